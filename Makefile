@@ -1,0 +1,86 @@
+# Every task of the project. `make check` is what CI runs before the demo.
+#
+#   make demo                         the guided tour, from nothing but Python 3.11, Java 17 and make
+#   make demo ARGS="--json"           the same, with arguments for the command
+#   make test ARGS="-k checkpoint"    a part of the tests
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: env
+env: $(INSTALLED) ## Create .venv from the lock file (uv if it is there, else pip).
+
+# A folder's own time changes whenever something is written into it, so the stamp stands for it.
+.PHONY: .venv
+.venv: $(INSTALLED)
+
+# The lock holds the build backend too: the last step resolves nothing and fetches nothing.
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
+	@if command -v uv >/dev/null; then \
+	    test -x $(BIN)/python || uv venv --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv; \
+	    uv pip sync --python $(BIN)/python --require-hashes requirements.lock; \
+	    uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .; \
+	else \
+	    test -x $(BIN)/python || $(PYTHON) -m venv .venv; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	fi
+	@touch $@
+
+.PHONY: demo
+demo: $(INSTALLED) ## Run the guided tour.
+	@$(BIN)/spark-pages demo $(ARGS)
+
+.PHONY: test
+test: $(INSTALLED) ## Run every test, those that need Java included.
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: quick
+quick: $(INSTALLED) ## Run the tests that need no Java and little time.
+	$(BIN)/python -m pytest -m "not spark and not slow" $(ARGS)
+
+.PHONY: lint
+lint: $(INSTALLED) ## Check style and formatting.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: types
+types: $(INSTALLED) ## Check types.
+	$(BIN)/mypy
+
+.PHONY: imports
+imports: $(INSTALLED) ## Check that imports point one way.
+	$(BIN)/lint-imports
+
+.PHONY: fmt
+fmt: $(INSTALLED) ## Format, and fix what can be fixed.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The lock names no index and no machine, so that pip and uv read it anywhere.
+.PHONY: lock
+lock: ## Resolve requirements.lock anew (needs uv).
+	env -u PIP_FIND_LINKS -u UV_FIND_LINKS uv pip compile --universal --python-version 3.11 --all-extras \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet $(ARGS) \
+	    pyproject.toml -o requirements.lock
+
+.PHONY: check
+check: lint types imports test ## Everything a change must pass.
+
+.PHONY: clean
+clean: ## Remove the environment and what the tools leave behind.
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage \
+	    build dist spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

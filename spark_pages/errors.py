@@ -1,0 +1,165 @@
+"""Every error that spark_pages raises on purpose, in one tree.
+
+A class exists only where a caller would act differently::
+
+    SparkPagesError
+    ├── NotFoundError                    ask for something else
+    │   ├── StoreNotFoundError           no store at this address: create it
+    │   ├── ObjectNotFoundError          no object under this key
+    │   ├── TableNotFoundError           no such table in this version
+    │   ├── ColumnNotFoundError          no such column in this table
+    │   ├── PageNotFoundError            no page of this id in this version
+    │   └── VersionNotFoundError         no such version; names the readable range
+    │       └── SnapshotExpiredError     it was there, and has been cleaned away
+    ├── AlreadyExistsError               choose another name
+    │   ├── StoreExistsError
+    │   └── TableExistsError
+    ├── InvalidInputError                mend the call
+    │   ├── InvalidKeyError              not a key of the grammar [a-z0-9._/-]
+    │   ├── RowOutOfRangeError
+    │   ├── SchemaMismatchError
+    │   └── RaggedTableError             columns of an aligned table differ in length
+    ├── CommitError                      the commit did not (surely) happen
+    │   ├── CommitConflictError          read again, then retry
+    │   └── CommitUnknownError           may have happened: resume, delete nothing
+    ├── DamageError                      stop: the bytes are not what they must be
+    │   └── UnsupportedFormatError       stop: written by a newer release
+    ├── StorageError                     storage failed: later may be better
+    ├── MissingDependencyError           install the extra that it names
+    └── InternalError                    our bug: please report it
+
+A message says what was attempted, on which object, what was expected, what was found and what to
+do next. All of them survive pickling, because they cross to Spark workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SparkPagesError(Exception):
+    """Something that spark_pages refused or could not do.
+
+    Parameters
+    ----------
+    message
+        What was attempted, on which object, and what was found.
+    hint
+        What to do next; shown behind the message.
+    **context
+        Plain values for programs: versions, keys, names. Never a secret.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.context = context
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.hint, self.context))
+
+
+def _rebuild(
+    cls: type[SparkPagesError], message: str, hint: str | None, context: dict[str, Any]
+) -> SparkPagesError:
+    return cls(message, hint=hint, **context)
+
+
+class NotFoundError(SparkPagesError):
+    """What was asked for is not there."""
+
+
+class StoreNotFoundError(NotFoundError):
+    """There is no store at this address."""
+
+
+class ObjectNotFoundError(NotFoundError):
+    """There is no object under this key."""
+
+
+class TableNotFoundError(NotFoundError):
+    """The version that is read has no such table."""
+
+
+class ColumnNotFoundError(NotFoundError):
+    """The table has no such column."""
+
+
+class PageNotFoundError(NotFoundError):
+    """The version that is read has no page of this id."""
+
+
+class VersionNotFoundError(NotFoundError):
+    """The store has no such version; the message names the readable range."""
+
+
+class SnapshotExpiredError(VersionNotFoundError):
+    """The version was there and has been cleaned away by retention."""
+
+
+class AlreadyExistsError(SparkPagesError):
+    """The name is taken."""
+
+
+class StoreExistsError(AlreadyExistsError):
+    """There is a store at this address already."""
+
+
+class TableExistsError(AlreadyExistsError):
+    """The namespace has a table of this name already."""
+
+
+class InvalidInputError(SparkPagesError):
+    """The call itself is wrong."""
+
+
+class InvalidKeyError(InvalidInputError):
+    """A key leaves the root or does not follow the grammar of keys."""
+
+
+class RowOutOfRangeError(InvalidInputError):
+    """A row number lies outside the column or table."""
+
+
+class SchemaMismatchError(InvalidInputError):
+    """The data does not fit the schema of its table."""
+
+
+class RaggedTableError(InvalidInputError):
+    """The columns of an aligned table would hold different numbers of rows."""
+
+
+class CommitError(SparkPagesError):
+    """A commit did not happen, or is not known to have happened."""
+
+
+class CommitConflictError(CommitError):
+    """Another commit changed what this transaction read or replaces; nothing was committed."""
+
+
+class CommitUnknownError(CommitError):
+    """The outcome is not known; ``context`` holds what is needed to resume, and nothing was deleted."""
+
+
+class DamageError(SparkPagesError):
+    """The bytes of an object are not the ones that were written."""
+
+
+class UnsupportedFormatError(DamageError):
+    """The object needs a format version or feature that this release does not have."""
+
+
+class StorageError(SparkPagesError):
+    """The storage failed; the same call may succeed later."""
+
+
+class MissingDependencyError(SparkPagesError):
+    """An optional package is not installed."""
+
+
+class InternalError(SparkPagesError):
+    """A state that must not occur: a bug of spark_pages."""

@@ -1,0 +1,84 @@
+"""Page files: encoded pages one after another, each at a 4 KiB-aligned place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_pages.errors import InternalError
+from spark_pages.io.page_codec import EncodedPage
+from spark_pages.model.page import PAGE_ALIGNMENT
+
+if TYPE_CHECKING:
+    from spark_pages.storage.store import ObjectStore
+
+_ZEROS = bytes(PAGE_ALIGNMENT)
+
+
+class PageFileWriter:
+    """Gathers pages in memory and writes them as one immutable object.
+
+    Add the pages of a chain one after another: pages that lie next to each other are later read by
+    one request.
+
+    Parameters
+    ----------
+    store
+        Where the object goes.
+    key
+        Its key, relative to the root: ``pages/<read_version>-<transaction id>-<n>.pages``.
+
+    Notes
+    -----
+    Memory: twice `size_bytes` while `finish` runs. Start the next file when `size_bytes` is large enough.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self.key = key
+        self._store = store
+        self._parts: list[bytes | memoryview] = []
+        self._size = 0
+        self._finished = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the object so far, a multiple of ``PAGE_ALIGNMENT``."""
+        return self._size
+
+    def add(self, page: EncodedPage) -> int:
+        """The offset at which `page` will lie, a multiple of ``PAGE_ALIGNMENT``.
+
+        Raises
+        ------
+        InternalError
+            If the file was finished already.
+        """
+        if self._finished:
+            raise InternalError(f"Cannot add a page to {self.key}: the file is finished.")
+        offset = self._size
+        padding = page.alloc_len - page.actual_len
+        self._parts.append(page.data)
+        self._parts.append(_ZEROS[:padding] if padding < len(_ZEROS) else bytes(padding))
+        self._size += page.alloc_len
+        return offset
+
+    def finish(self) -> int:
+        """Size of the object in bytes, now durably stored; 0 if there was no page and so no object.
+
+        Raises
+        ------
+        AlreadyExistsError, StorageError
+            What the store's ``put`` raises; the pages are kept, so that `finish` may be called again.
+        InternalError
+            If the file was finished already.
+
+        Notes
+        -----
+        One request.
+        """
+        if self._finished:
+            raise InternalError(f"Cannot finish {self.key} twice.")
+        if self._parts:
+            self._store.put(self.key, b"".join(self._parts))
+        self._finished = True
+        self._parts = []
+        return self._size

@@ -1,0 +1,148 @@
+"""Reading a checkpoint: chains and tables on demand, one object per floor of the tree."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from spark_pages.log.digest import check_object
+from spark_pages.log.names import part_key, segment_key, stats_key
+from spark_pages.log.root import Root, decode_catalog, decode_root
+from spark_pages.log.segment import Segment, decode_nodes, decode_segment, decode_stats
+from spark_pages.log.state import TableName
+from spark_pages.log.tree import Node, nodes_of
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain import ChainKey, LazyRun, Piece
+from spark_pages.model.location import Location
+from spark_pages.model.run import PageRun
+from spark_pages.model.table import TableDefinition
+from spark_pages.storage.store import ObjectStore
+
+_CACHED_OBJECTS = 64
+
+
+class TreeReader:
+    """Fetches and checks the immutable objects of checkpoints; keeps the newest few decoded.
+
+    Shared by all snapshots of a process.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.root = lru_cache(_CACHED_OBJECTS)(self._root)
+        self.part = lru_cache(_CACHED_OBJECTS)(self._part)
+        self.segment = lru_cache(_CACHED_OBJECTS)(self._segment)
+        self.stats = lru_cache(_CACHED_OBJECTS)(self._stats)
+        self.catalog = lru_cache(_CACHED_OBJECTS)(self._catalog)
+
+    def fetch(self, location: Location) -> bytes:
+        """The bytes of an object, once its length and digest are right."""
+        return check_object(self._store.get(location.key), location)
+
+    def _root(self, ref: CheckpointRef) -> Root:
+        return decode_root(self.fetch(ref.location), ref.location.key)
+
+    def _part(self, node: Node) -> Sequence[Node]:
+        key = part_key(node.digest)
+        return decode_nodes(self.fetch(Location(key, node.length, node.digest)), key)[0]
+
+    def _segment(self, node: Node) -> Segment:
+        key = segment_key(node.digest)
+        return decode_segment(self.fetch(Location(key, node.length, node.digest)), key)
+
+    def _stats(self, node: Node) -> pa.RecordBatch:
+        key = stats_key(node.stats_digest)
+        return decode_stats(self.fetch(Location(key, node.stats_length, node.stats_digest)), key)
+
+    def _catalog(self, location: Location) -> list[TableDefinition]:
+        return decode_catalog(self.fetch(location), location.key)
+
+
+class Checkpoint:
+    """One checkpoint, read as far as it is asked about.
+
+    Notes
+    -----
+    Memory and requests grow with the segments touched, never with the pages in the store.
+    """
+
+    def __init__(self, ref: CheckpointRef, tree: TreeReader) -> None:
+        self.ref = ref
+        self.tree = tree
+        self.root = tree.root(ref)
+
+    def levels(self) -> dict[int, list[Node]]:
+        """Manifest parts by level, base first."""
+        levels: dict[int, list[Node]] = {0: []}
+        for node in self.root.parts:
+            levels.setdefault(node.level, []).append(node)
+        return dict(sorted(levels.items()))
+
+    def chain(self, key: ChainKey) -> list[Piece]:
+        """The pieces of a chain: loaded where only their content tells how many rows they hold."""
+        pieces: list[Piece] = []
+        for level, parts in self.levels().items():
+            pieces += _pieces(parts, key, 0 if level == 0 else -1, self._open_part)
+        return pieces
+
+    def _open_part(self, part: Node, key: ChainKey, base: int) -> list[Piece]:
+        return _pieces(self.tree.part(part), key, base, self._open_segment)
+
+    def _open_segment(self, node: Node, key: ChainKey, base: int) -> list[Piece]:
+        segment = self.tree.segment(node)
+        start, stop = segment.find(key)
+        if start == stop:
+            return []
+        load_stats: Callable[[], pa.RecordBatch] | None = None
+        if node.stats_length:
+
+            def load_stats() -> pa.RecordBatch:
+                return self.tree.stats(node).slice(start, stop - start)
+
+        return [PageRun(segment.pages.slice(start, stop - start), load_stats, base)]
+
+    def table(self, name: TableName) -> TableDefinition | None:
+        """The live table of this name: reads one catalog file."""
+        files = self.root.catalog
+        index = bisect_left(files, name, key=lambda file: file.last)
+        if index == len(files) or files[index].first > name:
+            return None
+        for definition in self.tree.catalog(files[index].location):
+            if (definition.namespace_id, definition.name) == name:
+                return definition
+        return None
+
+    def tables(self) -> list[TableDefinition]:
+        """All live tables, sorted by name: reads every catalog file."""
+        return [definition for file in self.root.catalog for definition in self.tree.catalog(file.location)]
+
+
+def _pieces(
+    nodes: Sequence[Node],
+    key: ChainKey,
+    base: int,
+    open_node: Callable[[Node, ChainKey, int], list[Piece]],
+) -> list[Piece]:
+    """Pieces of a chain in some nodes; `base` is the base position of the first page, or -1."""
+    pieces: list[Piece] = []
+    for index in nodes_of(nodes, key):
+        node = nodes[index]
+        count = node.count(key)
+        if count is None:
+            found = open_node(node, key, base)
+            pages = sum(piece.num_pages for piece in found)
+            pieces += found
+        else:
+            pages, rows = count
+            pieces.append(LazyRun(pages, rows, _opener(open_node, node, key, base), base))
+        base = base + pages if base >= 0 else -1
+    return pieces
+
+
+def _opener(
+    open_node: Callable[[Node, ChainKey, int], list[Piece]], node: Node, key: ChainKey, base: int
+) -> Callable[[], list[Piece]]:
+    return lambda: open_node(node, key, base)

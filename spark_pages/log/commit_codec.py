@@ -1,0 +1,375 @@
+"""Commits and tombstones as bytes: an Avro container that carries its own digest.
+
+Pure. The digest stands in the container's metadata as 64 hexadecimal characters and covers the
+whole object with those characters replaced by zeros, so that no bit of a commit is unguarded.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.errors import DamageError, SparkPagesError, UnsupportedFormatError
+from spark_pages.log.commit_schema import COMMIT_SCHEMA
+from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of
+from spark_pages.model.actions import (
+    FORMAT_VERSION,
+    KNOWN_FEATURES,
+    CatalogIntent,
+    CheckpointRef,
+    Claim,
+    Commit,
+    IntentKind,
+    Lease,
+    ManifestRef,
+    Retention,
+    Splice,
+    Tag,
+    Tombstone,
+    TransactionRecord,
+)
+from spark_pages.model.ids import FieldId, TableId, Version
+from spark_pages.model.location import Location
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.table import TableDefinition
+
+_DIGEST_KEY = "spark_pages.digest"
+_ZEROS = "0" * DIGEST_HEX_LENGTH
+MAX_COMMIT_BYTES = 64 << 20
+"""A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
+
+
+def encode_commit(commit: Commit) -> tuple[bytes, str]:
+    """Bytes of a commit, and its digest. The same commit always gives the same bytes."""
+    header = {
+        "format_version": FORMAT_VERSION,
+        "features": list(commit.features),
+        "version": commit.version,
+        "timestamp_us": commit.timestamp_us,
+        "token": commit.token,
+        "parent_digest": commit.parent_digest,
+        "checkpoint": _checkpoint_to_avro(commit.checkpoint) if commit.checkpoint else None,
+        "transactions": len(commit.records),
+    }
+    records = [("spark_pages.CommitHeader", header)]
+    records += [("spark_pages.Transaction", _transaction_to_avro(record)) for record in commit.records]
+    return _encode(records, commit.token)
+
+
+def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:
+    """Bytes of a tombstone, and the digest of these bytes."""
+    record = {
+        "version": tombstone.version,
+        "timestamp_us": tombstone.timestamp_us,
+        "token": tombstone.token,
+        "digest": tombstone.digest,
+        "transactions": [{"token": token, "outcome": outcome} for token, outcome in tombstone.transactions],
+        "checkpoint": _checkpoint_to_avro(tombstone.checkpoint),
+    }
+    return _encode([("spark_pages.Tombstone", record)], tombstone.token)
+
+
+def _encode(records: list[tuple[str, dict[str, Any]]], token: str) -> tuple[bytes, str]:
+    out = io.BytesIO()
+    fastavro.writer(
+        out,
+        COMMIT_SCHEMA,
+        records,
+        codec="null",
+        sync_interval=1 << 62,
+        metadata={_DIGEST_KEY: _ZEROS},
+        sync_marker=bytes.fromhex(token),
+    )
+    data = out.getvalue()
+    digest = digest_of(data)
+    return data.replace(_ZEROS.encode(), digest.encode(), 1), digest
+
+
+def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
+    """What the slot says.
+
+    Parameters
+    ----------
+    data
+        The whole object.
+    key
+        Its name, for messages.
+
+    Raises
+    ------
+    DamageError
+        If it is not what was written.
+    UnsupportedFormatError
+        If it needs a newer release.
+    """
+    if len(data) > MAX_COMMIT_BYTES:
+        raise DamageError(f"{key} holds {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.", key=key)
+    try:
+        reader = fastavro.reader(io.BytesIO(data), reader_schema=COMMIT_SCHEMA, return_record_name=True)
+        claimed = str(reader.metadata.get(_DIGEST_KEY, ""))
+        _check_digest(data, claimed, key)
+        records = list(reader)
+        return _from_records(records, claimed, key)
+    except SparkPagesError:
+        raise
+    except Exception as error:
+        raise DamageError(
+            f"{key} is not a commit: expected an Avro container of spark_pages, found {len(data)} bytes "
+            f"that fail with {type(error).__name__}.",
+            key=key,
+        ) from error
+
+
+def _check_digest(data: bytes, claimed: str, key: str) -> None:
+    hexadecimal = claimed.encode()
+    if len(hexadecimal) != DIGEST_HEX_LENGTH or data.count(hexadecimal) != 1:
+        raise DamageError(f"{key} does not carry its digest exactly once: it was damaged.", key=key)
+    found = digest_of(data.replace(hexadecimal, _ZEROS.encode()))
+    if found != claimed:
+        raise DamageError(f"{key} should have digest {claimed} but has {found}: it was damaged.", key=key)
+
+
+def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombstone:
+    kinds = [name for name, _ in records]
+    if kinds == ["spark_pages.Tombstone"]:
+        record = records[0][1]
+        return Tombstone(
+            Version(record["version"]),
+            record["timestamp_us"],
+            record["token"],
+            record["digest"],
+            tuple((item["token"], item["outcome"]) for item in record["transactions"]),
+            _checkpoint_from_avro(record["checkpoint"]),
+        )
+    if not kinds or kinds[0] != "spark_pages.CommitHeader" or set(kinds[1:]) != {"spark_pages.Transaction"}:
+        raise DamageError(f"{key} holds {kinds}: expected a commit header and transactions.", key=key)
+    header = records[0][1]
+    unknown = sorted(set(header["features"]) - KNOWN_FEATURES)
+    if header["format_version"] > FORMAT_VERSION or unknown:
+        raise UnsupportedFormatError(
+            f"{key} needs format {header['format_version']} with features {unknown or 'none'}; this release "
+            f"reads format {FORMAT_VERSION}.",
+            hint="Upgrade spark-pages.",
+            key=key,
+        )
+    if header["transactions"] != len(records) - 1:
+        raise DamageError(
+            f"{key} announces {header['transactions']} transactions but holds {len(records) - 1}.", key=key
+        )
+    return Commit(
+        version=Version(header["version"]),
+        timestamp_us=header["timestamp_us"],
+        token=header["token"],
+        parent_digest=header["parent_digest"],
+        records=tuple(_transaction_from_avro(record) for _, record in records[1:]),
+        checkpoint=_checkpoint_from_avro(header["checkpoint"]) if header["checkpoint"] else None,
+        features=tuple(header["features"]),
+        digest=digest,
+    )
+
+
+def with_digest(commit: Commit, digest: str) -> Commit:
+    """The commit with the digest that its bytes carry."""
+    return replace(commit, digest=digest)
+
+
+def location_to_avro(location: Location) -> dict[str, Any]:
+    """A location as plain values, the same in Avro and JSON."""
+    return {
+        "key": location.key,
+        "offset": location.offset,
+        "length": location.length,
+        "original_length": location.original_length,
+        "shared": location.shared,
+        "digest": location.digest,
+    }
+
+
+def location_from_avro(value: dict[str, Any]) -> Location:
+    """The location that the plain values describe."""
+    return Location(
+        value["key"],
+        value["length"],
+        value["digest"],
+        value["offset"],
+        value["original_length"],
+        value["shared"],
+    )
+
+
+def _checkpoint_to_avro(checkpoint: CheckpointRef) -> dict[str, Any]:
+    return {"version": checkpoint.version, "location": location_to_avro(checkpoint.location)}
+
+
+def _checkpoint_from_avro(value: dict[str, Any]) -> CheckpointRef:
+    return CheckpointRef(Version(value["version"]), location_from_avro(value["location"]))
+
+
+def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
+    return {
+        "token": record.token,
+        "operation": record.operation,
+        "parameters": dict(record.parameters),
+        "writer": record.writer,
+        "app_id": record.app_id,
+        "app_version": record.app_version,
+        "read_version": record.read_version,
+        "base_ordinal": record.base_ordinal,
+        "pages": _pages_to_avro(record.pages, record.stats),
+        "manifests": [
+            {
+                "location": location_to_avro(manifest.location),
+                "base_ordinal": manifest.base_ordinal,
+                "num_pages": manifest.num_pages,
+            }
+            for manifest in record.manifests
+        ],
+        "splices": [_splice_to_avro(splice) for splice in record.splices],
+        "intents": [_intent_to_avro(intent) for intent in record.intents],
+        "tags": [{"name": tag.name, "version": tag.version} for tag in record.tags],
+        "leases": [_fields(lease, Lease) for lease in record.leases],
+        "claims": [_fields(claim, Claim) for claim in record.claims],
+        "retention": _fields(record.retention, Retention) if record.retention else None,
+        "properties": dict(record.properties),
+    }
+
+
+def _fields(value: Any, kind: type) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in kind.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+def _splice_to_avro(splice: Splice) -> dict[str, Any]:
+    values = _fields(splice, Splice)
+    values["removed"] = list(splice.removed)
+    values["touched"] = [bound for bounds in splice.touched for bound in bounds]
+    return values
+
+
+def _splice_from_avro(value: dict[str, Any]) -> Splice:
+    bounds = value["touched"]
+    return Splice(
+        **{
+            **value,
+            "removed": tuple(value["removed"]),
+            "touched": tuple(zip(bounds[::2], bounds[1::2], strict=True)),
+        }
+    )
+
+
+def _intent_to_avro(intent: CatalogIntent) -> dict[str, Any]:
+    definition = intent.definition
+    return {
+        "kind": intent.kind.value,
+        "table_id": intent.table_id,
+        "namespace_id": intent.namespace_id,
+        "name": intent.name,
+        "definition": None if definition is None else definition_to_plain(definition),
+    }
+
+
+def definition_to_plain(definition: TableDefinition) -> dict[str, Any]:
+    """The parts of a definition that are not in its intent, as plain values."""
+    return {
+        "schema": definition.schema.serialize().to_pybytes(),
+        "next_field_id": definition.next_field_id,
+        "aligned": definition.aligned,
+        "properties": dict(definition.properties),
+        "created_at_us": definition.created_at_us,
+    }
+
+
+def definition_from_plain(
+    value: dict[str, Any], table_id: int, namespace_id: int, name: str
+) -> TableDefinition:
+    """The definition that the plain values describe."""
+    return TableDefinition(
+        table_id=TableId(table_id),
+        name=name,
+        schema=pa.ipc.read_schema(pa.py_buffer(value["schema"])),
+        next_field_id=value["next_field_id"],
+        namespace_id=namespace_id,
+        aligned=value["aligned"],
+        properties=value["properties"],
+        created_at_us=value["created_at_us"],
+    )
+
+
+def _intent_from_avro(value: dict[str, Any]) -> CatalogIntent:
+    plain = value["definition"]
+    definition = plain and definition_from_plain(
+        plain, value["table_id"], value["namespace_id"], value["name"]
+    )
+    return CatalogIntent(
+        IntentKind(value["kind"]), TableId(value["table_id"]), value["namespace_id"], value["name"], definition
+    )
+
+
+def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
+    pages, stats = _pages_from_avro(value["pages"])
+    return TransactionRecord(
+        token=value["token"],
+        operation=value["operation"],
+        parameters=value["parameters"],
+        writer=value["writer"],
+        app_id=value["app_id"],
+        app_version=value["app_version"],
+        read_version=value["read_version"],
+        base_ordinal=value["base_ordinal"],
+        pages=pages,
+        stats=stats,
+        manifests=tuple(
+            ManifestRef(location_from_avro(item["location"]), item["base_ordinal"], item["num_pages"])
+            for item in value["manifests"]
+        ),
+        splices=tuple(_splice_from_avro(item) for item in value["splices"]),
+        intents=tuple(_intent_from_avro(item) for item in value["intents"]),
+        tags=tuple(Tag(**item) for item in value["tags"]),
+        leases=tuple(Lease(**item) for item in value["leases"]),
+        claims=tuple(
+            Claim(**{**item, "table_id": TableId(item["table_id"]), "field_id": FieldId(item["field_id"])})
+            for item in value["claims"]
+        ),
+        retention=Retention(**value["retention"]) if value["retention"] else None,
+        properties=value["properties"],
+    )
+
+
+def _pages_to_avro(pages: pa.RecordBatch, stats: pa.RecordBatch) -> dict[str, Any]:
+    plain = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
+    path = pages.column("path")
+    return {
+        **{name: pages.column(name).to_pylist() for name in plain},
+        "paths": path.dictionary.to_pylist(),
+        "path": path.indices.fill_null(-1).to_pylist(),
+        "data": pages.column("data").to_pylist(),
+        **{name: stats.column(name).to_pylist() for name in STATS_SCHEMA.names},
+    }
+
+
+def _pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    n = len(value["entry_count"])
+    index = np.array(value["path"], dtype=np.int32)
+    if len(index) and (index.min() < -1 or index.max() >= len(value["paths"])):
+        raise ValueError("a page names a path that is not listed")
+    paths = pa.DictionaryArray.from_arrays(
+        pa.array(index, pa.int32(), mask=index < 0), pa.array(value["paths"], pa.string())
+    )
+    columns = {
+        **value,
+        "page_id": np.arange(n, dtype=np.int64),
+        "path": paths,
+    }
+    pages = [
+        columns[column.name] if column.name == "path" else pa.array(columns[column.name], column.type)
+        for column in PAGE_SCHEMA
+    ]
+    stats = [pa.array(value[column.name], column.type) for column in STATS_SCHEMA]
+    return (
+        pa.RecordBatch.from_arrays(pages, schema=PAGE_SCHEMA),
+        pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
+    )

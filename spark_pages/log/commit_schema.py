@@ -1,0 +1,142 @@
+"""The Avro schema of a commit. Part of the format: `docs/format.md` ("Commits") explains each field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fastavro
+
+_NAMESPACE = "spark_pages"
+
+
+def _record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": _NAMESPACE,
+        "fields": [{"name": field, "type": kind} for field, kind in fields],
+    }
+
+
+def _array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_STRING_MAP = {"type": "map", "values": "string"}
+
+_LOCATION = _record(
+    "Location",
+    ("key", "string"),
+    ("offset", "long"),
+    ("length", "long"),
+    ("original_length", "long"),
+    ("shared", "boolean"),
+    ("digest", "string"),
+)
+_CHECKPOINT = _record("CheckpointRef", ("version", "long"), ("location", _LOCATION))
+_HEADER = _record(
+    "CommitHeader",
+    ("format_version", "int"),
+    ("features", _array("string")),
+    ("version", "long"),
+    ("timestamp_us", "long"),
+    ("token", "string"),
+    ("parent_digest", "string"),
+    ("checkpoint", ["null", _CHECKPOINT]),
+    ("transactions", "int"),
+)
+_PAGES = _record(
+    "Pages",
+    ("entry_count", _array("long")),
+    ("payload_entries", _array("long")),
+    ("kind", _array("int")),
+    ("paths", _array("string")),
+    ("path", _array("int")),
+    ("offset", _array("long")),
+    ("alloc_len", _array("int")),
+    ("actual_len", _array("int")),
+    ("checksum", _array("long")),
+    ("data", _array(["null", "bytes"])),
+    ("null_count", _array(["null", "long"])),
+    ("min", _array(["null", "bytes"])),
+    ("max", _array(["null", "bytes"])),
+    ("exact", _array(["null", "boolean"])),
+)
+_MANIFEST = _record(
+    "ManifestRef", ("location", "spark_pages.Location"), ("base_ordinal", "long"), ("num_pages", "long")
+)
+_SPLICE = _record(
+    "Splice",
+    ("table_id", "long"),
+    ("field_id", "int"),
+    ("first_row", "long"),
+    ("removed", _array("long")),
+    ("removed_entries", "long"),
+    ("source", "int"),
+    ("start", "long"),
+    ("stop", "long"),
+    ("added_entries", "long"),
+    ("data_change", "boolean"),
+    ("touched", _array("long")),
+)
+_DEFINITION = _record(
+    "TableDefinition",
+    ("schema", "bytes"),
+    ("next_field_id", "int"),
+    ("aligned", "boolean"),
+    ("properties", _STRING_MAP),
+    ("created_at_us", "long"),
+)
+_INTENT = _record(
+    "CatalogIntent",
+    ("kind", "string"),
+    ("table_id", "long"),
+    ("namespace_id", "long"),
+    ("name", "string"),
+    ("definition", ["null", _DEFINITION]),
+)
+_TAG = _record("Tag", ("name", "string"), ("version", ["null", "long"]))
+_LEASE = _record("Lease", ("lease_id", "string"), ("version", "long"), ("expires_at_us", "long"))
+_CLAIM = _record(
+    "Claim",
+    ("table_id", "long"),
+    ("field_id", "int"),
+    ("first_row", "long"),
+    ("end_row", "long"),
+    ("owner", "string"),
+    ("fence", "long"),
+    ("expires_at_us", "long"),
+)
+_RETENTION = _record("Retention", ("min_epoch", "long"), ("min_readable", "long"))
+_TRANSACTION = _record(
+    "Transaction",
+    ("token", "string"),
+    ("operation", "string"),
+    ("parameters", _STRING_MAP),
+    ("writer", "string"),
+    ("app_id", ["null", "string"]),
+    ("app_version", ["null", "long"]),
+    ("read_version", "long"),
+    ("base_ordinal", "long"),
+    ("pages", _PAGES),
+    ("manifests", _array(_MANIFEST)),
+    ("splices", _array(_SPLICE)),
+    ("intents", _array(_INTENT)),
+    ("tags", _array(_TAG)),
+    ("leases", _array(_LEASE)),
+    ("claims", _array(_CLAIM)),
+    ("retention", ["null", _RETENTION]),
+    ("properties", _STRING_MAP),
+)
+_TOMBSTONE = _record(
+    "Tombstone",
+    ("version", "long"),
+    ("timestamp_us", "long"),
+    ("token", "string"),
+    ("digest", "string"),
+    ("transactions", _array(_STRING_MAP)),
+    ("checkpoint", "spark_pages.CheckpointRef"),
+)
+
+COMMIT_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION, _TOMBSTONE])
+"""Union of what a slot can hold: a header followed by transactions, or a tombstone."""

@@ -1,0 +1,121 @@
+"""When a transaction may be rebased over another one. Pure: decided on actions alone.
+
+The rules are those of `docs/format.md` ("Rebase"). A run of pages stays contiguous exactly as long
+as nobody removes one of its pages, because a splice that puts pages in removes at least one, unless
+it appends. So no chain has to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark_pages.model.actions import Commit, IntentKind, TransactionRecord
+from spark_pages.model.ids import CATALOG_TABLE
+
+_CHANGES_TABLE = frozenset(
+    {IntentKind.ALTER, IntentKind.DROP, IntentKind.UNDROP, IntentKind.TRUNCATE, IntentKind.PURGE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Why two transactions cannot both happen as they were read.
+
+    Attributes
+    ----------
+    version, writer, operation
+        The transaction that was there first.
+    what
+        What both touch, for people.
+    """
+
+    version: int
+    writer: str
+    operation: str
+    what: str
+
+
+def find_overlap(mine: TransactionRecord, landed: Commit, serializable: bool = False) -> Overlap | None:
+    """The first reason why `mine`, read before `landed`, cannot be put after it; None if it can."""
+    for other in landed.records:
+        what = _names(mine, other) or _tables(mine, other) or _pages(mine, other)
+        if what is None and serializable:
+            what = _reads(mine, other)
+        if what is not None:
+            return Overlap(landed.version, other.writer, other.operation, what)
+    return None
+
+
+def _created(record: TransactionRecord) -> set[int]:
+    return {intent.table_id for intent in record.intents if intent.kind is IntentKind.CREATE}
+
+
+def _names(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+    taking = (IntentKind.CREATE, IntentKind.ALTER, IntentKind.UNDROP)
+    taken = {(intent.namespace_id, intent.name) for intent in other.intents if intent.kind in taking}
+    for intent in mine.intents:
+        if intent.kind in taking and (intent.namespace_id, intent.name) in taken:
+            return f"both give the name {intent.name!r} to a table"
+    return None
+
+
+def _tables(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+    new = _created(mine)
+    used = {splice.table_id for splice in mine.splices} | {intent.table_id for intent in mine.intents}
+    for intent in other.intents:
+        if intent.kind in _CHANGES_TABLE and intent.table_id in used - new:
+            return f"it made a change of kind {intent.kind.value!r} to table {intent.name!r}"
+    changed = {intent.table_id: intent for intent in mine.intents if intent.kind in _CHANGES_TABLE}
+    for splice in other.splices:
+        if splice.table_id in changed and splice.table_id != CATALOG_TABLE:
+            intent = changed[splice.table_id]
+            return f"it wrote to table {intent.name!r}, which this transaction would {intent.kind.value}"
+    return None
+
+
+def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+    new = _created(mine)
+    removed: dict[tuple[int, int], set[int]] = {}
+    resized: set[int] = set()
+    for splice in other.splices:
+        removed.setdefault((splice.table_id, splice.field_id), set()).update(splice.removed)
+        if not splice.row_preserving:
+            resized.add(splice.table_id)
+    for splice in mine.splices:
+        if splice.table_id == CATALOG_TABLE or splice.table_id in new or not splice.removed:
+            continue
+        both = removed.get((splice.table_id, splice.field_id), set()).intersection(splice.removed)
+        if both:
+            return (
+                f"both replace {len(both)} pages of table {splice.table_id}, column {splice.field_id}, "
+                f"the first of them {min(both):016x}"
+            )
+        if not splice.row_preserving and splice.table_id in resized:
+            return f"both change the number of rows of table {splice.table_id}"
+    return None
+
+
+def _reads(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+    used = {splice.table_id for splice in mine.splices} - _created(mine) - {CATALOG_TABLE}
+    written = {splice.table_id for splice in other.splices if splice.data_change}
+    both = sorted(used & written)
+    return f"serializable isolation was asked for, and it changed rows of table {both[0]}" if both else None
+
+
+def ragged(record: TransactionRecord, columns: dict[int, Sequence[int]]) -> dict[int, dict[int, int]]:
+    """Aligned tables whose columns would not grow alike: table id to rows added per field id.
+
+    Parameters
+    ----------
+    columns
+        Field ids of every aligned table that the record touches.
+    """
+    growth: dict[int, dict[int, int]] = {table: dict.fromkeys(fields, 0) for table, fields in columns.items()}
+    for splice in record.splices:
+        if splice.table_id in growth:
+            per_field = growth[splice.table_id]
+            per_field[splice.field_id] = (
+                per_field.get(splice.field_id, 0) + splice.added_entries - splice.removed_entries
+            )
+    return {table: fields for table, fields in growth.items() if len(set(fields.values())) > 1}

@@ -1,0 +1,42 @@
+"""BLAKE2b-256 over whole objects: guards against damage and mix-ups, not against an attacker."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from spark_pages.errors import DamageError
+from spark_pages.model.location import Location
+
+DIGEST_HEX_LENGTH = 64
+
+
+def digest_of(data: bytes | bytearray | memoryview) -> str:
+    """Digest in hexadecimal, 64 characters."""
+    return blake2b(data, digest_size=32).hexdigest()
+
+
+def check_object(data: bytes, location: Location) -> bytes:
+    """The bytes, once they are known to be the ones that the referrer meant.
+
+    Raises
+    ------
+    DamageError
+        If length or digest differ.
+    """
+    if len(data) != location.length:
+        raise DamageError(
+            f"{location.key} should hold {location.length} bytes but holds {len(data)}: it was cut or replaced.",
+            key=location.key,
+        )
+    found = digest_of(data)
+    if found != location.digest:
+        raise DamageError(
+            f"{location.key} should have digest {location.digest} but has {found}: it was damaged or replaced.",
+            key=location.key,
+        )
+    return data
+
+
+def locate(key: str, data: bytes) -> Location:
+    """The location of a whole object that holds these bytes."""
+    return Location(key, len(data), digest_of(data), original_length=len(data))

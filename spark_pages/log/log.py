@@ -1,0 +1,306 @@
+"""The log of one store: the only place where the pure parts of this package meet storage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from spark_pages.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    SparkPagesError,
+    StoreExistsError,
+    VersionNotFoundError,
+)
+from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.checkpoint_writer import write_checkpoint
+from spark_pages.log.commit_protocol import (
+    Build,
+    Committed,
+    Conflict,
+    CreateSlot,
+    Outcome,
+    Pause,
+    ReadFailed,
+    ReadSlot,
+    Request,
+    Response,
+    Unknown,
+    commit_protocol,
+)
+from spark_pages.log.head import (
+    SlotReader,
+    base_state,
+    catch_up,
+    find_head,
+    nearest_checkpoint,
+    version_at,
+    write_hint,
+)
+from spark_pages.log.replay import replay
+from spark_pages.log.segment import decode_manifest
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef
+from spark_pages.runtime import Runtime
+from spark_pages.storage.store import ObjectStore
+
+_BACKOFF_START_S = 0.005
+_BACKOFF_LIMIT_S = 1.0
+
+
+class Log:
+    """Commits, snapshots and checkpoints of one store.
+
+    Parameters
+    ----------
+    store
+        Where it is kept.
+    runtime
+        Clock, randomness and sleep.
+    timeout_s
+        After this long a commit that still has no clear outcome gives up.
+    """
+
+    def __init__(self, store: ObjectStore, runtime: Runtime, timeout_s: float = 60.0) -> None:
+        self.store = store
+        self._runtime = runtime
+        self._timeout_s = timeout_s
+        self._tree = TreeReader(store)
+        self._slots = SlotReader(store)
+        self._head: LogSnapshot | None = None
+        self._lock = threading.Lock()
+
+    # reading
+
+    def snapshot(self, version: int | None = None, timestamp_us: int | None = None) -> LogSnapshot:
+        """The log as of a version, a time, or now.
+
+        Raises
+        ------
+        StoreNotFoundError, VersionNotFoundError, SnapshotExpiredError
+
+        Notes
+        -----
+        Now: one request where nothing is new. Earlier: the nearest checkpoint and the commits after it.
+        """
+        head = self.refresh()
+        if timestamp_us is not None:
+            version = version_at(self._time_of, head.state.version, timestamp_us)
+        if version is None or version == head.state.version:
+            return head
+        oldest = head.state.retention.min_readable if head.state.retention else 0
+        if not oldest <= version <= head.state.version:
+            raise VersionNotFoundError(
+                f"Version {version} cannot be read: the store has versions {oldest} to {head.state.version}.",
+                version=version,
+                oldest=oldest,
+                newest=head.state.version,
+            )
+        ref = nearest_checkpoint(self._tree, head.state.newest_checkpoint, version)
+        state = base_state(self._tree, ref) if ref else LogState()
+        commits = self._slots.commits(state.version + 1, version + 1)
+        return self._bind(replay(state, commits, self._load_manifest))
+
+    def refresh(self) -> LogSnapshot:
+        """The newest snapshot; chains that nothing touched keep what they have loaded."""
+        older = self._head
+        if older is None:
+            state = find_head(self.store, self._tree, self._load_manifest)
+        else:
+            state = catch_up(self._slots, self._tree, older.state, self._load_manifest)
+            if state is older.state:
+                return older
+        return self._advance(state)
+
+    def commits(self, start: int, stop: int) -> list[Commit]:
+        """Commits [start, stop), oldest first."""
+        return self._slots.commits(start, stop)
+
+    def _time_of(self, version: int) -> int:
+        slot = self._slots.read(version)
+        if slot is None:
+            return self._slots.commits(version, version + 1)[0].timestamp_us
+        return slot.timestamp_us
+
+    def _load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        return decode_manifest(self._tree.fetch(manifest.location), manifest.location.key)
+
+    def _bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+        return LogSnapshot(state, Checkpoint(state.base, self._tree) if state.base else None, older)
+
+    def _advance(self, state: LogState) -> LogSnapshot:
+        """Make the state the newest known one, unless another thread knows a newer one."""
+        with self._lock:
+            known = self._head
+            if known is None or state.version > known.state.version:
+                self._head = self._bind(state, known)
+                return self._head
+            return known
+
+    # writing
+
+    def create(self, build: Build) -> LogSnapshot:
+        """Write commit 0.
+
+        Raises
+        ------
+        StoreExistsError
+            If slot 0 is taken by another commit.
+        """
+        outcome = self._drive(self._protocol(LogState(), build, serializable=False), only_version=0)
+        match outcome:
+            case Committed(version=0, state=state):
+                return self._advance(state)
+            case Unknown():
+                raise _unknown(outcome)
+            case _:
+                raise StoreExistsError(
+                    f"There is a spark_pages store at {self.store.url} already.",
+                    hint="Open it with spark_pages.open(url), or choose another address.",
+                    url=self.store.url,
+                )
+
+    def commit(self, read: LogSnapshot, build: Build, serializable: bool = False) -> Committed:
+        """Bring a transaction into the log.
+
+        Parameters
+        ----------
+        read
+            The snapshot that the transaction read.
+        build
+            Gives the transaction's record on top of a state; called again after each rebase.
+
+        Raises
+        ------
+        CommitConflictError
+            If it cannot be rebased over a commit that came in between, or others were quicker
+            until the deadline; nothing was committed.
+        CommitUnknownError
+            If the outcome could not be found out.
+        """
+        outcome = self._drive(self._protocol(read.state, build, serializable))
+        match outcome:
+            case Committed():
+                self._advance(outcome.state)
+                return outcome
+            case Conflict():
+                raise _conflict(outcome, read.state.version)
+            case Unknown():
+                raise _unknown(outcome)
+
+    def _protocol(
+        self, state: LogState, build: Build, serializable: bool
+    ) -> Generator[Request, Response, Outcome]:
+        known = self._head.state.newest_checkpoint if self._head else None
+        if known and (state.newest_checkpoint is None or known.version > state.newest_checkpoint.version):
+            state = replace(state, newest_checkpoint=known)
+        return commit_protocol(
+            state,
+            build,
+            commit_token=self._runtime.token(),
+            now_us=self._runtime.now_us,
+            load_manifest=self._load_manifest,
+            serializable=serializable,
+        )
+
+    def _drive(
+        self, protocol: Generator[Request, Response, Outcome], only_version: int | None = None
+    ) -> Outcome:
+        """Perform the requests of the commit protocol until it returns its outcome."""
+        deadline = self._runtime.monotonic_s() + self._timeout_s
+        response: Response = None
+        try:
+            request = next(protocol)
+            while True:
+                match request:
+                    case CreateSlot(key, data):
+                        response = self.store.create(key, data)
+                    case ReadSlot(version):
+                        response = self._read_slot(version)
+                        if only_version is not None and isinstance(response, Commit):
+                            only_version = -1
+                    case Pause(attempt):
+                        response = self._pause(attempt, deadline)
+                        if only_version == -1:
+                            response = False
+                request = protocol.send(response)
+        except StopIteration as stop:
+            outcome: Outcome = stop.value
+            return outcome
+
+    def _read_slot(self, version: int) -> Response:
+        try:
+            return self._slots.read(version)
+        except SparkPagesError as error:
+            return ReadFailed(str(error))
+
+    def _pause(self, attempt: int, deadline: float) -> bool:
+        left = deadline - self._runtime.monotonic_s()
+        if left <= 0:
+            return False
+        longest = min(_BACKOFF_LIMIT_S, _BACKOFF_START_S * 2 ** min(attempt - 1, 12), left)
+        self._runtime.sleep_s(longest * self._runtime.jitter())
+        return True
+
+    # checkpoints
+
+    def checkpoint(self) -> CheckpointRef:
+        """Write a checkpoint of the newest version, verify it, and leave a hint.
+
+        Notes
+        -----
+        Grows with the segments and parts touched since the last checkpoint.
+        """
+        head = self.refresh()
+        base = head.checkpoint
+        if base is not None and base.ref.version == head.state.version:
+            return base.ref
+        ref = write_checkpoint(self.store, head.state, base, self._runtime.token())
+        state = base_state(self._tree, ref)
+        write_hint(self.store, ref)
+        with self._lock:
+            known = self._head
+            assert known is not None
+            if known.state.version == state.version:
+                self._head = self._bind(state)
+            else:
+                self._head = LogSnapshot(
+                    replace(known.state, newest_checkpoint=ref), known.checkpoint, known
+                )
+        return ref
+
+
+def _conflict(outcome: Conflict, read_version: int) -> CommitConflictError:
+    overlap = outcome.overlap
+    if overlap is None:
+        return CommitConflictError(
+            f"The transaction that read version {read_version} was overtaken {outcome.tries} times, last by "
+            f"version {outcome.head}, until its time was up. Nothing was committed.",
+            hint="Try again, or write in fewer, larger transactions.",
+            read_version=read_version,
+            tries=outcome.tries,
+        )
+    return CommitConflictError(
+        f"Version {overlap.version} was committed by {overlap.writer} ({overlap.operation}) after this "
+        f"transaction read version {read_version}: {overlap.what}. Nothing was committed, after "
+        f"{outcome.tries} tries.",
+        hint="Read again and repeat the transaction.",
+        read_version=read_version,
+        conflicting_version=overlap.version,
+        tries=outcome.tries,
+    )
+
+
+def _unknown(outcome: Unknown) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"It is not known whether commit {outcome.version} (token {outcome.token}) is in the log: "
+        f"{outcome.reason}. Nothing was deleted.",
+        hint="Read the slot once storage answers again: if it holds this token, the commit happened.",
+        version=outcome.version,
+        token=outcome.token,
+        data=outcome.data,
+    )

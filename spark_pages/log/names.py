@@ -1,0 +1,46 @@
+"""Names of the objects of the log; `docs/format.md` ("Layout") is the specification."""
+
+from __future__ import annotations
+
+LOG = "_log/"
+HINT_KEY = "_log/_last_checkpoint"
+
+
+def commit_key(version: int) -> str:
+    """Key of the slot of a version."""
+    return f"_log/{version:020d}.avro"
+
+
+def root_key(version: int, digest: str) -> str:
+    """Key of the root of a checkpoint."""
+    return f"_log/checkpoints/{version:020d}-{digest}.parquet"
+
+
+def part_key(digest: str) -> str:
+    """Key of a manifest part."""
+    return f"_log/parts/{digest}.parquet"
+
+
+def segment_key(digest: str) -> str:
+    """Key of a segment."""
+    return f"_log/segments/{digest}.parquet"
+
+
+def stats_key(digest: str) -> str:
+    """Key of the statistics of a segment."""
+    return f"_log/stats/{digest}.parquet"
+
+
+def catalog_key(digest: str) -> str:
+    """Key of a catalog file."""
+    return f"_log/catalog/{digest}.parquet"
+
+
+def manifest_key(manifest_id: str) -> str:
+    """Key of a page manifest."""
+    return f"_log/manifests/{manifest_id}.parquet"
+
+
+def page_file_key(read_version: int, transaction: str, number: int) -> str:
+    """Key of a page file; the read version tells vacuum which transactions may still name it."""
+    return f"pages/{max(read_version, 0):020d}-{transaction}-{number}.pages"

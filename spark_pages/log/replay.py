@@ -1,0 +1,209 @@
+"""Replay: the state of the log after more commits. Pure; the only way in which state moves.
+
+A splice becomes a `ChainEdit` on its chain; no chain is resolved here, so the cost is that of the
+commits and never that of the pages in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.errors import DamageError
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import (
+    CatalogIntent,
+    Claim,
+    Commit,
+    IntentKind,
+    ManifestRef,
+    Splice,
+    TransactionRecord,
+)
+from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, Piece
+from spark_pages.model.ids import ORDINAL_BITS
+from spark_pages.model.run import PAGE_SCHEMA, PageRun
+
+LoadManifest = Callable[[ManifestRef], tuple[pa.RecordBatch, pa.RecordBatch]]
+"""Gives the pages (ids are ordinals from 0) and statistics of a page manifest."""
+
+
+def replay(state: LogState, commits: Iterable[Commit], load_manifest: LoadManifest) -> LogState:
+    """The state after the commits, which must follow on without a gap.
+
+    Raises
+    ------
+    DamageError
+        If a commit does not continue the digest chain, or repeats a transaction.
+    """
+    fold: _Fold | None = None
+    for commit in commits:
+        fold = fold or _Fold(state)
+        fold.commit(commit, load_manifest)
+    return fold.state() if fold else state
+
+
+class _Fold:
+    """Copies the maps of a state once, then changes the copies commit by commit."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self._edits: dict[ChainKey, list[ChainEdit] | tuple[ChainEdit, ...]] = dict(state.edits)
+        self._tables = dict(state.tables)
+        self._names = dict(state.names)
+        self._apps = dict(state.apps)
+        self._properties = dict(state.properties)
+        self._tags = dict(state.tags)
+        self._leases = dict(state.leases)
+        self._claims = list(state.claims)
+        self._tokens = dict(state.tokens)
+
+    def state(self) -> LogState:
+        return replace(
+            self._state,
+            edits={key: tuple(edits) for key, edits in self._edits.items()},
+            tables=self._tables,
+            names=self._names,
+            apps=self._apps,
+            properties=self._properties,
+            tags=self._tags,
+            leases=self._leases,
+            claims=tuple(self._claims),
+            tokens=self._tokens,
+        )
+
+    def commit(self, commit: Commit, load_manifest: LoadManifest) -> None:
+        before = self._state
+        if commit.version != before.version + 1 or commit.parent_digest != before.digest:
+            raise DamageError(
+                f"Commit {commit.version} does not continue the log: expected version {before.version + 1} "
+                f"on a parent with digest {before.digest or 'none'}, found parent {commit.parent_digest or 'none'}."
+            )
+        next_table_id = before.next_table_id
+        retention = before.retention
+        for record in commit.records:
+            if record.token in self._tokens:
+                raise DamageError(
+                    f"Commit {commit.version} repeats transaction {record.token} of commit "
+                    f"{self._tokens[record.token]}: the log was written by a faulty writer."
+                )
+            self._tokens[record.token] = commit.version
+            self._record(record, commit.version, load_manifest)
+            next_table_id = max([next_table_id, *(intent.table_id + 1 for intent in record.intents)])
+            retention = record.retention or retention
+        newest = before.newest_checkpoint
+        if commit.checkpoint and (newest is None or commit.checkpoint.version > newest.version):
+            newest = commit.checkpoint
+        self._state = replace(
+            before,
+            version=commit.version,
+            timestamp_us=commit.timestamp_us,
+            token=commit.token,
+            digest=commit.digest,
+            newest_checkpoint=newest,
+            next_table_id=next_table_id,
+            retention=retention,
+        )
+
+    def _record(self, record: TransactionRecord, version: int, load_manifest: LoadManifest) -> None:
+        for intent in record.intents:
+            self._intent(intent)
+        own = form_ids(record.pages, version, record.base_ordinal)
+        for splice in record.splices:
+            added = _added(record, splice, own, version, load_manifest)
+            self._edit(
+                (splice.table_id, splice.field_id),
+                ChainEdit(splice.first_row, splice.removed, splice.removed_entries, added),
+            )
+        if record.app_id is not None and record.app_version is not None:
+            self._apps[record.app_id] = (record.app_version, version)
+        self._properties.update(record.properties)
+        for tag in record.tags:
+            self._tags.pop(tag.name, None)
+            if tag.version is not None:
+                self._tags[tag.name] = tag.version
+        for lease in record.leases:
+            self._leases[lease.lease_id] = lease
+            if not lease.expires_at_us:
+                del self._leases[lease.lease_id]
+        for claim in record.claims:
+            self._claim(claim)
+
+    def _edit(self, key: ChainKey, edit: ChainEdit) -> None:
+        edits = self._edits.get(key, ())
+        if isinstance(edits, tuple):
+            edits = list(edits)
+            self._edits[key] = edits
+        edits.append(edit)
+
+    def _intent(self, intent: CatalogIntent) -> None:
+        name = (intent.namespace_id, intent.name)
+        if intent.kind in (IntentKind.CREATE, IntentKind.ALTER, IntentKind.UNDROP):
+            previous = self._tables.get(intent.table_id)
+            if previous is not None and (previous.namespace_id, previous.name) != name:
+                self._names[(previous.namespace_id, previous.name)] = None
+            self._tables[intent.table_id] = intent.definition
+            self._names[name] = intent.table_id
+        elif intent.kind is IntentKind.DROP:
+            self._tables[intent.table_id] = None
+            self._names[name] = None
+        elif intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE):
+            definition = self._tables.get(intent.table_id) or intent.definition
+            fields = definition.field_ids.values() if definition else ()
+            for field_id in fields:
+                nothing = PageRun(_NO_PAGES)
+                self._edit((intent.table_id, field_id), ChainEdit(0, (), 0, nothing, clears=True))
+
+    def _claim(self, claim: Claim) -> None:
+        place = (claim.table_id, claim.field_id, claim.first_row, claim.end_row)
+        self._claims = [
+            other
+            for other in self._claims
+            if (other.table_id, other.field_id, other.first_row, other.end_row) != place
+        ]
+        if claim.expires_at_us:
+            self._claims.append(claim)
+
+
+_NO_PAGES = pa.RecordBatch.from_arrays(
+    [pa.array([], column.type) for column in PAGE_SCHEMA], schema=PAGE_SCHEMA
+)
+
+
+def form_ids(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.RecordBatch:
+    """The pages with their ids in place of their ordinals."""
+    if not pages.num_rows:
+        return pages
+    first = (version << ORDINAL_BITS) + base_ordinal
+    ids = np.arange(first, first + pages.num_rows, dtype=np.int64)
+    return pages.set_column(0, PAGE_SCHEMA.field(0), pa.array(ids))
+
+
+def _added(
+    record: TransactionRecord,
+    splice: Splice,
+    own: pa.RecordBatch,
+    version: int,
+    load_manifest: LoadManifest,
+) -> Piece:
+    start, stop, pages = splice.start, splice.stop, splice.stop - splice.start
+    if splice.source == 0:
+        stats = record.stats
+        run = PageRun(own.slice(start, pages), lambda: stats.slice(start, pages))
+        if run.num_rows != splice.added_entries or run.num_pages != pages:
+            raise DamageError(
+                f"A splice of commit {version} announces {pages} pages with {splice.added_entries} rows, but "
+                f"its pages are {run.num_pages} with {run.num_rows}."
+            )
+        return run
+    manifest = record.manifests[splice.source - 1]
+
+    def expand() -> list[PageRun]:
+        listed, listed_stats = load_manifest(manifest)
+        batch = form_ids(listed, version, manifest.base_ordinal)
+        return [PageRun(batch.slice(start, pages), lambda: listed_stats.slice(start, pages))]
+
+    return LazyRun(pages, splice.added_entries, expand)

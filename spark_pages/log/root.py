@@ -1,0 +1,217 @@
+"""The root of a checkpoint: manifest parts, catalog files, and everything that is small. Pure."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_pages.errors import DamageError, UnsupportedFormatError
+from spark_pages.log.commit_codec import (
+    definition_from_plain,
+    definition_to_plain,
+    location_from_avro,
+    location_to_avro,
+)
+from spark_pages.log.segment import decode_nodes, encode_nodes
+from spark_pages.log.state import LogState, TableName
+from spark_pages.log.tree import Node
+from spark_pages.model.actions import (
+    FORMAT_VERSION,
+    KNOWN_FEATURES,
+    CheckpointRef,
+    Claim,
+    Lease,
+    Retention,
+)
+from spark_pages.model.ids import FieldId, TableId, Version
+from spark_pages.model.location import Location
+from spark_pages.model.table import TableDefinition
+
+_ROOT_KEY = b"spark_pages.root"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFile:
+    """Definitions of live tables, sorted by name, from `first` to `last`."""
+
+    first: TableName
+    last: TableName
+    location: Location
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Root:
+    """A checkpoint: the state of the log at one version, whole.
+
+    Attributes
+    ----------
+    state
+        Everything but chains and tables: its `edits`, `tables` and `names` are empty.
+    sequence
+        Number of the checkpoint, from 0.
+    predecessors
+        For every k the newest earlier checkpoint whose sequence is a multiple of 2^k, newest first,
+        with its sequence: any version is reached in a logarithmic number of steps.
+    parts
+        Manifest parts of all levels, base first, sorted inside a level.
+    catalog
+        Catalog files, sorted by name.
+    """
+
+    state: LogState
+    sequence: int
+    predecessors: tuple[tuple[int, CheckpointRef], ...]
+    parts: tuple[Node, ...]
+    catalog: tuple[CatalogFile, ...]
+
+
+def next_predecessors(root: Root, ref: CheckpointRef) -> tuple[tuple[int, CheckpointRef], ...]:
+    """The predecessors that a checkpoint after this one names."""
+    kept: list[tuple[int, CheckpointRef]] = []
+    power = 1
+    for sequence, predecessor in ((root.sequence, ref), *root.predecessors):
+        if sequence % power == 0:
+            kept.append((sequence, predecessor))
+            while sequence % power == 0 and power <= sequence:
+                power *= 2
+    return tuple(kept)
+
+
+def encode_root(root: Root) -> bytes:
+    """The root as Parquet: a row for each part, the rest as JSON in the file's metadata."""
+    state = root.state
+    document = {
+        "format_version": FORMAT_VERSION,
+        "features": [],
+        "version": state.version,
+        "timestamp_us": state.timestamp_us,
+        "token": state.token,
+        "digest": state.digest,
+        "next_table_id": state.next_table_id,
+        "sequence": root.sequence,
+        "predecessors": [
+            {"sequence": sequence, "version": ref.version, "location": location_to_avro(ref.location)}
+            for sequence, ref in root.predecessors
+        ],
+        "catalog": [
+            {"first": file.first, "last": file.last, "location": location_to_avro(file.location)}
+            for file in root.catalog
+        ],
+        "apps": {app: list(value) for app, value in state.apps.items()},
+        "properties": dict(state.properties),
+        "tags": dict(state.tags),
+        "leases": [asdict(lease) for lease in state.leases.values()],
+        "claims": [asdict(claim) for claim in state.claims],
+        "retention": asdict(state.retention) if state.retention else None,
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return encode_nodes(root.parts, {_ROOT_KEY: text.encode()})
+
+
+def decode_root(data: bytes, key: str) -> Root:
+    """The root that the bytes hold; their digest has been checked.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If it needs a newer release.
+    DamageError
+        If it does not follow the format.
+    """
+    parts, metadata = decode_nodes(data, key)
+    try:
+        value: dict[str, Any] = json.loads(metadata[_ROOT_KEY])
+        unknown = sorted(set(value["features"]) - KNOWN_FEATURES)
+        if value["format_version"] > FORMAT_VERSION or unknown:
+            raise UnsupportedFormatError(
+                f"{key} needs format {value['format_version']} with features {unknown or 'none'}; this "
+                f"release reads format {FORMAT_VERSION}.",
+                hint="Upgrade spark-pages.",
+                key=key,
+            )
+        return Root(
+            state=_state(value),
+            sequence=value["sequence"],
+            predecessors=tuple(
+                (item["sequence"], CheckpointRef(item["version"], location_from_avro(item["location"])))
+                for item in value["predecessors"]
+            ),
+            parts=tuple(parts),
+            catalog=tuple(
+                CatalogFile(_name(item["first"]), _name(item["last"]), location_from_avro(item["location"]))
+                for item in value["catalog"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamageError(
+            f"{key} is not the root of a checkpoint: {type(error).__name__}: {error}", key=key
+        ) from error
+
+
+def _name(value: Sequence[Any]) -> TableName:
+    return int(value[0]), str(value[1])
+
+
+def _state(value: dict[str, Any]) -> LogState:
+    return LogState(
+        version=value["version"],
+        timestamp_us=value["timestamp_us"],
+        token=value["token"],
+        digest=value["digest"],
+        next_table_id=value["next_table_id"],
+        apps={app: (int(pair[0]), int(pair[1])) for app, pair in value["apps"].items()},
+        properties=value["properties"],
+        tags={name: int(version) for name, version in value["tags"].items()},
+        leases={
+            item["lease_id"]: Lease(item["lease_id"], Version(item["version"]), item["expires_at_us"])
+            for item in value["leases"]
+        },
+        claims=tuple(
+            Claim(**{**item, "table_id": TableId(item["table_id"]), "field_id": FieldId(item["field_id"])})
+            for item in value["claims"]
+        ),
+        retention=Retention(**value["retention"]) if value["retention"] else None,
+    )
+
+
+def encode_catalog(definitions: Sequence[TableDefinition]) -> bytes:
+    """A catalog file: definitions, which must be sorted by namespace and name."""
+    plain = [definition_to_plain(definition) for definition in definitions]
+    table = pa.table(
+        {
+            "namespace_id": pa.array([d.namespace_id for d in definitions], pa.int64()),
+            "name": pa.array([d.name for d in definitions], pa.string()),
+            "table_id": pa.array([d.table_id for d in definitions], pa.int64()),
+            "schema": pa.array([p["schema"] for p in plain], pa.binary()),
+            "next_field_id": pa.array([p["next_field_id"] for p in plain], pa.int32()),
+            "aligned": pa.array([p["aligned"] for p in plain], pa.bool_()),
+            "properties": pa.array([json.dumps(p["properties"], sort_keys=True) for p in plain], pa.string()),
+            "created_at_us": pa.array([p["created_at_us"] for p in plain], pa.int64()),
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="zstd", write_statistics=False, store_schema=False)
+    return out.getvalue()
+
+
+def decode_catalog(data: bytes, key: str) -> list[TableDefinition]:
+    """The definitions of a catalog file; its digest has been checked."""
+    try:
+        rows = pq.read_table(io.BytesIO(data), use_threads=False).to_pylist()
+        return [
+            definition_from_plain(
+                {**row, "properties": json.loads(row["properties"])},
+                row["table_id"],
+                row["namespace_id"],
+                row["name"],
+            )
+            for row in rows
+        ]
+    except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
+        raise DamageError(f"{key} is not a catalog file: {type(error).__name__}: {error}", key=key) from error

@@ -1,0 +1,73 @@
+"""The log at one version: tables by name, chains by key. Immutable; loads on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.state import LogState, TableName
+from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.table import TableDefinition
+
+
+class LogSnapshot:
+    """A checkpoint plus the commits after it (seed 004).
+
+    Parameters
+    ----------
+    state
+        What the commits say.
+    checkpoint
+        What they stand on, or None when everything was replayed from commit 0.
+    older
+        A snapshot of the same log whose resolved chains are taken over where nothing touched them.
+    """
+
+    def __init__(
+        self, state: LogState, checkpoint: Checkpoint | None, older: LogSnapshot | None = None
+    ) -> None:
+        self.state = state
+        self.checkpoint = checkpoint
+        self._chains: dict[ChainKey, ColumnChain] = {}
+        if older is not None and older.state.base == state.base:
+            self._chains = {
+                key: chain
+                for key, chain in dict(older._chains).items()
+                if older.state.edits.get(key) is state.edits.get(key)
+            }
+
+    def chain(self, key: ChainKey) -> ColumnChain:
+        """The chain of a column; a chain that was never written has no pages."""
+        chain = self._chains.get(key)
+        if chain is None:
+            base = self.checkpoint.chain(key) if self.checkpoint else []
+            chain = ColumnChain(base).apply(self.state.edits.get(key, ()))
+            self._chains[key] = chain
+        return chain
+
+    def table(self, name: TableName) -> TableDefinition | None:
+        """The live table of this namespace and name, or None."""
+        if name in self.state.names:
+            table_id = self.state.names[name]
+            return None if table_id is None else self.state.tables[table_id]
+        return self.checkpoint.table(name) if self.checkpoint else None
+
+    def tables(self) -> list[TableDefinition]:
+        """All live tables, sorted by namespace and name. Reads the whole catalog."""
+        live: dict[TableName, TableDefinition] = {}
+        if self.checkpoint:
+            live = {(d.namespace_id, d.name): d for d in self.checkpoint.tables()}
+        for name, table_id in self.state.names.items():
+            definition = None if table_id is None else self.state.tables[table_id]
+            live.pop(name, None)
+            if definition is not None:
+                live[name] = definition
+        return [live[name] for name in sorted(live)]
+
+    def chain_keys(self) -> Iterable[ChainKey]:
+        """The chains of all live tables, sorted."""
+        return sorted(
+            (definition.table_id, field_id)
+            for definition in self.tables()
+            for field_id in definition.field_ids.values()
+        )

@@ -1,0 +1,61 @@
+"""The state of the log at one version: a checkpoint and what has changed since. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_pages.model.actions import CheckpointRef, Claim, Lease, Retention
+from spark_pages.model.chain import ChainEdit, ChainKey
+from spark_pages.model.ids import FIRST_USER_TABLE
+from spark_pages.model.table import TableDefinition
+
+TableName = tuple[int, str]
+"""Namespace id and table name."""
+
+
+@dataclass(frozen=True, eq=False)
+class LogState:
+    """What is true after commit `version`.
+
+    Attributes
+    ----------
+    version, timestamp_us, token, digest
+        Of the commit; version -1 and empty before there is any.
+    base
+        The checkpoint that everything below stands on, or None when all was replayed from commit 0.
+    newest_checkpoint
+        The newest checkpoint known to be good; never older than `base`.
+    edits
+        Splices since `base`, by chain, in order.
+    tables, names
+        Definitions and names changed since `base`; None where dropped.
+    next_table_id
+        The id that the next new table gets.
+    apps
+        Application id to its newest ``(app_version, version)``.
+    properties, tags, leases, claims, retention
+        As of this version, whole.
+    tokens
+        Transaction token to version, of every transaction since `base`.
+    pages_since_base, bytes_since_base
+        How much replay stands between `base` and here; for the checkpoint policy.
+    """
+
+    version: int = -1
+    timestamp_us: int = 0
+    token: str = ""
+    digest: str = ""
+    base: CheckpointRef | None = None
+    newest_checkpoint: CheckpointRef | None = None
+    edits: Mapping[ChainKey, tuple[ChainEdit, ...]] = field(default_factory=dict)
+    tables: Mapping[int, TableDefinition | None] = field(default_factory=dict)
+    names: Mapping[TableName, int | None] = field(default_factory=dict)
+    next_table_id: int = FIRST_USER_TABLE
+    apps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, int] = field(default_factory=dict)
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    retention: Retention | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,262 @@
+"""What a commit says: header, transaction records, and the actions in them.
+
+`docs/format.md` ("Commits") is the specification; this module is its shape in Python. Nothing
+here touches storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+
+from spark_pages.model.ids import FieldId, TableId, Version
+from spark_pages.model.location import Location
+from spark_pages.model.table import TableDefinition
+
+FORMAT_VERSION = 1
+"""The format that this release writes, and the newest that it reads."""
+
+KNOWN_FEATURES: frozenset[str] = frozenset()
+"""Feature flags that this release understands; any other in a log is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """Names a verified checkpoint."""
+
+    version: Version
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """Removes a contiguous run of pages of one chain and puts pages in its place.
+
+    Attributes
+    ----------
+    table_id, field_id
+        The chain. A negative table id is provisional.
+    first_row
+        Row at which the removed run begins; for an append the rows that the writer saw, as a hint.
+    removed, removed_entries
+        Ids of the run, in order, and the rows that it holds; empty and 0 for an append.
+    source, start, stop
+        The pages put in: rows [start, stop) of source 0 (the record's own pages) or of manifest
+        ``source - 1``.
+    added_entries
+        Rows that the pages put in hold.
+    data_change
+        False for page compaction: the rows stay what they were.
+    touched
+        Row ranges [start, end) really inserted or changed.
+    """
+
+    table_id: TableId
+    field_id: FieldId
+    first_row: int
+    removed: tuple[int, ...]
+    removed_entries: int
+    source: int
+    start: int
+    stop: int
+    added_entries: int
+    data_change: bool = True
+    touched: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def row_preserving(self) -> bool:
+        """Whether the column holds as many rows afterwards as before."""
+        return self.removed_entries == self.added_entries
+
+
+class IntentKind(StrEnum):
+    """What a transaction does to, or needs of, one name or table."""
+
+    CREATE = "create"
+    ALTER = "alter"
+    DROP = "drop"
+    UNDROP = "undrop"
+    TRUNCATE = "truncate"
+    PURGE = "purge"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogIntent:
+    """One catalog change, told so that conflicts can be decided without reading table 0.
+
+    Attributes
+    ----------
+    kind
+        What happens.
+    table_id, namespace_id, name
+        The table, and the name that it has or had.
+    definition
+        The definition afterwards, for create, alter and undrop; else None.
+    """
+
+    kind: IntentKind
+    table_id: TableId
+    namespace_id: int
+    name: str
+    definition: TableDefinition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRef:
+    """Names a Parquet page manifest and gives its pages their ordinals.
+
+    Attributes
+    ----------
+    location
+        The object.
+    base_ordinal
+        Ordinal of its first page.
+    num_pages
+        Pages that it lists.
+    """
+
+    location: Location
+    base_ordinal: int
+    num_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Names a version, or (with ``version`` None) takes the name away."""
+
+    name: str
+    version: Version | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Keeps a version readable until it expires; ``expires_at_us`` 0 ends the lease."""
+
+    lease_id: str
+    version: Version
+    expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Advice that an owner is working on some rows of a chain (seed 001, ``locked_by``)."""
+
+    table_id: TableId
+    field_id: FieldId
+    first_row: int
+    end_row: int
+    owner: str
+    fence: int
+    expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Transactions that read before `min_epoch` and reads before `min_readable` are refused from now on."""
+
+    min_epoch: Version
+    min_readable: Version
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TransactionRecord:
+    """All that one transaction did.
+
+    Attributes
+    ----------
+    token
+        Random, 32 hexadecimal digits; tells this transaction from every other.
+    operation, parameters, writer
+        For people: what was done, with what, by whom.
+    app_id, app_version
+        The exactly-once pair of the application, or None.
+    read_version
+        Version that the transaction read; -1 for the one that makes the store.
+    base_ordinal
+        Ordinal of the first of its own pages.
+    pages, stats
+        Its own pages (batch of PAGE_SCHEMA whose ids are ordinals) and their statistics.
+    manifests
+        Page manifests of a large transaction.
+    splices, intents, tags, leases, claims
+        Actions, in order.
+    retention
+        New retention bounds, or None.
+    properties
+        Store properties set by this transaction.
+    """
+
+    token: str
+    operation: str
+    read_version: int
+    writer: str
+    pages: pa.RecordBatch
+    stats: pa.RecordBatch
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    app_id: str | None = None
+    app_version: int | None = None
+    base_ordinal: int = 0
+    manifests: tuple[ManifestRef, ...] = ()
+    splices: tuple[Splice, ...] = ()
+    intents: tuple[CatalogIntent, ...] = ()
+    tags: tuple[Tag, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    retention: Retention | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Commit:
+    """One slot of the log.
+
+    Attributes
+    ----------
+    version, timestamp_us, token
+        Its number; microseconds since the epoch, later than its parent's; its token.
+    parent_digest
+        Digest of the commit before it; empty for version 0.
+    checkpoint
+        Newest checkpoint that its writer had verified, or None.
+    records
+        One record for each transaction.
+    features
+        Feature flags that a reader must know.
+    digest
+        BLAKE2b-256 of the commit, filled in when it is encoded or decoded.
+    """
+
+    version: Version
+    timestamp_us: int
+    token: str
+    parent_digest: str
+    records: tuple[TransactionRecord, ...]
+    checkpoint: CheckpointRef | None = None
+    features: tuple[str, ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is left of a cleaned slot: enough to settle doubt, time and the digest chain.
+
+    Attributes
+    ----------
+    version, timestamp_us, token, digest
+        As the commit had them.
+    transactions
+        Token and outcome of each of its transactions.
+    checkpoint
+        The checkpoint to read instead.
+    """
+
+    version: Version
+    timestamp_us: int
+    token: str
+    digest: str
+    transactions: tuple[tuple[str, str], ...]
+    checkpoint: CheckpointRef

@@ -1,0 +1,74 @@
+"""Ids: versions, page ids, table and field ids, tokens."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from spark_pages.errors import InvalidInputError
+
+Version = NewType("Version", int)
+"""Number of a commit; the first is 0 and there are no gaps."""
+
+TableId = NewType("TableId", int)
+"""Number of a table; 0 is the catalog's own. Never used twice."""
+
+FieldId = NewType("FieldId", int)
+"""Number of a column inside its table, from 1. Never used twice."""
+
+PageId = NewType("PageId", int)
+"""63 bits: the version that added the page (35) and its ordinal in that commit (28)."""
+
+ORDINAL_BITS = 28
+VERSION_BITS = 35
+MAX_ORDINAL = (1 << ORDINAL_BITS) - 1
+MAX_VERSION = (1 << VERSION_BITS) - 1
+
+CATALOG_TABLE = TableId(0)
+FIRST_USER_TABLE = TableId(1)
+
+
+def page_id(version: int, ordinal: int) -> PageId:
+    """Form the id of page number `ordinal` of commit `version`.
+
+    Raises
+    ------
+    InvalidInputError
+        If either number needs more bits than the format gives it.
+    """
+    if not (0 <= version <= MAX_VERSION and 0 <= ordinal <= MAX_ORDINAL):
+        raise InvalidInputError(
+            f"Cannot form a page id of version {version} and ordinal {ordinal}: expected a version of "
+            f"at most {MAX_VERSION} and an ordinal of at most {MAX_ORDINAL}."
+        )
+    return PageId((version << ORDINAL_BITS) | ordinal)
+
+
+def page_version(page: int) -> Version:
+    """Version of the commit that added the page."""
+    return Version(page >> ORDINAL_BITS)
+
+
+def format_page_id(page: int) -> str:
+    """Show a page id as users see it: 16 hexadecimal digits."""
+    return f"{page:016x}"
+
+
+def parse_page_id(text: str | int) -> PageId:
+    """Read a page id from its 16 hexadecimal digits, or pass an integer through.
+
+    Raises
+    ------
+    InvalidInputError
+        If the text is not a page id.
+    """
+    if isinstance(text, int):
+        return PageId(text)
+    try:
+        value = int(text, 16)
+    except ValueError:
+        value = -1
+    if len(text) != 16 or not 0 <= value < 1 << 63:
+        raise InvalidInputError(
+            f"{text!r} is not a page id: expected 16 hexadecimal digits, such as 000000007000002a."
+        )
+    return PageId(value)

@@ -1,0 +1,145 @@
+"""One page: its descriptor, its statistics, and the parts of it that a read touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.model.ids import PageId, format_page_id
+
+PAGE_ALIGNMENT = 4096
+"""Pages start at multiples of this many bytes and reserve a multiple of it."""
+
+PAGE_HEADER_SIZE = 64
+"""Bytes of the fixed header in front of a page's payload."""
+
+STATISTIC_MAX_BYTES = 32
+"""Text and binary statistics are cut to this many bytes, rounded outward."""
+
+
+class PageKind(IntEnum):
+    """Where the bytes of a page are."""
+
+    FILE = 0
+    INLINE = 1
+    CONSTANT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PageStats:
+    """What is known of the values of one page without reading it.
+
+    Attributes
+    ----------
+    null_count
+        Null entries of the page.
+    min, max
+        Bounds in the form that ``docs/format.md`` ("Statistics") gives; None where there is no bound.
+    exact
+        Whether both bounds are values of the page; False where they were rounded outward.
+    """
+
+    null_count: int
+    min: bytes | None = None
+    max: bytes | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PageDescriptor:
+    """The place and the size of one page (seed 000).
+
+    Attributes
+    ----------
+    page_id
+        63-bit id; ``id`` shows it as 16 hexadecimal digits.
+    entry_count
+        Logical rows of the page.
+    payload_entries
+        Entries that the payload holds; fewer rows than that are a prefix, more read as null.
+    kind
+        In a page file, inline in the log, or a constant.
+    disk_path, offset, alloc_len, actual_len
+        Key relative to the root; 4 KiB-aligned offset; bytes reserved, a multiple of 4 KiB;
+        bytes used by header and payload. Empty and 0 unless ``kind`` is FILE.
+    checksum
+        xxh3_64 of the payload, unsigned; 0 for a constant.
+    data
+        The bytes of an inline page or a constant's one-entry page, else None.
+    """
+
+    page_id: PageId
+    entry_count: int
+    payload_entries: int
+    kind: PageKind
+    disk_path: str
+    offset: int
+    alloc_len: int
+    actual_len: int
+    checksum: int
+    data: bytes | None = None
+
+    @property
+    def id(self) -> str:
+        """The page id as 16 hexadecimal digits."""
+        return format_page_id(self.page_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLocation:
+    """The page that holds a row, and the row's offset inside it.
+
+    Built on the hot path: the descriptor is looked up when it is asked for.
+    """
+
+    page_position: int
+    row_in_page: int
+    page: PageDescriptor
+
+
+@dataclass(frozen=True, slots=True)
+class PageSlice:
+    """The rows of one page that a row range touches.
+
+    Attributes
+    ----------
+    page
+        The page to fetch.
+    start, stop
+        First row inside the page, and one past the last; ``0 <= start < stop <= page.entry_count``.
+    """
+
+    page: PageDescriptor
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPage:
+    """A page that a writer wants to publish (seed 000); checked here, given its id at commit."""
+
+    column: str
+    disk_path: str
+    offset: int
+    alloc_len: int
+    actual_len: int
+    entry_count: int
+    checksum: int = 0
+    replace_last: bool = False
+    stats: PageStats | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.offset < 0 or self.offset % PAGE_ALIGNMENT:
+            problems.append(f"offset {self.offset} is not a multiple of {PAGE_ALIGNMENT}")
+        if self.alloc_len <= 0 or self.alloc_len % PAGE_ALIGNMENT:
+            problems.append(f"alloc_len {self.alloc_len} is not a positive multiple of {PAGE_ALIGNMENT}")
+        if not PAGE_HEADER_SIZE <= self.actual_len <= self.alloc_len:
+            problems.append(f"actual_len {self.actual_len} is not between {PAGE_HEADER_SIZE} and alloc_len")
+        if self.entry_count < 0:
+            problems.append(f"entry_count {self.entry_count} is negative")
+        if problems:
+            raise InvalidInputError(
+                f"Cannot register a page of column {self.column!r} at {self.disk_path}: {'; '.join(problems)}."
+            )

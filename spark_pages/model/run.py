@@ -1,0 +1,199 @@
+"""A run of pages: consecutive pages of one chain, held as Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.model.ids import PageId
+from spark_pages.model.page import PageDescriptor, PageKind, PageStats
+
+PAGE_SCHEMA = pa.schema(
+    [
+        pa.field("page_id", pa.int64(), nullable=False),
+        pa.field("entry_count", pa.int64(), nullable=False),
+        pa.field("payload_entries", pa.int64(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("path", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("alloc_len", pa.int32(), nullable=False),
+        pa.field("actual_len", pa.int32(), nullable=False),
+        pa.field("checksum", pa.int64(), nullable=False),
+        pa.field("data", pa.binary()),
+    ]
+)
+"""Columns of a page descriptor in memory; a path is null unless the page is in a file."""
+
+STATS_SCHEMA = pa.schema(
+    [
+        pa.field("null_count", pa.int64()),
+        pa.field("min", pa.binary()),
+        pa.field("max", pa.binary()),
+        pa.field("exact", pa.bool_()),
+    ]
+)
+"""Columns of page statistics, row for row beside the pages; null where nothing is known."""
+
+LOCATION_COLUMNS = ("kind", "path", "offset", "alloc_len", "data")
+"""The columns that say where a page is; two descriptions of one page may differ in them."""
+
+
+def no_stats(num_pages: int) -> pa.RecordBatch:
+    """Statistics of pages of which nothing is known."""
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(num_pages, column.type) for column in STATS_SCHEMA], schema=STATS_SCHEMA
+    )
+
+
+def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """One batch that holds the rows of all, with one path dictionary."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries().combine_chunks()
+    return table.to_batches()[0] if table.num_rows else _empty(schema)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
+
+
+@dataclass(frozen=True, eq=False)
+class PageRun:
+    """Consecutive pages of one chain.
+
+    Attributes
+    ----------
+    pages
+        Record batch of PAGE_SCHEMA.
+    load_stats
+        Gives the statistics, row for row, as a batch of STATS_SCHEMA; called at most once.
+    base_position
+        Position of the first page in the chain's base of a checkpoint, or -1 for pages added since.
+    """
+
+    pages: pa.RecordBatch
+    load_stats: Callable[[], pa.RecordBatch] | None = None
+    base_position: int = -1
+    num_pages: int = field(init=False)
+    num_rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_pages", self.pages.num_rows)
+        object.__setattr__(self, "num_rows", int(self.prefix_entries[-1]) if self.pages.num_rows else 0)
+
+    @classmethod
+    def concat(cls, runs: Sequence[PageRun]) -> PageRun:
+        """The pages of all runs as one run; statistics are joined when they are asked for."""
+        if len(runs) == 1:
+            return runs[0]
+        batch = concat_batches([run.pages for run in runs], PAGE_SCHEMA)
+        return cls(batch, lambda: concat_batches([run.stats for run in runs], STATS_SCHEMA))
+
+    @cached_property
+    def page_ids(self) -> NDArray[np.int64]:
+        """Ids, shape (num_pages,)."""
+        return self.numbers("page_id")
+
+    @cached_property
+    def prefix_entries(self) -> NDArray[np.uint64]:
+        """Running sum of entry counts inside the run, shape (num_pages,)."""
+        return np.cumsum(self.numbers("entry_count"), dtype=np.uint64)
+
+    @cached_property
+    def prefix_view(self) -> memoryview:
+        """The same sums for `bisect`, which is quicker than numpy for one row."""
+        return memoryview(self.prefix_entries)
+
+    @cached_property
+    def stats(self) -> pa.RecordBatch:
+        """Statistics, row for row beside the pages."""
+        return no_stats(self.num_pages) if self.load_stats is None else self.load_stats()
+
+    def numbers(self, column: str) -> NDArray[Any]:
+        """One numeric column without a copy."""
+        values: NDArray[Any] = self.pages.column(column).to_numpy()
+        return values
+
+    def slice(self, start: int, stop: int) -> PageRun:
+        """Pages [start, stop) of the run, without a copy."""
+        if start == 0 and stop == self.num_pages:
+            return self
+        return PageRun(
+            self.pages.slice(start, stop - start),
+            None if self.load_stats is None else lambda: self.stats.slice(start, stop - start),
+            self.base_position + start if self.base_position >= 0 else -1,
+        )
+
+    def descriptor(self, index: int) -> PageDescriptor:
+        """The descriptor of one page."""
+        return self.descriptors(index, index + 1)[0]
+
+    def descriptors(self, start: int, stop: int) -> list[PageDescriptor]:
+        """The descriptors of pages [start, stop): for pages that are about to be fetched."""
+        columns = self.pages.slice(start, stop - start).to_pydict()
+        return [
+            PageDescriptor(
+                page_id=PageId(page),
+                entry_count=entries,
+                payload_entries=payload,
+                kind=PageKind(kind),
+                disk_path=path or "",
+                offset=offset,
+                alloc_len=alloc,
+                actual_len=actual,
+                checksum=checksum & 0xFFFF_FFFF_FFFF_FFFF,
+                data=data,
+            )
+            for page, entries, payload, kind, path, offset, alloc, actual, checksum, data in zip(
+                *(columns[name] for name in PAGE_SCHEMA.names), strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPage:
+    """A page that a transaction has written or holds inline; its id is formed at replay."""
+
+    entry_count: int
+    payload_entries: int
+    kind: PageKind
+    path: str | None
+    offset: int
+    alloc_len: int
+    actual_len: int
+    checksum: int
+    data: bytes | None
+    stats: PageStats
+
+
+def page_batches(pages: Sequence[NewPage], ordinal: int = 0) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Descriptors and statistics of new pages as Arrow; the ids hold ordinals from `ordinal` on."""
+    n = len(pages)
+    columns = [
+        pa.array(np.arange(ordinal, ordinal + n, dtype=np.int64)),
+        pa.array([page.entry_count for page in pages], pa.int64()),
+        pa.array([page.payload_entries for page in pages], pa.int64()),
+        pa.array([int(page.kind) for page in pages], pa.int8()),
+        pa.array([page.path for page in pages], pa.string()).dictionary_encode(),
+        pa.array([page.offset for page in pages], pa.int64()),
+        pa.array([page.alloc_len for page in pages], pa.int32()),
+        pa.array([page.actual_len for page in pages], pa.int32()),
+        pa.array(np.array([page.checksum for page in pages], np.uint64).view(np.int64)),
+        pa.array([page.data for page in pages], pa.binary()),
+    ]
+    stats = [
+        pa.array([page.stats.null_count for page in pages], pa.int64()),
+        pa.array([page.stats.min for page in pages], pa.binary()),
+        pa.array([page.stats.max for page in pages], pa.binary()),
+        pa.array([page.stats.exact for page in pages], pa.bool_()),
+    ]
+    return (
+        pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA),
+        pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
+    )

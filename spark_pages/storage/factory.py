@@ -1,0 +1,71 @@
+"""From an address to the store that it names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.storage.clients import REMOTE_SCHEMES
+from spark_pages.storage.local import DurableLocalStore
+from spark_pages.storage.remote import RemoteStore
+from spark_pages.storage.store import ObjectStore
+
+_KNOWN = ", ".join(f"{scheme}://" for scheme in ("file", *REMOTE_SCHEMES))
+
+
+def open_object_store(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ObjectStore:
+    """The store at an address; whether anything is there is not looked at.
+
+    Parameters
+    ----------
+    url
+        A path (absolute, relative to the working directory, or with ``~``), ``file:///path``,
+        ``s3://bucket/prefix`` (or ``s3a://``), ``gs://bucket/prefix``, ``az://container/prefix``,
+        ``abfss://container@account.dfs.core.windows.net/prefix``, or ``memory://name``.
+    storage_options
+        Credentials and settings, passed to obstore under the names they have. For S3 such as
+        ``access_key_id``, ``secret_access_key``, ``region``, ``endpoint``; settings of the HTTP client in
+        ``client_options``, of retries in ``retry_config``.
+
+    Returns
+    -------
+    ObjectStore
+        Nothing was made and no request was sent.
+
+    Raises
+    ------
+    InvalidInputError
+        If the scheme is unknown, a secret is part of the address, or options are given for an address that
+        takes none.
+    """
+    address = os.fspath(url)
+    scheme, separator, rest = address.partition("://")
+    if not address:
+        raise InvalidInputError("The address of a store is empty.", hint=f"Use a path or {_KNOWN}.")
+    if separator and scheme not in ("file", *REMOTE_SCHEMES):
+        raise InvalidInputError(f"No storage is known for {scheme}://.", hint=f"Use a path or {_KNOWN}.")
+    if storage_options and (not separator or scheme in ("file", "memory")):
+        raise InvalidInputError(
+            f"{address} takes no storage options, but was given: {', '.join(sorted(storage_options))}.",
+            hint="Leave them out, or check the address.",
+        )
+    if not separator:
+        return DurableLocalStore(os.path.expanduser(address))
+    if scheme == "file":
+        return DurableLocalStore(_path_of(rest))
+    return RemoteStore(address, storage_options)
+
+
+def _path_of(rest: str) -> str:
+    path = unquote(rest.removeprefix("localhost"))
+    if not path.startswith("/") or "\0" in path or "?" in rest or "#" in rest:
+        raise InvalidInputError(
+            "A file:// address must hold an absolute path, and neither host, query nor fragment.",
+            hint="Write file:///absolute/path, or give the path itself.",
+        )
+    return path

@@ -1,0 +1,74 @@
+"""What obstore raises, told in our own errors, without anything that a server or a URL put into the text.
+
+The text of an obstore error holds the body of the answer, in which the access key id has been seen, and the
+URL with its query. Only the kind of the error and the HTTP status are kept.
+"""
+
+from __future__ import annotations
+
+import re
+
+from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
+
+_STATUS = re.compile(r"status code: (\d{3})\b")
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether obstore failed, as opposed to the program being told to stop.
+
+    Parameters
+    ----------
+    error
+        What was raised. A panic of its Rust code is not an `Exception`, and is a failure.
+
+    Returns
+    -------
+    bool
+        False for `KeyboardInterrupt` and its like.
+    """
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def describe(error: BaseException) -> str:
+    """The kind of an obstore error and the HTTP status behind it, if any.
+
+    Parameters
+    ----------
+    error
+        What obstore raised.
+
+    Returns
+    -------
+    str
+        Such as ``PermissionDeniedError, HTTP 403``.
+    """
+    status = _STATUS.search(str(error))
+    return type(error).__name__ + (f", HTTP {status[1]}" if status else "")
+
+
+def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesError:
+    """Our error for one of obstore. Raise it outside the ``except``, so that the other one is not kept.
+
+    Parameters
+    ----------
+    error
+        What obstore raised.
+    action
+        What was attempted, such as ``Reading``.
+    key, url
+        On which object, of which store.
+
+    Returns
+    -------
+    ObjectNotFoundError or StorageError
+        For the caller to raise.
+    """
+    if isinstance(error, FileNotFoundError):
+        return ObjectNotFoundError(f"There is no object {key!r} in {url}.", key=key)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        hint = "Check the credentials and what they may do with this store."
+    else:
+        hint = "Check address, region and network, then try again."
+    return StorageError(f"{action} {key!r} in {url} failed: {describe(error)}.", hint=hint, key=key)

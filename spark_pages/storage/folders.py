@@ -1,0 +1,127 @@
+"""Folders of a local store: opened without following symbolic links, made so that a power cut keeps them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+if sys.platform == "darwin":
+    import fcntl
+
+_INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_folder(root: str, parts: Sequence[str]) -> int:
+    """An open descriptor of a folder below the root, reached through real folders only.
+
+    Parameters
+    ----------
+    root
+        Absolute path; it was resolved when the store was opened.
+    parts
+        Names of the folders below it, outermost first.
+
+    Returns
+    -------
+    int
+        A descriptor; the caller closes it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If one of them is not there.
+    NotADirectoryError
+        If one of them is a file or a symbolic link.
+
+    Notes
+    -----
+    One system call per part. Nothing can be swapped for a link between the check and the use.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parts:
+        folder = _step(folder, part)
+    return folder
+
+
+def make_folder(root: str, parts: Sequence[str]) -> int:
+    """An open descriptor of a folder that exists, and still does after a power cut.
+
+    Parameters
+    ----------
+    root, parts
+        As `open_folder`; what is missing is made.
+
+    Returns
+    -------
+    int
+        A descriptor; the caller closes it.
+
+    Raises
+    ------
+    OSError
+        If one of them cannot be made or synced.
+
+    Notes
+    -----
+    One sync per part, also where the folder is there: who made it may not have synced it yet, and a commit in
+    it must not be acknowledged before.
+    """
+    _make_root(root)
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parts:
+        try:
+            _mkdir(part, folder)
+            sync(folder)
+        except BaseException:
+            os.close(folder)
+            raise
+        folder = _step(folder, part)
+    return folder
+
+
+def sync(descriptor: int) -> None:
+    """What was written to the file or folder survives a power cut.
+
+    Parameters
+    ----------
+    descriptor
+        An open file or folder.
+
+    Raises
+    ------
+    OSError
+        If the disk refused. The state is then unknown, and a second sync would prove nothing.
+    """
+    if sys.platform == "darwin":  # fsync of macOS leaves the data in the cache of the disk
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def _step(folder: int, part: str) -> int:
+    try:
+        return os.open(part, _INNER, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _mkdir(part: str, folder: int) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(part, dir_fd=folder)
+
+
+def _make_root(root: str) -> None:
+    missing = []
+    path = root
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for path in reversed(missing):
+        parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _mkdir(os.path.basename(path), parent)
+            sync(parent)
+        finally:
+            os.close(parent)

@@ -1,0 +1,187 @@
+"""A store in S3, Google Cloud Storage or Azure, or in the memory of this process, through obstore."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
+from spark_pages.storage.clients import Clients, claim_threads, clean_url, client_builder
+from spark_pages.storage.failures import describe, is_failure, told
+from spark_pages.storage.keys import check_key, check_prefix, is_key
+from spark_pages.storage.ranges import check_answer, check_range, past_end
+from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_Answer = TypeVar("_Answer")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RemoteStore:
+    """Objects are those of a bucket below a prefix, or of a named memory of this process.
+
+    Parameters
+    ----------
+    url
+        ``s3://``, ``s3a://``, ``gs://`` or ``az://`` with bucket and prefix, ``abfss://``, or
+        ``memory://name``: two stores of one name in one process share their objects.
+    storage_options
+        Passed to obstore under the names they have; see `obstore.store.S3Store` and its like.
+
+    Raises
+    ------
+    InvalidInputError
+        If the URL is wrong or holds a secret. Wrong options are found at the first use.
+
+    Notes
+    -----
+    No request is made here. Clients are built at the first use, once per process. A store is never pickled,
+    and shows its URL only.
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._url = clean_url(url)
+        self._build = client_builder(self._url, storage_options)
+        self._built: Clients | None = None
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({self._url!r})"
+
+    def __getstate__(self) -> NoReturn:
+        raise InvalidInputError(
+            f"The store at {self._url} cannot be pickled: its options may hold secrets.",
+            hint="Send the URL and the name of a credential profile, and open the store where it is used.",
+        )
+
+    @property
+    def url(self) -> str:
+        """See `ObjectStore.url`."""
+        return self._url
+
+    def create(self, key: str, data: bytes) -> CreateOutcome:
+        """See `ObjectStore.create`.
+
+        Raises `StorageError`, and sends nothing, in a process forked after remote storage was used.
+        """
+        check_key(key)
+        client = self._clients().once
+        try:
+            obstore.put(client, key, data, mode="create")
+        except AlreadyExistsError:
+            return Exists()
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            return Doubtful(f"Creating {key!r} in {self._url} failed: {describe(error)}.")
+        return Created()
+
+    def put(self, key: str, data: Buffer) -> None:
+        """See `ObjectStore.put`."""
+        client = self._clients().patient
+        body = data if isinstance(data, bytes) else bytes(data)
+        self._ask("Writing", check_key(key), lambda: obstore.put(client, key, body))
+
+    def get(self, key: str) -> bytes:
+        """See `ObjectStore.get`."""
+        client = self._clients().patient
+        return self._ask("Reading", check_key(key), lambda: bytes(obstore.get(client, key).bytes()))
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """See `ObjectStore.get_range`; after a failure a second request asks for the size."""
+        return self.get_ranges(key, [(offset, length)])[0]
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """See `ObjectStore.get_ranges`; at most ten requests at a time."""
+        check_key(key)
+        for offset, length in ranges:
+            check_range(key, offset, length)
+        asked = [(offset, length) for offset, length in ranges if length]  # obstore refuses empty ones
+        answers = iter(self._fetch(key, asked) if asked else [])
+        return [
+            check_answer(key, offset, length, next(answers)) if length else b"" for offset, length in ranges
+        ]
+
+    def size(self, key: str) -> int:
+        """See `ObjectStore.size`."""
+        client = self._clients().patient
+        return self._ask("Sizing", check_key(key), lambda: int(obstore.head(client, key)["size"]))
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        folder = check_prefix(prefix).rpartition("/")[0]
+        client = self._clients().patient
+        found = self._ask("Listing", prefix, lambda: builtins.list(_listed(client, folder)))
+        return sorted((info for info in found if info.key.startswith(prefix)), key=lambda info: info.key)
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        client = self._clients().patient
+        try:
+            self._ask("Deleting", check_key(key), lambda: obstore.delete(client, key))
+        except ObjectNotFoundError:
+            return
+
+    def local_path(self, key: str) -> str | None:
+        """See `ObjectStore.local_path`; None."""
+        check_key(key)
+        return None
+
+    def now_us(self) -> int | None:
+        """See `ObjectStore.now_us`; None, because obstore does not hand on the date of an answer."""
+        return None
+
+    def _clients(self) -> Clients:
+        claim_threads(self._url)
+        built = self._built
+        if built is None or built.pid != os.getpid():  # a race builds twice, which is harmless; a lock is not
+            built = self._built = self._build()
+        return built
+
+    def _fetch(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        client = self._clients().patient
+        starts = [offset for offset, _ in ranges]
+        lengths = [length for _, length in ranges]
+        try:
+            return self._ask(
+                "Reading a range of",
+                key,
+                lambda: [
+                    bytes(answer)
+                    # coalesce=0: what is read across a gap is decided above, where its cost is known
+                    for answer in obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=0)
+                ],
+            )
+        except StorageError:
+            self._refuse_past_end(key, ranges)
+            raise
+
+    def _refuse_past_end(self, key: str, ranges: Sequence[tuple[int, int]]) -> None:
+        size_bytes = self.size(key)
+        for offset, length in ranges:
+            if offset + length > size_bytes:
+                raise past_end(key, offset, length, found=f"it ends at {size_bytes}")
+
+    def _ask(self, action: str, key: str, request: Callable[[], _Answer]) -> _Answer:
+        try:
+            return request()
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            failure = told(error, action, key, self._url)
+        raise failure
+
+
+def _listed(client: Any, folder: str) -> Iterator[ObjectInfo]:
+    for batch in obstore.list(client, folder or None, chunk_size=1_000):
+        for found in batch:
+            if is_key(found["path"]):
+                modified_at_us = (found["last_modified"] - _EPOCH) // timedelta(microseconds=1)
+                yield ObjectInfo(found["path"], found["size"], modified_at_us)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from spark_pages.errors import DamageError
+from spark_pages.io import CacheStats, PageHandler, ReadTrace
+from spark_pages.model.page import PageKind
+from tests.io.fakes import FolderStore, MemoryStore, constant_page, inline_page, write_pages
+
+ARRAYS = [pa.array(range(n * 100, n * 100 + 50)) for n in range(6)]
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request, tmp_path):
+    return MemoryStore() if request.param == "memory" else FolderStore(tmp_path)
+
+
+@pytest.fixture
+def pages(store):
+    return write_pages(store, ARRAYS)
+
+
+def values(batches):
+    return [batch.column("data").to_pylist() for batch in batches]
+
+
+def test_pages_come_in_the_order_asked_with_duplicates(store, pages):
+    found = PageHandler(store).get_pages([pages[4], pages[1], pages[4], inline_page(ARRAYS[2], 99)])
+
+    assert values(found) == [ARRAYS[n].to_pylist() for n in (4, 1, 4, 2)]
+
+
+def test_a_second_call_performs_no_request(store, pages):
+    handler = PageHandler(store)
+    first = handler.get_pages(pages)
+    before = handler.stats()
+
+    second = handler.get_pages(pages)
+
+    assert second == first
+    assert handler.stats() - before == CacheStats(upc_hits=6)
+
+
+def test_the_misses_of_one_call_are_read_by_as_few_requests_as_can_be(store, pages):
+    handler = PageHandler(store)
+    handler.get_page(pages[2])
+
+    handler.get_pages(pages)
+
+    stats = handler.stats()
+    assert (stats.upc_hits, stats.misses, stats.requests) == (1, 6, 3)
+    assert stats.bytes_read == sum(page.alloc_len for page in pages)
+
+
+def test_a_page_that_left_the_upc_is_decompressed_from_the_cpc(store, pages):
+    handler = PageHandler(store, upc_bytes=0)
+    handler.get_pages(pages)
+    before = handler.stats()
+
+    found = handler.get_pages(pages)
+
+    assert values(found) == [array.to_pylist() for array in ARRAYS]
+    assert handler.stats() - before == CacheStats(cpc_hits=6)
+
+
+def test_a_scan_that_admits_nothing_leaves_the_caches_as_they_were(store, pages):
+    handler = PageHandler(store)
+    handler.get_page(pages[0])
+    before = handler.stats()
+
+    found = handler.get_pages(pages, admit=False)
+
+    after = handler.stats() - before
+    assert values(found) == [array.to_pylist() for array in ARRAYS]
+    assert (after.upc_bytes, after.cpc_bytes, after.upc_hits, after.misses) == (0, 0, 1, 5)
+
+
+def test_a_trace_tells_which_pages_one_question_touched(store, pages):
+    handler = PageHandler(store)
+    handler.get_page(pages[1])
+    trace = ReadTrace()
+
+    handler.get_pages([pages[2], pages[1], pages[2], inline_page(ARRAYS[0], 99)], trace=trace)
+
+    assert trace.page_ids == ["0000000000000002", "0000000000000001", "0000000000000063"]
+    assert (trace.upc_hits, trace.cpc_hits, trace.misses, trace.requests) == (1, 1, 1, 1)
+    assert trace.bytes_read == pages[2].alloc_len
+
+
+def test_fewer_rows_than_the_payload_holds_are_its_prefix(store, pages):
+    found = PageHandler(store).get_page(replace(pages[1], entry_count=3))
+
+    assert values([found]) == [[100, 101, 102]]
+
+
+def test_more_rows_than_the_payload_holds_read_as_null(store, pages):
+    found = PageHandler(store).get_page(replace(pages[1], entry_count=52))
+
+    assert values([found]) == [[*ARRAYS[1].to_pylist(), None, None]]
+
+
+def test_a_page_without_rows_is_a_legal_page(store, pages):
+    found = PageHandler(store).get_page(replace(pages[1], entry_count=0))
+
+    assert (found.num_rows, found.schema.names) == (0, ["data"])
+
+
+def test_two_descriptors_of_one_payload_may_show_different_rows_of_it(store, pages):
+    handler = PageHandler(store)
+
+    short, whole = handler.get_pages([replace(pages[1], entry_count=1), pages[1]])
+
+    assert (short.num_rows, whole.num_rows) == (1, 50)
+
+
+def test_a_descriptor_that_lies_about_its_payload_is_damage_even_when_the_page_is_cached(store, pages):
+    handler = PageHandler(store)
+    handler.get_page(pages[1])
+
+    with pytest.raises(DamageError, match="expected 51 entries, found 50"):
+        handler.get_page(replace(pages[1], payload_entries=51, entry_count=50))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (7, pa.int64()),
+        ("x", pa.string()),
+        (None, pa.string()),
+        (True, pa.bool_()),
+        ([1, None], pa.list_(pa.int8())),
+    ],
+)
+def test_a_constant_page_repeats_its_value(store, value, kind):
+    found = PageHandler(store).get_page(constant_page(value, kind, 1000))
+
+    assert values([found]) == [[value] * 1000]
+    assert found.schema.field("data").type == kind
+
+
+def test_constants_of_one_provisional_id_do_not_pass_for_each_other(store):
+    handler = PageHandler(store)
+
+    found = handler.get_pages([constant_page(1, pa.int64(), 2), constant_page(2, pa.int64(), 2)])
+    again = handler.get_page(constant_page(1, pa.int64(), 3))
+
+    assert values([*found, again]) == [[1, 1], [2, 2], [1, 1, 1]]
+
+
+def test_a_count_that_would_fill_the_memory_is_refused(store, pages):
+    handler = PageHandler(store)
+
+    with pytest.raises(DamageError, match="Refused to expand"):
+        handler.get_page(constant_page(1, pa.int64(), 1 << 40))
+    with pytest.raises(DamageError, match="Refused to expand"):
+        handler.get_page(replace(pages[0], entry_count=1 << 40))
+
+
+def test_an_inline_page_without_bytes_is_damage(store):
+    with pytest.raises(DamageError, match="found none"):
+        PageHandler(store).get_page(inline_page(ARRAYS[0], data=None))
+
+
+def test_a_damaged_page_is_named_and_never_cached():
+    store = MemoryStore()
+    pages = write_pages(store, ARRAYS)
+    whole = store.objects["pages/a.pages"]
+    store.objects["pages/a.pages"] = whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]
+    handler = PageHandler(store)
+
+    with pytest.raises(DamageError, match="pages/a.pages@0"):
+        handler.get_page(pages[0])
+    store.objects["pages/a.pages"] = whole
+
+    assert values([handler.get_page(pages[0])]) == [ARRAYS[0].to_pylist()]
+
+
+def test_the_caches_stay_within_their_budgets(store):
+    pages = write_pages(store, [pa.array([f"{n}-{i}" for i in range(500)]) for n in range(40)])
+    handler = PageHandler(store, upc_bytes=40_000, cpc_bytes=20_000)
+
+    handler.get_pages(pages)
+
+    stats = handler.stats()
+    assert 0 < stats.upc_bytes <= 40_000
+    assert 0 < stats.cpc_bytes <= 20_000
+    assert stats.evictions > 0
+
+
+def test_many_threads_get_the_same_pages(store, pages):
+    handler = PageHandler(store, upc_bytes=4_000, cpc_bytes=2_000)
+    wrong = []
+
+    def ask():
+        for _ in range(30):
+            wrong.extend([1] if values(handler.get_pages(pages)) != [a.to_pylist() for a in ARRAYS] else [])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    [each.start() for each in threads]
+    [each.join() for each in threads]
+
+    assert wrong == []
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_reads_on_its_own(store, pages):
+    handler = PageHandler(store)
+    handler.get_pages([pages[0], pages[2], pages[4]])
+    handler._state.lock.acquire()  # as another thread might at the moment of the fork
+
+    child = os.fork()
+    if child == 0:
+        found = handler.get_pages(pages)
+        os._exit(0 if values(found) == [a.to_pylist() for a in ARRAYS] and handler.stats().misses == 6 else 1)
+    handler._state.lock.release()
+
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_handler_pickles_without_its_contents(store, pages):
+    handler = PageHandler(store, upc_bytes=12_345)
+    handler.get_pages(pages)
+
+    copy = pickle.loads(pickle.dumps(handler))  # noqa: S301
+
+    assert copy.stats() == CacheStats()
+    assert values(copy.get_pages(pages)) == [array.to_pylist() for array in ARRAYS]
+
+
+def test_statistics_show_themselves_as_a_table():
+    assert "<th>upc hits</th>" in CacheStats(upc_hits=1234)._repr_html_()
+    assert "<td>1,234</td>" in CacheStats(upc_hits=1234)._repr_html_()
+
+
+def test_a_closed_handler_holds_nothing_and_may_be_used_again(store, pages):
+    handler = PageHandler(store)
+    handler.get_pages([pages[0], pages[2]])
+
+    handler.close()
+
+    assert (handler.stats().upc_bytes, handler.stats().cpc_bytes) == (0, 0)
+    assert handler.get_page(pages[0]).num_rows == 50
+    assert pages[0].kind is PageKind.FILE

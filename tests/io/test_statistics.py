@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+
+from spark_pages.errors import DamageError
+from spark_pages.io.paginate import plan_pages
+from spark_pages.io.statistics import decode_bound, page_stats, stats_of_pages
+from tests.io.strategies import ORDERED, arrays
+
+
+def comparable(kind, bound):
+    """A bound as a Python value that orders like the column does (text by its code points)."""
+    return decode_bound(kind, bound).as_py()
+
+
+@given(arrays(ORDERED))
+def test_all_values_lie_within_the_bounds(array):
+    stats = page_stats(array)
+
+    values = [value for value in array.to_pylist() if value is not None]
+    assert stats.null_count == array.null_count
+    assert stats.min is None or all(comparable(array.type, stats.min) <= value for value in values)
+    assert stats.max is None or all(comparable(array.type, stats.max) >= value for value in values)
+    assert len(stats.min or b"") <= 32
+    assert len(stats.max or b"") <= 32
+    assert values or (stats.min is None and stats.max is None)
+
+
+@given(arrays(ORDERED, min_size=1))
+def test_exact_bounds_are_values_of_the_page(array):
+    stats = page_stats(array)
+
+    values = [value for value in array.to_pylist() if value is not None]
+    expected = (min(values), max(values)) if values else (None, None)
+    exact = stats.exact and values
+    assert not exact or (comparable(array.type, stats.min), comparable(array.type, stats.max)) == expected
+
+
+@given(arrays(ORDERED))
+def test_the_statistics_of_many_pages_are_those_of_each(array):
+    boundaries = plan_pages(array, 40)
+
+    together = stats_of_pages(array, boundaries)
+
+    one_by_one = [page_stats(array[a:b]) for a, b in zip(boundaries[:-1], boundaries[1:], strict=True)]
+    assert together == one_by_one
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a" * 40, "a" * 31 + "b"),
+        ("é" * 20, "é" * 15 + "ê"),
+        ("a" * 31 + "é", "a" * 30 + "b"),
+        ("a" * 31 + "\x7f" + "a", "a" * 30 + "b"),
+        ("\ud7ff" * 12, "\ud7ff" * 9 + "\ue000"),
+        ("a" + "\U0010ffff" * 9, "b"),
+    ],
+)
+def test_the_maximum_of_long_text_is_rounded_up_to_text_that_fits(value, expected):
+    stats = page_stats(pa.array([value]))
+
+    assert stats.max == expected.encode()
+    assert stats.max.decode() > value
+    assert value.startswith(stats.min.decode())
+    assert not stats.exact
+
+
+@pytest.mark.parametrize("value", [b"\xff" * 33, "\U0010ffff" * 9])
+def test_a_maximum_that_cannot_be_rounded_up_is_no_bound(value):
+    assert page_stats(pa.array([value])).max is None
+
+
+def test_a_page_with_a_nan_has_no_bounds_so_that_no_filter_skips_it():
+    stats = page_stats(pa.array([1.0, float("nan"), None]))
+
+    assert (stats.null_count, stats.min, stats.max, stats.exact) == (1, None, None, False)
+
+
+def test_zeros_are_bounded_by_both_zeros():
+    stats = page_stats(pa.array([0.0]))
+    negative = page_stats(pa.array([-0.0]))
+
+    assert (stats.min, stats.max) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
+    assert (negative.min, negative.max) == (stats.min, stats.max)
+
+
+def test_bounds_of_numbers_are_the_bytes_that_arrow_keeps():
+    stats = page_stats(pa.array([-2, 300], pa.int16()))
+    flags = page_stats(pa.array([True, False]))
+
+    assert (stats.min, stats.max) == (struct.pack("<h", -2), struct.pack("<h", 300))
+    assert (flags.min, flags.max) == (b"\x00", b"\x01")
+
+
+def test_a_dictionary_has_the_bounds_of_the_values_it_uses():
+    whole = pa.array(["a", "m", "z"]).dictionary_encode()
+
+    stats = page_stats(whole[1:2])
+
+    assert (stats.min, stats.max) == (b"m", b"m")
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal32(5, 1), pa.decimal64(10, 1), pa.decimal256(50, 1), pa.time64("ns")]
+)
+def test_types_without_a_kernel_of_their_own_have_bounds_too(kind):
+    array = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(np.arange(8).tobytes() * 2)])
+
+    stats = page_stats(array)
+
+    assert decode_bound(kind, stats.min) in list(array)
+    assert decode_bound(kind, stats.max) in list(array)
+
+
+def test_nested_pages_have_a_null_count_and_no_bounds():
+    stats = page_stats(pa.array([[1], None]))
+
+    assert (stats.null_count, stats.min, stats.max) == (1, None, None)
+
+
+def test_bytes_that_are_no_value_of_the_type_are_damage():
+    with pytest.raises(DamageError, match="expected 8 bytes, found 3"):
+        decode_bound(pa.int64(), b"abc")
+
+
+def test_the_bounds_of_a_large_page_agree_with_arrow():
+    array = pa.array(np.random.default_rng(1).integers(-(10**12), 10**12, 8192))
+
+    stats = page_stats(array)
+
+    assert decode_bound(array.type, stats.min) == pc.min(array)
+    assert decode_bound(array.type, stats.max) == pc.max(array)
