@@ -110,7 +110,12 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
     if len(data) > MAX_COMMIT_BYTES:
         raise DamageError(f"{key} holds {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.", key=key)
     try:
-        reader = fastavro.reader(io.BytesIO(data), reader_schema=COMMIT_SCHEMA, return_record_name=True)
+        reader = fastavro.reader(
+            io.BytesIO(data),
+            reader_schema=COMMIT_SCHEMA,
+            return_record_name=True,
+            return_record_name_override=True,
+        )
         claimed = str(reader.metadata.get(_DIGEST_KEY, ""))
         _check_digest(data, claimed, key)
         records = list(reader)

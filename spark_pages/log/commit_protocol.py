@@ -8,7 +8,8 @@ The rule in five lines:
 
 1. Create slot V+1 with the commit's bytes. Created: committed.
 2. Any other answer says nothing. Read the slot and compare the commit token.
-3. Our token: committed. Empty: create the *same bytes in the same slot* again.
+3. Our token: committed, once storage has answered "created" or "exists", which it does for durable
+   objects only. Empty, or not known to be durable: create the *same bytes in the same slot* again.
 4. Another commit: check for a conflict with it, rebase on it, go on with the next slot.
 5. No clear answer before the deadline: unknown. Nothing is deleted.
 """
@@ -26,7 +27,7 @@ from spark_pages.log.replay import LoadManifest, replay
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
-from spark_pages.storage.store import Created, CreateOutcome
+from spark_pages.storage.store import Created, CreateOutcome, Exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +167,13 @@ def _settle(
         if isinstance(outcome, Created):
             return None
         found = yield ReadSlot(version)
-        if isinstance(found, Commit | Tombstone):
-            if found.token != token:
-                return found
-            return None if isinstance(found, Commit) else found
-        if isinstance(found, ReadFailed):
+        if isinstance(found, Tombstone) or (isinstance(found, Commit) and found.token != token):
+            return found
+        if isinstance(found, Commit):
+            if isinstance(outcome, Exists):
+                return None
+            reason = f"the commit is there, but storage does not say that it is durable: {outcome!r}"
+        elif isinstance(found, ReadFailed):
             reason = found.reason
         elif found is not None:
             raise DamageError(f"Slot {version} gave an answer of kind {type(found).__name__}.")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_pages.errors import (
     CommitConflictError,
     CommitUnknownError,
-    SparkPagesError,
+    StorageError,
     StoreExistsError,
     VersionNotFoundError,
 )
@@ -103,15 +103,15 @@ class Log:
         ref = nearest_checkpoint(self._tree, head.state.newest_checkpoint, version)
         state = base_state(self._tree, ref) if ref else LogState()
         commits = self._slots.commits(state.version + 1, version + 1)
-        return self._bind(replay(state, commits, self._load_manifest))
+        return self.bind(replay(state, commits, self.load_manifest))
 
     def refresh(self) -> LogSnapshot:
         """The newest snapshot; chains that nothing touched keep what they have loaded."""
         older = self._head
         if older is None:
-            state = find_head(self.store, self._tree, self._load_manifest)
+            state = find_head(self.store, self._tree, self.load_manifest)
         else:
-            state = catch_up(self._slots, self._tree, older.state, self._load_manifest)
+            state = catch_up(self._slots, self._tree, older.state, self.load_manifest)
             if state is older.state:
                 return older
         return self._advance(state)
@@ -126,10 +126,12 @@ class Log:
             return self._slots.commits(version, version + 1)[0].timestamp_us
         return slot.timestamp_us
 
-    def _load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Pages and statistics that a page manifest lists."""
         return decode_manifest(self._tree.fetch(manifest.location), manifest.location.key)
 
-    def _bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+    def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+        """The snapshot of a state, with what `older` has loaded where nothing touched it."""
         return LogSnapshot(state, Checkpoint(state.base, self._tree) if state.base else None, older)
 
     def _advance(self, state: LogState) -> LogSnapshot:
@@ -137,7 +139,7 @@ class Log:
         with self._lock:
             known = self._head
             if known is None or state.version > known.state.version:
-                self._head = self._bind(state, known)
+                self._head = self.bind(state, known)
                 return self._head
             return known
 
@@ -151,7 +153,7 @@ class Log:
         StoreExistsError
             If slot 0 is taken by another commit.
         """
-        outcome = self._drive(self._protocol(LogState(), build, serializable=False), only_version=0)
+        outcome = self._drive(self._protocol(LogState(), build, serializable=False))
         match outcome:
             case Committed(version=0, state=state):
                 return self._advance(state)
@@ -203,13 +205,11 @@ class Log:
             build,
             commit_token=self._runtime.token(),
             now_us=self._runtime.now_us,
-            load_manifest=self._load_manifest,
+            load_manifest=self.load_manifest,
             serializable=serializable,
         )
 
-    def _drive(
-        self, protocol: Generator[Request, Response, Outcome], only_version: int | None = None
-    ) -> Outcome:
+    def _drive(self, protocol: Generator[Request, Response, Outcome]) -> Outcome:
         """Perform the requests of the commit protocol until it returns its outcome."""
         deadline = self._runtime.monotonic_s() + self._timeout_s
         response: Response = None
@@ -221,12 +221,8 @@ class Log:
                         response = self.store.create(key, data)
                     case ReadSlot(version):
                         response = self._read_slot(version)
-                        if only_version is not None and isinstance(response, Commit):
-                            only_version = -1
                     case Pause(attempt):
                         response = self._pause(attempt, deadline)
-                        if only_version == -1:
-                            response = False
                 request = protocol.send(response)
         except StopIteration as stop:
             outcome: Outcome = stop.value
@@ -235,7 +231,7 @@ class Log:
     def _read_slot(self, version: int) -> Response:
         try:
             return self._slots.read(version)
-        except SparkPagesError as error:
+        except StorageError as error:
             return ReadFailed(str(error))
 
     def _pause(self, attempt: int, deadline: float) -> bool:
@@ -266,7 +262,7 @@ class Log:
             known = self._head
             assert known is not None
             if known.state.version == state.version:
-                self._head = self._bind(state)
+                self._head = self.bind(state)
             else:
                 self._head = LogSnapshot(
                     replace(known.state, newest_checkpoint=ref), known.checkpoint, known

@@ -209,7 +209,7 @@ def encode_nodes(nodes: Sequence[Node], metadata: dict[bytes, bytes] | None = No
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(_NODE_COLUMNS)
     arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, _NODE_COLUMNS, strict=True)]
     table = pa.table(arrays, schema=_NODE_SCHEMA)
-    return _parquet(table.replace_schema_metadata(metadata), dictionary=False, encodings=None)
+    return _parquet(table, dictionary=False, encodings=None, metadata=metadata)
 
 
 def decode_nodes(data: bytes, key: str) -> tuple[list[Node], dict[bytes, bytes]]:
@@ -227,26 +227,33 @@ def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _parquet(table: pa.Table, dictionary: bool | list[str], encodings: dict[str, str] | None) -> bytes:
+def _parquet(
+    table: pa.Table,
+    dictionary: bool | list[str],
+    encodings: dict[str, str] | None,
+    metadata: dict[bytes, bytes] | None = None,
+) -> bytes:
     out = io.BytesIO()
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         out,
+        table.schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=dictionary,
         column_encoding=encodings,
         write_statistics=False,
         store_schema=False,
-    )
+    ) as writer:
+        writer.write_table(table)
+        if metadata:
+            writer.add_key_value_metadata(metadata)
     return out.getvalue()
 
 
 def _read(data: bytes, schema: pa.Schema, key: str) -> pa.Table:
     try:
         table = pq.read_table(io.BytesIO(data), use_threads=False)
-        metadata = table.schema.metadata
-        return table.select(schema.names).cast(schema).replace_schema_metadata(metadata)
+        return table.select(schema.names).cast(schema).replace_schema_metadata(table.schema.metadata)
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         raise DamageError(
             f"{key} should be Parquet with columns {', '.join(schema.names)}: {type(error).__name__}: {error}",

@@ -282,6 +282,19 @@ class ColumnChain:
             slices.extend(PageSlice(descriptors[i], low[i], high[i]) for i in keep.tolist())
         return slices
 
+    def pages_at(self, positions: NDArray[np.int64]) -> list[PageDescriptor]:
+        """Descriptors of the pages at increasing positions; their runs must be loaded."""
+        layout = self._layout
+        piece_of = np.searchsorted(np.array(layout.first_pages), positions, side="right") - 1
+        found: list[PageDescriptor] = []
+        for index in np.unique(piece_of).tolist():
+            run = layout.pieces[index]
+            assert isinstance(run, PageRun), "locate the rows first"
+            inside = positions[piece_of == index] - layout.first_pages[index]
+            chosen = PageRun(run.pages.take(pa.array(inside)))
+            found += chosen.descriptors(0, chosen.num_pages)
+        return found
+
     def all_pages(self) -> PageRun:
         """Every page, empty ones too, as one run. Loads the whole chain."""
         self._load_all()

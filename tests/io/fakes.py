@@ -36,7 +36,7 @@ class MemoryStore:
     def get_ranges(self, key, ranges):
         return [self.get_range(key, offset, length) for offset, length in ranges]
 
-    def local_path(self, key):  # noqa: ARG002
+    def local_path(self, key):
         return None
 
 

@@ -7,10 +7,14 @@ import math
 from decimal import Decimal
 
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For property tests: the first text builds tables of Unicode, and CI machines are shared."""
+
 _DAYS = st.dates(dt.date(1900, 1, 1), dt.date(2200, 1, 1))
-_MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1)).map(  # noqa: DTZ001
+_MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1)).map(
     lambda moment: moment.replace(tzinfo=dt.UTC)
 )
 _TEXT = st.text(max_size=40)

@@ -4,10 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.io.page_cache import ByteBudgetCache
+from tests.io.strategies import steady
 
 steps = st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 60)), max_size=60)
 
 
+@steady
 @given(steps, st.integers(0, 100))
 def test_the_budget_is_never_exceeded_and_the_sizes_add_up(steps, budget):
     cache: ByteBudgetCache[int, int] = ByteBudgetCache(budget)

@@ -4,14 +4,14 @@ import errno
 import os
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, InternalError, InvalidInputError, ObjectNotFoundError
-from spark_pages.io import PageFileWriter, PageReader, ReadCounts, encode_page
-from spark_pages.io import direct
+from spark_pages.io import PageFileWriter, PageReader, ReadCounts, direct, encode_page
 from tests.io.fakes import FolderStore, MemoryStore, descriptor, inline_page, write_pages
 
 ARRAYS = [pa.array(np.random.default_rng(n).integers(0, 2**62, 600)) for n in range(6)]
@@ -117,7 +117,7 @@ def test_a_page_file_is_written_by_one_put_with_every_page_aligned():
     assert store.puts == 1
     assert len(store.objects["pages/a.pages"]) == sum(page.alloc_len for page in pages)
     assert all(page.offset % 4096 == 0 for page in pages)
-    assert all(a.offset + a.alloc_len == b.offset for a, b in zip(pages[:-1], pages[1:], strict=True))
+    assert all(a.offset + a.alloc_len == b.offset for a, b in pairwise(pages))
 
 
 def test_a_page_file_without_pages_is_not_written():

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.io.paginate import plan_pages
-from tests.io.strategies import NESTED, ORDERED, arrays, dictionary_arrays
+from tests.io.strategies import NESTED, ORDERED, arrays, dictionary_arrays, steady
 
 
+@steady
 @given(arrays({**ORDERED, **NESTED}) | dictionary_arrays(), st.integers(1, 300))
 def test_boundaries_rise_from_the_first_row_to_the_last(array, target):
     boundaries = plan_pages(array, target)
@@ -23,6 +24,7 @@ def test_boundaries_rise_from_the_first_row_to_the_last(array, target):
     assert (np.diff(boundaries) > 0).all()
 
 
+@steady
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=60), st.integers(1, 300), st.integers(0, 5))
 def test_no_page_of_text_or_binary_exceeds_the_target_unless_it_is_one_value(values, target, skip):
     array = pa.array(values).slice(min(skip, len(values) - 1))

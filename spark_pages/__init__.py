@@ -1,0 +1,51 @@
+"""spark_pages: exact rows out of column pages in object storage, as of any version.
+
+Start with `create` or `open`, which give a `Store`; `docs/` explains the rest. What is listed in
+`__all__` is the public surface. Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_pages.errors import SparkPagesError as SparkPagesError
+    from spark_pages.io import CacheStats as CacheStats
+    from spark_pages.io import ReadTrace as ReadTrace
+    from spark_pages.tables.directory import PageDirectory as PageDirectory
+    from spark_pages.tables.snapshot import Snapshot as Snapshot
+    from spark_pages.tables.store import CacheConfig as CacheConfig
+    from spark_pages.tables.store import Store as Store
+    from spark_pages.tables.store import create as create
+    from spark_pages.tables.store import open as open
+    from spark_pages.tables.table import Table as Table
+    from spark_pages.tables.transaction import Transaction as Transaction
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CacheConfig": "spark_pages.tables.store",
+    "CacheStats": "spark_pages.io",
+    "PageDirectory": "spark_pages.tables.directory",
+    "ReadTrace": "spark_pages.io",
+    "Snapshot": "spark_pages.tables.snapshot",
+    "SparkPagesError": "spark_pages.errors",
+    "Store": "spark_pages.tables.store",
+    "Table": "spark_pages.tables.table",
+    "Transaction": "spark_pages.tables.transaction",
+    "create": "spark_pages.tables.store",
+    "open": "spark_pages.tables.store",
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'spark_pages' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

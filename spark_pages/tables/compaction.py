@@ -1,0 +1,126 @@
+"""Page compaction: runs of small pages become full ones; the rows stay what they are.
+
+`plan_compaction` decides from descriptors alone; `rewrite_run` does the work of one task, here or
+in a Spark executor; the transaction commits all of it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.io import PageHandler
+from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.page import PageKind
+from spark_pages.model.run import NewPage, PageRun
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.page_writer import PlacedPages, stage_column
+from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.table import Table
+from spark_pages.tables.transaction import Transaction
+
+_COMPRESSION_GUESS = 2
+"""Uncompressed bytes for each byte of a page whose entries have no fixed width."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CompactionTask:
+    """One run of small pages of one chain.
+
+    Attributes
+    ----------
+    table_id, field_id, column
+        The chain.
+    first_row
+        Row at which the run begins.
+    run
+        The pages.
+    """
+
+    table_id: TableId
+    field_id: FieldId
+    column: str
+    first_row: int
+    run: PageRun
+
+
+def plan_compaction(table: Table, target_bytes: int = TARGET_PAGE_BYTES) -> list[CompactionTask]:
+    """The runs of two and more neighbouring pages that are all below half the target.
+
+    Notes
+    -----
+    Reads descriptors only. Constants stay: they hold no bytes.
+    """
+    tasks = []
+    for column, field_id in table.definition.field_ids.items():
+        pages = table.directory.chain(column).all_pages()
+        if not pages.num_pages:
+            continue
+        kind = table.definition.schema.field(column).type
+        small = _estimated_bytes(pages, kind) * 2 < target_bytes
+        small &= pages.numbers("kind") != PageKind.CONSTANT
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], small.astype(np.int8), [0]])))
+        prefix = pages.prefix_entries
+        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            if stop - start >= 2:
+                first_row = int(prefix[start - 1]) if start else 0
+                run = pages.slice(start, stop)
+                tasks.append(CompactionTask(table.definition.table_id, field_id, column, first_row, run))
+    return tasks
+
+
+def _estimated_bytes(pages: PageRun, kind: pa.DataType) -> NDArray[np.float64]:
+    try:
+        return np.asarray(pages.numbers("entry_count") * (kind.bit_width / 8), dtype=np.float64)
+    except ValueError:
+        return np.asarray(pages.numbers("actual_len") * float(_COMPRESSION_GUESS))
+
+
+def rewrite_run(
+    run: PageRun,
+    kind: pa.DataType,
+    pages: PageHandler,
+    store: ObjectStore,
+    next_key: Callable[[], str],
+    target_bytes: int = TARGET_PAGE_BYTES,
+) -> list[NewPage]:
+    """Full pages with the rows of the run, written to page files; nothing refers to them yet."""
+    placed = PlacedPages(store, next_key)
+    new = rewrite_into(placed, run, kind, pages, target_bytes)
+    placed.finish_file()
+    return new
+
+
+def rewrite_into(
+    placed: PlacedPages, run: PageRun, kind: pa.DataType, pages: PageHandler, target_bytes: int
+) -> list[NewPage]:
+    """`rewrite_run` into a page file that other runs share."""
+    batches = pages.get_pages(run.descriptors(0, run.num_pages), admit=False)
+    values = pa.chunked_array([batch.column("data") for batch in batches], kind).combine_chunks()
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks)
+    return placed.place(stage_column(values, target_bytes), inline=False)
+
+
+def compact_table(txn: Transaction, name: str) -> dict[str, Any]:
+    """Compact one table in this process and commit."""
+    snapshot: Snapshot = txn.snapshot
+    table = snapshot.table(name)
+    tasks = plan_compaction(table)
+    placed = PlacedPages(txn.store, txn.next_page_file)
+    after = 0
+    for task in tasks:
+        kind = table.schema.field(task.column).type
+        new = rewrite_into(placed, task.run, kind, table.page_handler, TARGET_PAGE_BYTES)
+        after += len(new)
+        txn.replace_pages(task.table_id, task.field_id, task.first_row, task.run.page_ids.tolist(), new)
+    placed.finish_file()
+    before = sum(task.run.num_pages for task in tasks)
+    version = txn.commit() if tasks else None
+    return {"table": name, "runs": len(tasks), "pages_before": before, "pages_after": after, "version": version}

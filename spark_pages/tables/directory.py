@@ -1,0 +1,137 @@
+"""PageDirectory: which page holds which row (seed 000), as of one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from spark_pages.catalog.resolve import check_columns
+from spark_pages.errors import PageNotFoundError
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.chain import ColumnChain, RowLocations
+from spark_pages.model.ids import parse_page_id
+from spark_pages.model.page import PageDescriptor, PageSlice, RowLocation
+from spark_pages.model.table import TableDefinition
+
+
+class PageDirectory:
+    """Answers which pages hold which rows of a table.
+
+    Parameters
+    ----------
+    snapshot, definition
+        The version, and the table in it.
+    as_of
+        Gives the directory of the same table as of a time in microseconds since the epoch.
+
+    Notes
+    -----
+    Immutable, so readers take no lock. A chain's segments are loaded when a question touches them.
+    """
+
+    def __init__(
+        self,
+        snapshot: LogSnapshot,
+        definition: TableDefinition,
+        as_of: Callable[[int], PageDirectory] | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._definition = definition
+        self._as_of = as_of
+        self._chains: dict[str, ColumnChain] = {}
+
+    def __repr__(self) -> str:
+        return f"PageDirectory({self._definition.name!r}, version {self._snapshot.state.version})"
+
+    def chain(self, column: str) -> ColumnChain:
+        """The chain of a column.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            If the table has no such column.
+        """
+        chain = self._chains.get(column)
+        if chain is None:
+            check_columns(self._definition, [column])
+            key = (self._definition.table_id, self._definition.field_ids[column])
+            chain = self._chains[column] = self._snapshot.chain(key)
+        return chain
+
+    def latest(self, column: str) -> PageDescriptor | None:
+        """The last page of the column, or None while it has none."""
+        return self.chain(column).latest()
+
+    def locate_row(self, column: str, row: int) -> RowLocation:
+        """The page that holds a row, and the row's offset in it.
+
+        Raises
+        ------
+        RowOutOfRangeError
+            If the column has no such row.
+
+        Notes
+        -----
+        O(log pages), no I/O once the segment is loaded; cold, one request for each floor of the tree.
+        """
+        return self.chain(column).locate_row(row)
+
+    def locate_rows(self, column: str, rows: ArrayLike) -> RowLocations:
+        """`locate_row` for many rows at once: page positions and offsets as arrays.
+
+        Parameters
+        ----------
+        rows : integers, shape (n_rows,)
+            In any order, from 0.
+        """
+        return self.chain(column).locate_rows(np.asarray(rows, dtype=np.uint64))
+
+    def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:
+        """The pages that rows [start, end) touch, each with the offsets to read."""
+        return self.chain(column).locate_range(start, end)
+
+    def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
+        """The pages that rows [l, r) touch, as of a time in microseconds, or of this version."""
+        if ts is not None and self._as_of is not None:
+            return self._as_of(ts).range(column, l, r)
+        return [piece.page for piece in self.locate_range(column, l, r)]
+
+    def get_latest_page_meta(self, column: str) -> PageDescriptor | None:
+        """`latest` under the name of seed 001."""
+        return self.latest(column)
+
+    def get_ranged_pages_meta(
+        self, column: str, l_bound: int, r_bound: int, commit_time_upper_bound: int
+    ) -> list[PageDescriptor]:
+        """`range` as of a commit time in microseconds, under the name of seed 001."""
+        return self.range(column, l_bound, r_bound, commit_time_upper_bound)
+
+    def lookup(self, page_id: str | int, column: str | None = None) -> PageDescriptor:
+        """The descriptor of a page by its id.
+
+        Raises
+        ------
+        PageNotFoundError
+            If no column, or not the column given, has that page in this version.
+
+        Notes
+        -----
+        Loads the chains that it searches: name the column where you know it.
+        """
+        wanted = parse_page_id(page_id)
+        for name in [column] if column else self._definition.field_ids:
+            pages = self.chain(name).all_pages()
+            found: Any = np.flatnonzero(pages.page_ids == wanted)
+            if len(found):
+                return pages.descriptor(int(found[0]))
+        where = f"column {column!r}" if column else "any column"
+        raise PageNotFoundError(
+            f"Table {self._definition.name!r} has no page {page_id} in {where} at version "
+            f"{self._snapshot.state.version}.",
+            hint="It may have been replaced since; open the version that still had it.",
+        )
+
+

@@ -1,0 +1,75 @@
+"""Sets of rows as sorted, disjoint ranges: what is left of a table after statistics have spoken. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowRanges:
+    """Rows [starts[i], ends[i]) for every i.
+
+    Attributes
+    ----------
+    starts, ends : int64, shape (n_ranges,)
+        Increasing; ranges neither touch nor overlap.
+    """
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, start: int, stop: int) -> RowRanges:
+        """The rows [start, stop)."""
+        bounds = [(start, stop)] if start < stop else []
+        return cls(np.array([b[0] for b in bounds], np.int64), np.array([b[1] for b in bounds], np.int64))
+
+    @classmethod
+    def chosen(cls, bounds: NDArray[np.int64], keep: Bools) -> RowRanges:
+        """The cells [bounds[i], bounds[i + 1]) where `keep` says so, joined where they touch."""
+        filled = bounds[1:] > bounds[:-1]
+        cells = np.flatnonzero(keep & filled)
+        starts, ends = bounds[:-1][cells], bounds[1:][cells]
+        first = np.ones(len(starts), dtype=bool)
+        first[1:] = starts[1:] > ends[:-1]
+        last = np.ones(len(starts), dtype=bool)
+        last[:-1] = first[1:]
+        return cls(starts[first], ends[last])
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows that are."""
+        return int((self.ends - self.starts).sum())
+
+    def covers(self, rows: NDArray[np.int64]) -> Bools:
+        """Whether each row is in the set."""
+        if not len(self.starts):
+            return np.zeros(len(rows), dtype=bool)
+        index = np.searchsorted(self.starts, rows, side="right") - 1
+        inside: Bools = (index >= 0) & (rows < self.ends[np.maximum(index, 0)])
+        return inside
+
+
+def _combine(sets: list[RowRanges], how: Callable[[Bools, Bools], Bools]) -> RowRanges:
+    bounds = np.unique(np.concatenate([part for each in sets for part in (each.starts, each.ends)]))
+    if len(bounds) < 2:
+        return RowRanges.of(0, 0)
+    keep = reduce(how, (each.covers(bounds[:-1]) for each in sets))
+    return RowRanges.chosen(bounds, keep)
+
+
+def intersection(sets: list[RowRanges]) -> RowRanges:
+    """Rows that are in all sets."""
+    return _combine(sets, np.logical_and)
+
+
+def union(sets: list[RowRanges]) -> RowRanges:
+    """Rows that are in any set."""
+    return _combine(sets, np.logical_or)
