@@ -92,18 +92,18 @@ def catalog_rows(definitions: Sequence[TableDefinition], first_row_id: int) -> p
                 ),
             }
         )
-        for column in definition.schema:
-            rows.append(
-                {
-                    **shared,
-                    "kind": "column",
-                    "field_id": definition.field_ids[column.name],
-                    "name": column.name,
-                    "arrow_schema": pa.schema([column]).serialize().to_pybytes(),
-                    "nullable": column.nullable,
-                    "metadata": "{}",
-                }
-            )
+        rows += [
+            {
+                **shared,
+                "kind": "column",
+                "field_id": definition.field_ids[column.name],
+                "name": column.name,
+                "arrow_schema": pa.schema([column]).serialize().to_pybytes(),
+                "nullable": column.nullable,
+                "metadata": "{}",
+            }
+            for column in definition.schema
+        ]
     for row_id, row in enumerate(rows, first_row_id):
         row["row_id"] = row_id
     return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)

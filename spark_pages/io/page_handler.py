@@ -114,7 +114,7 @@ class PageHandler:
         """
         live = self._live()
         keys = [_key(page) for page in pages]
-        wanted = dict(zip(reversed(keys), reversed(pages), strict=True))  # of duplicates, the first
+        wanted = dict(zip(keys, pages, strict=True))
         ready = live.upc.get_many(wanted)
         upc_hits = len(ready)
         cpc_hits = misses = 0
@@ -144,7 +144,7 @@ class PageHandler:
             live.cpc_hits += cpc_hits
             live.misses += misses
         if trace is not None:
-            ids = [page.id for page in dict(zip(keys, pages, strict=True)).values()]
+            ids = [page.id for page in wanted.values()]
             trace.add(page_ids=ids, upc_hits=upc_hits, cpc_hits=cpc_hits, misses=misses, read=read)
         return [_resize(ready[key], page) for key, page in zip(keys, pages, strict=True)]
 

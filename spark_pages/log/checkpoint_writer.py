@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -81,9 +82,7 @@ def _put(store: ObjectStore, data: bytes, name: Callable[[str], str]) -> Locatio
 
 
 class _Writer:
-    def __init__(
-        self, store: ObjectStore, state: LogState, previous: Checkpoint | None, token: str
-    ) -> None:
+    def __init__(self, store: ObjectStore, state: LogState, previous: Checkpoint | None, token: str) -> None:
         self._store = store
         self._state = state
         self._previous = previous
@@ -136,7 +135,7 @@ class _Writer:
                     keys = segment.keys
                     bounds = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
                     run = self._load(node)
-                    for start, stop in zip(bounds, bounds[1:], strict=False):
+                    for start, stop in pairwise(bounds):
                         key = int(segment.table_ids[start]), int(segment.field_ids[start])
                         yield key, run.slice(start, stop)
 
@@ -187,7 +186,7 @@ class _Writer:
             if start < stop:
                 runs.append(whole.slice(start, stop))
                 bounds = [start, *(np.flatnonzero(np.diff(segment.keys[start:stop])) + 1 + start), stop]
-                for low, high in zip(bounds, bounds[1:], strict=False):
+                for low, high in pairwise(bounds):
                     key = int(segment.table_ids[low]), int(segment.field_ids[low])
                     keys.append((key, int(high - low)))
 

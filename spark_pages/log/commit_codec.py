@@ -310,7 +310,11 @@ def _intent_from_avro(value: dict[str, Any]) -> CatalogIntent:
         plain, value["table_id"], value["namespace_id"], value["name"]
     )
     return CatalogIntent(
-        IntentKind(value["kind"]), TableId(value["table_id"]), value["namespace_id"], value["name"], definition
+        IntentKind(value["kind"]),
+        TableId(value["table_id"]),
+        value["namespace_id"],
+        value["name"],
+        definition,
     )
 
 

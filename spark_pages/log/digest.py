@@ -25,13 +25,15 @@ def check_object(data: bytes, location: Location) -> bytes:
     """
     if len(data) != location.length:
         raise DamageError(
-            f"{location.key} should hold {location.length} bytes but holds {len(data)}: it was cut or replaced.",
+            f"{location.key} should hold {location.length} bytes but holds {len(data)}: it was cut or "
+            f"replaced.",
             key=location.key,
         )
     found = digest_of(data)
     if found != location.digest:
         raise DamageError(
-            f"{location.key} should have digest {location.digest} but has {found}: it was damaged or replaced.",
+            f"{location.key} should have digest {location.digest} but has {found}: it was damaged or "
+            f"replaced.",
             key=location.key,
         )
     return data

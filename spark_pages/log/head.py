@@ -118,7 +118,7 @@ def read_hint(store: ObjectStore) -> CheckpointRef | None:
     """The checkpoint that the hint names; None where the hint is absent or makes no sense."""
     try:
         data = store.get(HINT_KEY)
-        value = json.loads(data) if len(data) <= _MAX_HINT_BYTES else None
+        value = json.loads(data) if len(data) <= _MAX_HINT_BYTES else {}
         return CheckpointRef(Version(int(value["version"])), location_from_avro(value["location"]))
     except (SparkPagesError, ValueError, KeyError, TypeError):
         return None
@@ -159,9 +159,7 @@ def find_head(store: ObjectStore, tree: TreeReader, load_manifest: LoadManifest)
     return catch_up(slots, tree, state, load_manifest)
 
 
-def catch_up(
-    slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest
-) -> LogState:
+def catch_up(slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest) -> LogState:
     """The newest state, starting from one that is known. One request where nothing is new."""
     tail = slots.tail(state.version + 1)
     if tail and isinstance(tail[0], Tombstone):

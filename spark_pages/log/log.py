@@ -264,9 +264,7 @@ class Log:
             if known.state.version == state.version:
                 self._head = self.bind(state)
             else:
-                self._head = LogSnapshot(
-                    replace(known.state, newest_checkpoint=ref), known.checkpoint, known
-                )
+                self._head = LogSnapshot(replace(known.state, newest_checkpoint=ref), known.checkpoint, known)
         return ref
 
 

@@ -80,7 +80,8 @@ class _Fold:
         if commit.version != before.version + 1 or commit.parent_digest != before.digest:
             raise DamageError(
                 f"Commit {commit.version} does not continue the log: expected version {before.version + 1} "
-                f"on a parent with digest {before.digest or 'none'}, found parent {commit.parent_digest or 'none'}."
+                f"on a parent with digest {before.digest or 'none'}, found parent "
+                f"{commit.parent_digest or 'none'}."
             )
         next_table_id = before.next_table_id
         retention = before.retention
@@ -189,7 +190,7 @@ def _added(
     version: int,
     load_manifest: LoadManifest,
 ) -> Piece:
-    start, stop, pages = splice.start, splice.stop, splice.stop - splice.start
+    start, pages = splice.start, splice.stop - splice.start
     if splice.source == 0:
         stats = record.stats
         run = PageRun(own.slice(start, pages), lambda: stats.slice(start, pages))

@@ -142,7 +142,9 @@ def decode_segment(data: bytes, key: str) -> Segment:
         "checksum": table.column("checksum"),
         "data": table.column("data"),
     }
-    pages = pa.RecordBatch.from_arrays([_flat(columns[name]) for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
+    pages = pa.RecordBatch.from_arrays(
+        [_flat(columns[name]) for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA
+    )
     return Segment(
         table.column("table_id").to_numpy(), table.column("field_id").to_numpy().astype(np.int64), pages
     )
@@ -154,7 +156,8 @@ def _offsets(stored: pa.ChunkedArray, alloc: NDArray[np.int32]) -> NDArray[np.in
     values: NDArray[np.int64] = stored.fill_null(0).to_numpy()
     before = np.cumsum(alloc, dtype=np.int64) - alloc
     anchors = np.maximum.accumulate(np.where(missing, 0, np.arange(len(values))))
-    return values[anchors] + before - before[anchors]
+    offsets: NDArray[np.int64] = values[anchors] + before - before[anchors]
+    return offsets
 
 
 def _rounded(actual: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -256,6 +259,7 @@ def _read(data: bytes, schema: pa.Schema, key: str) -> pa.Table:
         return table.select(schema.names).cast(schema).replace_schema_metadata(table.schema.metadata)
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         raise DamageError(
-            f"{key} should be Parquet with columns {', '.join(schema.names)}: {type(error).__name__}: {error}",
+            f"{key} should be Parquet with columns {', '.join(schema.names)}: "
+            f"{type(error).__name__}: {error}",
             key=key,
         ) from error

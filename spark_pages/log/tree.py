@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from spark_pages.model.chain import ChainKey, Piece
 
@@ -155,4 +156,4 @@ def even_chunks(count: int, limit: int) -> list[tuple[int, int]]:
         return [(0, count)] if count else []
     chunks = -(-count // limit)
     bounds = [count * index // chunks for index in range(chunks + 1)]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))

@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
-from spark_pages.model.page import PageDescriptor, PageSlice, RowLocation
-from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.model.page import PageDescriptor, PageSlice
+from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation
 
 ChainKey = tuple[int, int]
 """Table id and field id."""
@@ -133,7 +133,9 @@ def locate_rows(prefix_entries: NDArray[np.uint64], rows: NDArray[np.uint64]) ->
 
 def _row_out_of_range(row: int, num_rows: int) -> RowOutOfRangeError:
     return RowOutOfRangeError(
-        f"Row {row} is not in the column: it has {num_rows} rows, numbered from 0.", row=row, num_rows=num_rows
+        f"Row {row} is not in the column: it has {num_rows} rows, numbered from 0.",
+        row=row,
+        num_rows=num_rows,
     )
 
 
@@ -200,15 +202,7 @@ class ColumnChain:
         view = run.prefix_view
         index = bisect_right(view, row - first_row)
         before = view[index - 1] if index else 0
-        return RowLocation(first_page + index, row - first_row - before, run.descriptor(index))
-
-    def locate_position(self, row: int) -> tuple[int, int]:
-        """Position of the page that holds a row and the row's offset in it, without the descriptor."""
-        run, first_row, first_page = self._settle(row)
-        view = run.prefix_view
-        offset = row - first_row
-        index = bisect_right(view, offset)
-        return first_page + index, offset - (view[index - 1] if index else 0)
+        return RowLocation(first_page + index, row - first_row - before, run, index)
 
     def locate_rows(self, rows: NDArray[np.uint64]) -> RowLocations:
         """`locate_rows` over the whole chain, loading the pieces that are touched."""
@@ -270,7 +264,7 @@ class ColumnChain:
                 f"Rows [{start}, {end}) are not in the column: it has {self.num_rows} rows, numbered from 0.",
                 num_rows=self.num_rows,
             )
-        slices = []
+        slices: list[PageSlice] = []
         for part in self.runs(start, end):
             stops = part.run.prefix_entries.astype(np.int64) + part.first_row
             counts = part.run.numbers("entry_count")
@@ -357,7 +351,8 @@ class ColumnChain:
         if begin < 0 or not np.array_equal(ids[begin : begin + len(removed)], removed):
             raise DamageError(
                 f"A splice removes {len(removed)} pages from row {first} on, beginning with page "
-                f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts itself."
+                f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
+                f"itself."
             )
         pieces: list[Piece] = list(layout.pieces[: near[0]])
         pieces += _cut(runs, 0, begin)

@@ -87,18 +87,6 @@ class PageDescriptor:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLocation:
-    """The page that holds a row, and the row's offset inside it.
-
-    Built on the hot path: the descriptor is looked up when it is asked for.
-    """
-
-    page_position: int
-    row_in_page: int
-    page: PageDescriptor
-
-
-@dataclass(frozen=True, slots=True)
 class PageSlice:
     """The rows of one page that a row range touches.
 
@@ -141,5 +129,6 @@ class PendingPage:
             problems.append(f"entry_count {self.entry_count} is negative")
         if problems:
             raise InvalidInputError(
-                f"Cannot register a page of column {self.column!r} at {self.disk_path}: {'; '.join(problems)}."
+                f"Cannot register a page of column {self.column!r} at {self.disk_path}: "
+                f"{'; '.join(problems)}."
             )

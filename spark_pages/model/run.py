@@ -108,7 +108,7 @@ class PageRun:
     @cached_property
     def prefix_view(self) -> memoryview:
         """The same sums for `bisect`, which is quicker than numpy for one row."""
-        return memoryview(self.prefix_entries)
+        return self.prefix_entries.data
 
     @cached_property
     def stats(self) -> pa.RecordBatch:
@@ -154,6 +154,36 @@ class PageRun:
                 *(columns[name] for name in PAGE_SCHEMA.names), strict=True
             )
         ]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RowLocation:
+    """The page that holds a row, and the row's offset inside it (seed 000).
+
+    Attributes
+    ----------
+    page_position
+        Position of the page in its chain.
+    row_in_page
+        Offset of the row in that page.
+
+    Notes
+    -----
+    Built on the hot path, without validation; `page` makes the descriptor when it is asked for.
+    """
+
+    page_position: int
+    row_in_page: int
+    _run: PageRun = field(compare=False)
+    _index: int = field(compare=False)
+
+    @property
+    def page(self) -> PageDescriptor:
+        """The page's descriptor."""
+        return self._run.descriptor(self._index)
+
+    def __repr__(self) -> str:
+        return f"RowLocation(page {self.page_position}, row {self.row_in_page} of it: {self.page!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ def with_field_ids(schema: pa.Schema, first: int = 1) -> pa.Schema:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled or "" in names:
         raise InvalidInputError(
-            f"Column names must be unique and not empty; found {', '.join(map(repr, doubled)) or 'an empty name'}."
+            f"Column names must be unique and not empty; found "
+            f"{', '.join(map(repr, doubled)) or 'an empty name'}."
         )
     fields = [
         column.with_metadata({**(column.metadata or {}), FIELD_ID_KEY: str(first + index).encode()})

@@ -123,4 +123,10 @@ def compact_table(txn: Transaction, name: str) -> dict[str, Any]:
     placed.finish_file()
     before = sum(task.run.num_pages for task in tasks)
     version = txn.commit() if tasks else None
-    return {"table": name, "runs": len(tasks), "pages_before": before, "pages_after": after, "version": version}
+    return {
+        "table": name,
+        "runs": len(tasks),
+        "pages_before": before,
+        "pages_after": after,
+        "version": version,
+    }

@@ -13,7 +13,8 @@ from spark_pages.errors import PageNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations
 from spark_pages.model.ids import parse_page_id
-from spark_pages.model.page import PageDescriptor, PageSlice, RowLocation
+from spark_pages.model.page import PageDescriptor, PageSlice
+from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition
 
 
@@ -133,5 +134,3 @@ class PageDirectory:
             f"{self._snapshot.state.version}.",
             hint="It may have been replaced since; open the version that still had it.",
         )
-
-

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from spark_pages.errors import InvalidInputError
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
 
-Filter = Sequence[Any] | pc.Expression
+Filter: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,8 @@ def may_match(
     known = nulls.is_valid().to_numpy(zero_copy_only=False)
     null_count = nulls.fill_null(0).to_numpy()
     if condition.operator == "is null":
-        return ~known | (null_count > 0)
+        some_null: NDArray[np.bool_] = ~known | (null_count > 0)
+        return some_null
     some_value: NDArray[np.bool_] = ~known | (null_count < entries)
     if condition.operator in ("is not null", "not in"):
         return some_value
@@ -157,7 +158,8 @@ def may_match(
         return some_value
     if not tests:
         return np.zeros(len(entries), dtype=bool)
-    return some_value & reduce(or_, tests)
+    matching: NDArray[np.bool_] = some_value & reduce(or_, tests)
+    return matching
 
 
 def _test(

@@ -73,9 +73,7 @@ def history_table(commits: Iterable[Commit]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_HISTORY_SCHEMA)
 
 
-def changes_table(
-    commits: Iterable[Commit], table_id: int | None, load_manifest: LoadManifest
-) -> pa.Table:
+def changes_table(commits: Iterable[Commit], table_id: int | None, load_manifest: LoadManifest) -> pa.Table:
     """A row for each page that a commit added or removed; `table_id` None takes all tables."""
     parts = [CHANGES_SCHEMA.empty_table()]
     for commit in commits:

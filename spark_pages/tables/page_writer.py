@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -42,7 +43,7 @@ def stage_column(values: pa.Array, target_bytes: int, codec: Codec = Codec.LZ4) 
     """The pages of a column's values, cut at about `target_bytes` of uncompressed buffers."""
     bounds = plan_pages(values, target_bytes).tolist()
     pages = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         piece = values.slice(start, stop - start)
         pages.append(StagedPage(encode_page(piece, codec=codec), page_stats(piece)))
     return pages

@@ -32,7 +32,8 @@ class Snapshot:
         self._as_of = as_of
 
     def __repr__(self) -> str:
-        return f"Snapshot(version {self.version}, {self.timestamp:%Y-%m-%d %H:%M:%S}, {len(self.tables())} tables)"
+        time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
+        return f"Snapshot(version {self.version}, {time}, {len(self.tables())} tables)"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<li>{self.table(name)!r}</li>" for name in self.tables())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_pages.catalog.bootstrap import first_record
 from spark_pages.catalog.resolve import find_table
 from spark_pages.errors import InvalidInputError, VersionNotFoundError
 from spark_pages.io import CacheStats, PageHandler
@@ -22,7 +23,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.compaction import compact_table
 from spark_pages.tables.history import changes_table, history_table
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.transaction import Transaction, first_record
+from spark_pages.tables.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)

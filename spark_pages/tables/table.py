@@ -113,8 +113,8 @@ class Table:
         parsed = parse_filter(filter)
         if parsed is None:
             return self._rows(names, RowRanges.of(start, stop), trace)
-        batches = self._filtered(names, start, stop, parsed, DEFAULT_BATCH_ROWS, trace, admit=True)
-        return pa.concat_tables(batches) if (batches := list(batches)) else self._empty(names)
+        found = list(self._filtered(names, start, stop, parsed, DEFAULT_BATCH_ROWS, trace, admit=True))
+        return pa.concat_tables(found) if found else self._empty(names)
 
     def scan(
         self,

@@ -7,7 +7,7 @@ to `_record` (what the log is told, formed anew on each rebase) and `Log.commit`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
+from spark_pages.catalog.bootstrap import describe
 from spark_pages.catalog.resolve import check_columns, find_table, parse_name
-from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE, catalog_rows, table_zero
+from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
 from spark_pages.errors import (
     InvalidInputError,
     RaggedTableError,
@@ -24,50 +25,21 @@ from spark_pages.errors import (
     SchemaMismatchError,
     TableExistsError,
 )
-from spark_pages.io import Codec, encode_page, page_stats, stats_of_pages
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.log import Log
-from spark_pages.log.names import manifest_key, page_file_key
-from spark_pages.log.digest import locate
-from spark_pages.log.segment import encode_manifest
-from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.names import page_file_key
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CatalogIntent, IntentKind, ManifestRef, Splice, TransactionRecord
+from spark_pages.model.actions import CatalogIntent, IntentKind, ManifestRef, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
-from spark_pages.model.page import PageKind
-from spark_pages.model.run import NewPage, concat_batches, page_batches, PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, NewPage, concat_batches, page_batches
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.page_writer import PlacedPages, StagedPage, fits_inline, stage_column, stage_constant
+from spark_pages.tables.page_writer import StagedPage, stage_column, stage_constant
 from spark_pages.tables.snapshot import Snapshot
-
-MANIFEST_PAGES = 1000
-"""A transaction with more pages than this lists them in a page manifest."""
-
-
-@dataclass(eq=False, slots=True)
-class _StagedSplice:
-    table_id: TableId
-    field_id: FieldId
-    first_row: int
-    removed: tuple[int, ...]
-    removed_entries: int
-    pages: list[StagedPage] | list[NewPage]
-    data_change: bool = True
-    touched: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def added_entries(self) -> int:
-        return sum(p.entries if isinstance(p, StagedPage) else p.entry_count for p in self.pages)
-
-
-@dataclass(eq=False, slots=True)
-class _Updates:
-    """Updates of one column: later ones win."""
-
-    rows: list[np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=list)
-    values: list[pa.Array] = field(default_factory=list)
+from spark_pages.tables.staging import Prepared, StagedSplice, place_splices
+from spark_pages.tables.updates import Updates, rewrite_pages
+from spark_pages.tables.values import as_table, cast_column
 
 
 class _AlreadyLandedError(Exception):
@@ -117,8 +89,8 @@ class Transaction:
         self._page_bytes = page_bytes
         self._token = runtime.token()
         self._created: dict[str, TableDefinition] = {}
-        self._splices: list[_StagedSplice] = []
-        self._updates: dict[tuple[str, str], _Updates] = {}
+        self._splices: list[StagedSplice] = []
+        self._updates: dict[tuple[str, str], Updates] = {}
         self._properties: dict[str, str] = {}
         self._file_count = 0
         self._closed = False
@@ -206,7 +178,7 @@ class Transaction:
         """
         self._check_open()
         definition = self._definition(table)
-        rows = _as_table(data)
+        rows = as_table(data)
         unknown = sorted(set(rows.column_names) - set(definition.field_ids))
         if unknown and definition.aligned:
             raise SchemaMismatchError(
@@ -224,10 +196,15 @@ class Transaction:
                 key = (definition.table_id, field_id)
                 first_row = self.snapshot.log.chain(key).num_rows
             self._splices.append(
-                _StagedSplice(
-                    definition.table_id, field_id, first_row, (), 0, pages,
+                StagedSplice(
+                    definition.table_id,
+                    field_id,
+                    first_row,
+                    (),
+                    0,
+                    pages,
                     touched=((first_row, first_row + rows.num_rows),),
-                )  # fmt: skip
+                )
             )
 
     def update(self, table: str, column: str, rows: ArrayLike, values: Any) -> None:
@@ -254,7 +231,7 @@ class Transaction:
         numbers = np.asarray(rows)
         if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise InvalidInputError(f"rows of {table}.{column} must be a list of integers from 0.")
-        array = _cast(values, definition.bare_schema.field(column), table)
+        array = cast_column(values, definition.bare_schema.field(column), table)
         if len(array) != len(numbers):
             raise InvalidInputError(
                 f"Cannot update {table}.{column}: {len(numbers)} rows but {len(array)} values."
@@ -263,7 +240,7 @@ class Transaction:
             raise RowOutOfRangeError(f"Row {int(numbers.min())} does not exist: rows are numbered from 0.")
         key = (definition.table_id, definition.field_ids[column])
         self.snapshot.log.chain(key).locate_rows(numbers.astype(np.uint64))
-        updates = self._updates.setdefault((table, column), _Updates())
+        updates = self._updates.setdefault((table, column), Updates())
         updates.rows.append(numbers.astype(np.int64))
         updates.values.append(array)
 
@@ -273,7 +250,12 @@ class Transaction:
         self._properties.update(properties)
 
     def replace_pages(
-        self, table_id: TableId, field_id: FieldId, first_row: int, removed: Iterable[int], pages: list[NewPage]
+        self,
+        table_id: TableId,
+        field_id: FieldId,
+        first_row: int,
+        removed: Iterable[int],
+        pages: list[NewPage],
     ) -> None:
         """A run of pages gives way to other pages with the same rows (page compaction).
 
@@ -289,7 +271,7 @@ class Transaction:
         self._check_open()
         entries = sum(page.entry_count for page in pages)
         self._splices.append(
-            _StagedSplice(table_id, field_id, first_row, tuple(removed), entries, pages, data_change=False)
+            StagedSplice(table_id, field_id, first_row, tuple(removed), entries, pages, data_change=False)
         )
 
     @property
@@ -360,49 +342,17 @@ class Transaction:
                     f"Cannot append to {definition.name!r}: column {column!r} is missing and not nullable."
                 )
             return [stage_constant(pa.scalar(None, wanted.type), rows.num_rows)]
-        return stage_column(_cast(rows.column(column), wanted, definition.name), self._page_bytes)
+        return stage_column(cast_column(rows.column(column), wanted, definition.name), self._page_bytes)
 
-    def _prepare(self) -> _Prepared | None:
+    def _prepare(self) -> Prepared | None:
         """Give every page its place; nothing refers to them before the commit."""
         for (table, column), updates in self._updates.items():
-            self._splices[:0] = self._rewrite(table, column, updates)
+            self._splices[:0] = rewrite_pages(self.snapshot.table(table), column, updates)
         self._updates.clear()
         if not (self._splices or self._created or self._properties):
             return None
         self._check_ragged()
-        staged = [p for splice in self._splices for p in splice.pages if isinstance(p, StagedPage)]
-        inline = fits_inline(staged)
-        placed = PlacedPages(self._log.store, self.next_page_file)
-        pages: list[NewPage] = []
-        splices: list[Splice] = []
-        table: int | None = None
-        for splice in sorted(self._splices, key=lambda each: (each.table_id, each.field_id)):
-            if splice.table_id != table:
-                placed.finish_file()
-                table = splice.table_id
-            start = len(pages)
-            for page in splice.pages:
-                pages += placed.place([page], inline) if isinstance(page, StagedPage) else [page]
-            splices.append(
-                Splice(
-                    splice.table_id, splice.field_id, splice.first_row, splice.removed,
-                    splice.removed_entries, 0, start, len(pages), splice.added_entries,
-                    splice.data_change, splice.touched,
-                )  # fmt: skip
-            )
-        placed.finish_file()
-        batch, stats = page_batches(pages)
-        if len(pages) <= MANIFEST_PAGES:
-            return _Prepared(batch, stats, tuple(splices), None)
-        data = encode_manifest(batch, stats)
-        location = locate(manifest_key(f"{self._token}-0"), data)
-        self._log.store.put(location.key, data)
-        return _Prepared(
-            batch.slice(0, 0),
-            stats.slice(0, 0),
-            tuple(replace(splice, source=1) for splice in splices),
-            ManifestRef(location, 0, len(pages)),
-        )
+        return place_splices(self._log.store, self._splices, self.next_page_file, self._token)
 
     def _check_ragged(self) -> None:
         growth: dict[int, dict[int, int]] = {}
@@ -420,37 +370,7 @@ class Transaction:
                     f"The columns of {definition.name!r} would grow by different numbers of rows: {sizes}."
                 )
 
-    def _rewrite(self, table: str, column: str, updates: _Updates) -> list[_StagedSplice]:
-        """Splices that put rewritten pages in the place of those that the updates touch."""
-        source = self.snapshot.table(table)
-        chain = source.directory.chain(column)
-        rows, values = _last_wins(updates)
-        found = chain.locate_rows(rows.astype(np.uint64))
-        positions, begins = np.unique(found.positions, return_index=True)
-        pages = chain.pages_at(positions)
-        arrays = source.page_values(column, pages)
-        bounds = [*begins.tolist(), len(rows)]
-        splices = []
-        for index, (page, array) in enumerate(zip(pages, arrays, strict=True)):
-            low, high = bounds[index], bounds[index + 1]
-            offsets = found.rows_in_page[low:high]
-            order = np.arange(len(array))
-            order[offsets] = len(array) + np.arange(high - low)
-            changed = pa.concat_arrays([array, values.slice(low, high - low)]).take(pa.array(order))
-            splices.append(
-                _StagedSplice(
-                    source.definition.table_id,
-                    source.definition.field_ids[column],
-                    int(rows[low] - offsets[0]),
-                    (page.page_id,),
-                    page.entry_count,
-                    [StagedPage(encode_page(changed, codec=Codec.LZ4), page_stats(changed))],
-                    touched=_ranges(rows[low:high]),
-                )
-            )
-        return splices
-
-    def _record(self, prepared: _Prepared, state: LogState) -> TransactionRecord:
+    def _record(self, prepared: Prepared, state: LogState) -> TransactionRecord:
         """What the log is told, on top of `state`: final table ids, and the rows of table 0."""
         landed = self._landed(state)
         if landed is not None:
@@ -472,7 +392,7 @@ class Transaction:
             pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
             stats = concat_batches([stats, more_stats], STATS_SCHEMA)
             splices += catalog_splices
-        manifests = ()
+        manifests: tuple[ManifestRef, ...] = ()
         if prepared.manifest is not None:
             manifests = (replace(prepared.manifest, base_ordinal=pages.num_rows),)
         return TransactionRecord(
@@ -492,110 +412,3 @@ class Transaction:
             ),
             properties=self._properties,
         )
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Prepared:
-    """What stays the same over all rebases of a transaction."""
-
-    pages: pa.RecordBatch
-    stats: pa.RecordBatch
-    splices: tuple[Splice, ...]
-    manifest: ManifestRef | None
-
-
-def describe(
-    definitions: list[TableDefinition], rows_before: int, first_page: int
-) -> tuple[list[NewPage], list[Splice]]:
-    """Inline pages of table 0 that describe new tables, and the splices that append them."""
-    rows = catalog_rows(definitions, rows_before)
-    zero = table_zero(0)
-    pages: list[NewPage] = []
-    splices = []
-    for name, field_id in zero.field_ids.items():
-        values = rows.column(name)
-        encoded = encode_page(values)
-        pages.append(
-            NewPage(
-                len(values), len(values), PageKind.INLINE, None, 0, 0, encoded.actual_len, encoded.checksum,
-                bytes(encoded.data), stats_of_pages(values, [0, len(values)])[0],
-            )  # fmt: skip
-        )
-        start = first_page + len(pages) - 1
-        splices.append(
-            Splice(
-                CATALOG_TABLE, field_id, rows_before, (), 0, 0, start, start + 1, len(values),
-                touched=((rows_before, rows_before + len(values)),),
-            )  # fmt: skip
-        )
-    return pages, splices
-
-
-def first_record(runtime: Runtime, properties: Mapping[str, str]) -> TransactionRecord:
-    """The record of commit 0: table 0, which describes itself."""
-    zero = table_zero(runtime.now_us())
-    described, splices = describe([zero], 0, first_page=0)
-    pages, stats = page_batches(described)
-    return TransactionRecord(
-        token=runtime.token(),
-        operation="create store",
-        read_version=-1,
-        writer=writer_name(),
-        pages=pages,
-        stats=stats,
-        splices=tuple(splices),
-        intents=(CatalogIntent(IntentKind.CREATE, CATALOG_TABLE, zero.namespace_id, zero.name, zero),),
-        properties=dict(properties),
-    )
-
-
-def _as_table(data: Any) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, Mapping):
-        return pa.table(dict(data))
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return pa.table(data)
-    raise InvalidInputError(
-        f"Cannot append a {type(data).__name__}: expected something with __arrow_c_stream__, such as a "
-        f"pyarrow.Table."
-    )
-
-
-def _cast(values: Any, wanted: pa.Field, table: str) -> pa.Array:
-    """The values as one array of the column's type; loses nothing."""
-    try:
-        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, wanted.type)
-        if isinstance(array, pa.ChunkedArray):
-            array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks)
-        array = array if array.type == wanted.type else array.cast(wanted.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SchemaMismatchError(
-            f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: {error}"
-        ) from error
-    if not wanted.nullable and array.null_count:
-        raise SchemaMismatchError(
-            f"Column {wanted.name!r} of {table!r} is not nullable, but {array.null_count} of the values given "
-            f"are null."
-        )
-    return array
-
-
-def _last_wins(updates: _Updates) -> tuple[np.ndarray[Any, np.dtype[np.int64]], pa.Array]:
-    """Rows, increasing, and the last value given for each."""
-    rows = np.concatenate(updates.rows)
-    values = pa.concat_arrays(updates.values)
-    unique, last = np.unique(rows[::-1], return_index=True)
-    return unique, values.take(pa.array(len(rows) - 1 - last))
-
-
-def _ranges(rows: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[tuple[int, int], ...]:
-    """Increasing rows as ranges [start, end)."""
-    breaks = np.flatnonzero(np.diff(rows) > 1) + 1
-    starts = rows[np.concatenate([[0], breaks])]
-    ends = rows[np.concatenate([breaks - 1, [len(rows) - 1]])] + 1
-    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))

@@ -88,6 +88,18 @@ def test_every_cut_tail_is_damage(length):
         decode(SMALL, SMALL.data[:length])
 
 
+def test_a_flipped_bit_of_the_payload_is_damage_even_where_no_descriptor_is_at_hand():
+    damaged = SMALL.data[:-1] + bytes([SMALL.data[-1] ^ 1])
+
+    with pytest.raises(DamageError, match="payload checksum"):
+        decode_page(damaged, where="x", expected_checksum=None, expected_entries=None)
+
+
+def test_a_header_whose_sizes_cannot_be_true_is_refused_by_itself():
+    with pytest.raises(DamageError, match="Refused"):
+        parse_header(reseal(SMALL.data, 16, "<Q", 1 << 31)[:64])
+
+
 def test_padding_behind_the_payload_is_not_looked_at():
     batch = decode(SMALL, SMALL.data + b"\xff" * 100)
 

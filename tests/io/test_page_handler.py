@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import threading
 from dataclasses import replace
 
@@ -193,6 +194,15 @@ def test_the_caches_stay_within_their_budgets(store):
     assert stats.evictions > 0
 
 
+def test_a_cached_page_does_not_hold_on_to_the_whole_run_it_was_read_with(store, pages):
+    handler = PageHandler(store)
+
+    handler.get_pages(pages)
+
+    held = [entry[0] for entry in handler._state.cpc._entries.values()]
+    assert [len(raw.obj) for raw in held] == [page.actual_len for page in pages]
+
+
 def test_many_threads_get_the_same_pages(store, pages):
     handler = PageHandler(store, upc_bytes=4_000, cpc_bytes=2_000)
     wrong = []
@@ -216,6 +226,7 @@ def test_a_forked_child_reads_on_its_own(store, pages):
 
     child = os.fork()
     if child == 0:
+        signal.alarm(30)  # a child that waits for a lock for ever must not hang the run
         found = handler.get_pages(pages)
         os._exit(0 if values(found) == [a.to_pylist() for a in ARRAYS] and handler.stats().misses == 6 else 1)
     handler._state.lock.release()

@@ -161,9 +161,12 @@ def test_a_file_system_without_direct_reads_is_read_buffered_and_remembered(file
     assert [bool(flags & os.O_DIRECT) for flags in opened[:3]] == [True, False, False]
 
 
-def test_short_answers_of_the_system_are_continued(file, monkeypatch):
+@pytest.mark.parametrize("step", [4096, 5000])
+@pytest.mark.parametrize("flag", [direct._O_DIRECT, 0])
+def test_short_answers_of_the_system_are_continued(file, monkeypatch, step, flag):
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, views, at: real(fd, [views[0][:4096]], at))
+    monkeypatch.setattr(direct, "_O_DIRECT", flag)
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: real(fd, [views[0][:step]], at))
 
     found = direct.read_aligned(str(file), 4096, 5 * 4096)
 

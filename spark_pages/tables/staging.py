@@ -1,0 +1,102 @@
+"""From staged changes to placed pages: what a transaction brings to storage before it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_pages.log.digest import locate
+from spark_pages.log.names import manifest_key
+from spark_pages.log.segment import encode_manifest
+from spark_pages.model.actions import ManifestRef, Splice
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.run import NewPage, page_batches
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.page_writer import PlacedPages, StagedPage, fits_inline
+
+MANIFEST_PAGES = 1000
+"""A transaction with more pages than this lists them in a page manifest."""
+
+
+@dataclass(eq=False, slots=True)
+class StagedSplice:
+    """A splice whose pages may still be without a place; fields as in `model.actions.Splice`."""
+
+    table_id: TableId
+    field_id: FieldId
+    first_row: int
+    removed: tuple[int, ...]
+    removed_entries: int
+    pages: list[StagedPage] | list[NewPage]
+    data_change: bool = True
+    touched: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def added_entries(self) -> int:
+        """Rows that its pages hold."""
+        return sum(p.entries if isinstance(p, StagedPage) else p.entry_count for p in self.pages)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Prepared:
+    """What stays the same over all rebases of a transaction."""
+
+    pages: pa.RecordBatch
+    stats: pa.RecordBatch
+    splices: tuple[Splice, ...]
+    manifest: ManifestRef | None
+
+
+def place_splices(
+    store: ObjectStore, splices_in: Sequence[StagedSplice], next_page_file: Callable[[], str], token: str
+) -> Prepared:
+    """Every page has its place; nothing refers to them before the commit.
+
+    Notes
+    -----
+    One request for each page file, which holds the pages of one table, and one for the manifest of a
+    large transaction. A crash leaves orphans that no snapshot sees.
+    """
+    staged = [p for splice in splices_in for p in splice.pages if isinstance(p, StagedPage)]
+    inline = fits_inline(staged)
+    placed = PlacedPages(store, next_page_file)
+    pages: list[NewPage] = []
+    splices: list[Splice] = []
+    table: int | None = None
+    for splice in sorted(splices_in, key=lambda each: (each.table_id, each.field_id)):
+        if splice.table_id != table:
+            placed.finish_file()
+            table = splice.table_id
+        start = len(pages)
+        for page in splice.pages:
+            pages += placed.place([page], inline) if isinstance(page, StagedPage) else [page]
+        splices.append(
+            Splice(
+                splice.table_id,
+                splice.field_id,
+                splice.first_row,
+                splice.removed,
+                splice.removed_entries,
+                0,
+                start,
+                len(pages),
+                splice.added_entries,
+                splice.data_change,
+                splice.touched,
+            )
+        )
+    placed.finish_file()
+    batch, stats = page_batches(pages)
+    if len(pages) <= MANIFEST_PAGES:
+        return Prepared(batch, stats, tuple(splices), None)
+    data = encode_manifest(batch, stats)
+    location = locate(manifest_key(f"{token}-0"), data)
+    store.put(location.key, data)
+    return Prepared(
+        batch.slice(0, 0),
+        stats.slice(0, 0),
+        tuple(replace(splice, source=1) for splice in splices),
+        ManifestRef(location, 0, len(pages)),
+    )
