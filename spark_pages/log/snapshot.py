@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from spark_pages.log.checkpoint import Checkpoint
 from spark_pages.log.state import LogState, TableName
-from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain
 from spark_pages.model.table import TableDefinition
 
 
@@ -20,7 +20,7 @@ class LogSnapshot:
     checkpoint
         What they stand on, or None when everything was replayed from commit 0.
     older
-        A snapshot of the same log whose resolved chains are taken over where nothing touched them.
+        An earlier snapshot of the same log, whose resolved chains are taken over.
     """
 
     def __init__(
@@ -28,21 +28,26 @@ class LogSnapshot:
     ) -> None:
         self.state = state
         self.checkpoint = checkpoint
-        self._chains: dict[ChainKey, ColumnChain] = {}
+        self._chains: dict[ChainKey, tuple[ColumnChain, tuple[ChainEdit, ...]]] = {}
         if older is not None and older.state.base == state.base:
-            self._chains = {
-                key: chain
-                for key, chain in dict(older._chains).items()
-                if older.state.edits.get(key) is state.edits.get(key)
-            }
+            self._chains = dict(older._chains)
 
     def chain(self, key: ChainKey) -> ColumnChain:
-        """The chain of a column; a chain that was never written has no pages."""
-        chain = self._chains.get(key)
+        """The chain of a column; a chain that was never written has no pages.
+
+        Notes
+        -----
+        What an older snapshot has loaded of the chain is kept; only edits made since are applied.
+        """
+        edits = self.state.edits.get(key, ())
+        chain, applied = self._chains.get(key, (None, ()))
         if chain is None:
-            base = self.checkpoint.chain(key) if self.checkpoint else []
-            chain = ColumnChain(base).apply(self.state.edits.get(key, ()))
-            self._chains[key] = chain
+            chain = ColumnChain(self.checkpoint.chain(key) if self.checkpoint else []).apply(edits)
+        elif applied is not edits:
+            chain = chain.apply(edits[len(applied) :])
+        else:
+            return chain
+        self._chains[key] = chain, edits
         return chain
 
     def table(self, name: TableName) -> TableDefinition | None:

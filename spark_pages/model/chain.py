@@ -327,7 +327,7 @@ class ColumnChain:
         ):
             pieces = list(group)
             tail += pieces if lazy else [PageRun.concat([p for p in pieces if isinstance(p, PageRun)])]
-        return ColumnChain((*self.pieces, *tail)) if tail else self
+        return ColumnChain(_merge_small((*self.pieces, *tail))) if tail else self
 
     def _replace(self, edit: ChainEdit) -> ColumnChain:
         first, last = edit.first_row, edit.first_row + edit.removed_entries
@@ -408,6 +408,22 @@ class _Layout:
             list(accumulate((piece.num_rows for piece in pieces), initial=0)),
             list(accumulate((piece.num_pages for piece in pieces), initial=0)),
         )
+
+
+def _merge_small(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces, with runs at the end joined like the digits of a binary counter.
+
+    So a stream of single pages costs O(log pages) each and leaves O(log pages) pieces.
+    """
+    merged = list(pieces)
+    while len(merged) > 1:
+        before, last = merged[-2:]
+        if not (isinstance(before, PageRun) and isinstance(last, PageRun)):
+            break
+        if before.base_position >= 0 or before.num_pages > last.num_pages:
+            break
+        merged[-2:] = [PageRun.concat([before, last])]
+    return merged
 
 
 def _cut(runs: Sequence[PageRun], start: int, stop: int) -> list[PageRun]:
