@@ -1,0 +1,35 @@
+"""spark-submit job: rewrite runs of small pages of a table as full ones, in one commit.
+
+spark-submit --properties-file conf/spark-defaults.conf jobs/compact_pages.py URL --table flights [--dry-run]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from spark_pages.spark.job import run_job
+
+
+def main() -> int:
+    """Parse, run, print one JSON line; 0 done, 1 error, 3 conflict (retry), 4 not found."""
+    parser = argparse.ArgumentParser(description="Compact the pages of a table with Spark.")
+    parser.add_argument("url", help="address of the store")
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+    given = parser.parse_args()
+
+    def work() -> dict[str, Any]:
+        from spark_pages.spark.compact import compact_pages, plan_compact_pages
+        from spark_pages.spark.session import session
+
+        if given.dry_run:
+            return plan_compact_pages(given.url, given.table)
+        return compact_pages(session("compact_pages", master=None), given.url, given.table)
+
+    return run_job(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""The verbs of ``spark-pages``, one function each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from spark_pages.cli import output
+from spark_pages.errors import InvalidInputError, SparkPagesError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_pages.tables.snapshot import Snapshot
+
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has had its own click since 0.26
+
+
+class _Verbs(TyperGroup):
+    """Tells errors of spark_pages without a traceback, and every error as JSON where JSON was asked for."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
+        """See `TyperGroup.main`."""
+        given = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in given
+        if as_json:
+            extra["standalone_mode"] = False
+        try:
+            result = super().main(given, *more, **extra)
+        except (SparkPagesError, OSError) as error:
+            output.print_error(error, as_json)
+            sys.exit(output.exit_code(error))
+        except _UsageError as error:  # comes here only where JSON was asked for
+            message = getattr(error, "format_message", error.__str__)()
+            hint = "spark-pages --help lists the verbs; spark-pages VERB --help its arguments."
+            output.print_json({"error": {"type": "UsageError", "message": message, "hint": hint}})
+            sys.exit(output.EXIT_USAGE)
+        if as_json:
+            sys.exit(result if isinstance(result, int) else 0)
+        return result
+
+
+app = typer.Typer(
+    cls=_Verbs,
+    name="spark-pages",
+    help="Exact rows out of column pages in object storage, as of any version.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Url = Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="table, or namespace.table.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
+Version = Annotated[int | None, typer.Option("--version", help="As of this version.", show_default=False)]
+Timestamp = Annotated[
+    str | None,
+    typer.Option("--timestamp", help="As of this time, ISO 8601; UTC if no zone is given.", show_default=False),
+]
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Made anew; nothing outside is written.")] = Path(
+        "spark-pages-demo"
+    ),
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out the part that needs Java.")] = False,
+    json: Json = False,
+) -> None:
+    """The guided tour: real flights, from the first page to a Spark job."""
+    started_at = time.perf_counter()
+    from spark_pages.demo import run_demo
+
+    result = run_demo(folder, spark=not no_spark, quiet=json, started_at=started_at)
+    if json:
+        output.print_json(result)
+    if not result["ok"]:
+        raise typer.Exit(output.EXIT_ERROR)
+
+
+@app.command()
+def create(url: Url, json: Json = False) -> None:
+    """Make an empty store."""
+    import spark_pages
+
+    store = spark_pages.create(url)
+    version = store.snapshot().version
+    if json:
+        output.print_json({"url": store.url, "version": version})
+    else:
+        output.say(f"created {store.url}")
+
+
+@app.command()
+def info(url: Url, version: Version = None, timestamp: Timestamp = None, json: Json = False) -> None:
+    """A store in a few lines: version, time, tables, rows, pages, bytes."""
+    snapshot = _snapshot(url, version, timestamp)
+    tables = [_describe(snapshot, name) for name in snapshot.tables()]
+    facts = {
+        "url": url,
+        "version": snapshot.version,
+        "timestamp": snapshot.timestamp,
+        "tables": len(tables),
+        **{key: sum(each[key] for each in tables) for key in ("rows", "pages", "bytes")},
+    }
+    if json:
+        output.print_json(facts)
+    else:
+        output.print_facts("Store", {**facts, "bytes": output.size(facts["bytes"])})
+
+
+@app.command()
+def tables(url: Url, version: Version = None, timestamp: Timestamp = None, json: Json = False) -> None:
+    """The tables, with their columns, rows, pages and bytes."""
+    snapshot = _snapshot(url, version, timestamp)
+    found = [_describe(snapshot, name) for name in snapshot.tables()]
+    if json:
+        output.print_json({"version": snapshot.version, "tables": found})
+        return
+    names = ["name", "columns", "rows", "pages", "bytes"]
+    rows = [[each["name"], len(each["columns"]), *(each[key] for key in names[2:])] for each in found]
+    output.print_rows(f"Tables at version {snapshot.version}", names, rows)
+
+
+@app.command()
+def history(
+    url: Url,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many versions.")] = None,
+    json: Json = False,
+) -> None:
+    """What was committed, newest first."""
+    import spark_pages
+
+    found = spark_pages.open(url).history(limit)
+    if json:
+        output.print_json({"history": found.to_pylist()})
+        return
+    names = ["version", "timestamp", "operation", "writer", "pages_added", "pages_removed", "rows_added"]
+    _print_table("History", found.select(names))
+
+
+@app.command()
+def pages(
+    url: Url,
+    table: TableName,
+    column: Annotated[str | None, typer.Option(help="Of this column only.", show_default=False)] = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    json: Json = False,
+) -> None:
+    """The page descriptors of a table, in row order."""
+    import pyarrow as pa
+
+    snapshot = _snapshot(url, version, timestamp)
+    found = snapshot.table(table).pages(column)
+    ids = pa.array([f"{number:016x}" for number in found.column("page_id").to_pylist()], pa.string())
+    found = found.set_column(found.schema.get_field_index("page_id"), "page_id", ids)
+    if json:
+        output.print_json({"version": snapshot.version, "pages": found.to_pylist()})
+        return
+    names = ["column", "position", "first_row", "entry_count", "page_id", "path", "offset", "actual_len"]
+    _print_table(f"Pages of {table} at version {snapshot.version}", found.select(names))
+
+
+@app.command()
+def locate(
+    url: Url,
+    table: TableName,
+    column: Annotated[str, typer.Argument(show_default=False)],
+    row: Annotated[int, typer.Argument(help="Row number, from 0.", show_default=False)],
+    version: Version = None,
+    timestamp: Timestamp = None,
+    json: Json = False,
+) -> None:
+    """Which page holds a row of a column, and where in it."""
+    snapshot = _snapshot(url, version, timestamp)
+    found = snapshot.table(table).directory.locate_row(column, row)
+    facts = {
+        "version": snapshot.version,
+        "page_id": found.page.id,
+        "page_position": found.page_position,
+        "row_in_page": found.row_in_page,
+        "entry_count": found.page.entry_count,
+        "kind": found.page.kind.name.lower(),
+        "disk_path": found.page.disk_path,
+        "offset": found.page.offset,
+        "actual_len": found.page.actual_len,
+    }
+    if json:
+        output.print_json(facts)
+    else:
+        output.print_facts(f"{table}.{column}, row {row:,}", facts)
+
+
+@app.command()
+def read(
+    url: Url,
+    table: TableName,
+    columns: Annotated[str | None, typer.Option(help="a,b: which, in which order; all by default.")] = None,
+    start: Annotated[int, typer.Option(help="First row.")] = 0,
+    stop: Annotated[int | None, typer.Option(help="One past the last row.", show_default=False)] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="1,5,7: exactly these, in this order.", show_default=False)
+    ] = None,
+    conditions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", "--where", help="'distance > 1000'; repeat it, and all must hold.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Show at most so many rows; 0 shows all.")] = 20,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    json: Json = False,
+) -> None:
+    """Exact rows, and how many pages and bytes they took."""
+    from spark_pages.cli.filters import parse_conditions
+    from spark_pages.io import ReadTrace
+
+    snapshot = _snapshot(url, version, timestamp)
+    source = snapshot.table(table)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    trace = ReadTrace()
+    if rows is not None:
+        if conditions or start or stop is not None:
+            raise InvalidInputError("--rows names the rows: leave out --start, --stop and --filter.")
+        found = source.take(_row_numbers(rows), names, trace=trace)
+    else:
+        wanted = parse_conditions(conditions or [], source.schema)
+        if wanted is None and limit:  # what is not shown need not be read; one row more tells that there is more
+            end = source.num_rows if stop is None else stop
+            stop = min(end, start + limit + 1) if start <= end else stop
+        found = source.read(names, start, stop, wanted, trace=trace)
+    shown = found.slice(0, limit) if limit else found
+    if json:
+        document = {
+            "version": snapshot.version,
+            "columns": {field.name: str(field.type) for field in shown.schema},
+            "rows": shown.to_pylist(),
+            "truncated": shown.num_rows < found.num_rows,
+            "pages_touched": len(trace.page_ids),
+            "requests": trace.requests,
+            "bytes_read": trace.bytes_read,
+        }
+        output.print_json(document)
+        return
+    _print_table(f"{table} at version {snapshot.version}", shown)
+    if shown.num_rows < found.num_rows:
+        output.say(f"the first {shown.num_rows:,} rows; --limit 0 shows all")
+    output.say(
+        f"{len(trace.page_ids):,} pages touched, {trace.requests:,} requests, {output.size(trace.bytes_read)}"
+    )
+
+
+@app.command()
+def checkpoint(url: Url, json: Json = False) -> None:
+    """The newest version opens without the commits before it."""
+    import spark_pages
+
+    made = spark_pages.open(url).checkpoint()
+    facts = {"version": made.version, "key": made.location.key, "bytes": made.location.length}
+    if json:
+        output.print_json(facts)
+    else:
+        output.print_facts("Checkpoint", facts)
+
+
+def _snapshot(url: str, version: int | None, timestamp: str | None) -> Snapshot:
+    import spark_pages
+
+    return spark_pages.open(url).snapshot(version, timestamp)
+
+
+def _describe(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    table = snapshot.table(name)
+    descriptors = table.pages()
+    return {
+        "name": name,
+        "columns": {field.name: str(field.type) for field in table.schema},
+        "rows": table.num_rows,
+        "pages": descriptors.num_rows,
+        "bytes": pc.sum(descriptors.column("actual_len")).as_py() or 0,
+    }
+
+
+def _row_numbers(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise InvalidInputError(f"--rows {text!r} is not a list of row numbers such as 1,5,7.") from None
+
+
+def _print_table(title: str, table: pa.Table) -> None:
+    columns = [column.to_pylist() for column in table.columns]
+    output.print_rows(title, table.column_names, list(zip(*columns, strict=True)))

@@ -1,0 +1,140 @@
+"""What a verb prints: JSON, tables for people, tab-separated text for pipes, and errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from spark_pages.errors import CommitConflictError, NotFoundError, SparkPagesError
+
+EXIT_ERROR, EXIT_USAGE, EXIT_CONFLICT, EXIT_NOT_FOUND = 1, 2, 3, 4
+_KEY_CHARS = 40
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code that tells what kind of error it was."""
+    match error:
+        case NotFoundError():
+            return EXIT_NOT_FOUND
+        case CommitConflictError():
+            return EXIT_CONFLICT
+        case _:
+            return EXIT_ERROR
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document is on stdout."""
+    sys.stdout.write(json.dumps(plain(document), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_error(error: Exception, as_json: bool) -> None:
+    """The error is told without a traceback: on stdout as JSON, or on stderr for people."""
+    message = error.message if isinstance(error, SparkPagesError) else str(error)
+    hint = error.hint if isinstance(error, SparkPagesError) else None
+    kind = type(error).__name__
+    if as_json:
+        print_json({"error": {"type": kind, "message": message, "hint": hint}})
+        return
+    talk = Console(stderr=True, highlight=False, soft_wrap=True)
+    talk.print(Text.assemble(("error", "bold red"), f" [{kind}] {message}"))
+    if hint:
+        talk.print(Text(f"  {hint}", style="cyan"))
+
+
+def say(message: str) -> None:
+    """A remark is on stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message, style="dim"))
+
+
+def print_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table for people on a terminal; tab-separated text with a heading line anywhere else."""
+    console = Console()
+    if not console.is_terminal:
+        for row in [names, *rows]:
+            sys.stdout.write("\t".join(_text(value) for value in row) + "\n")
+        return
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    for position, name in enumerate(names):
+        numeric = any(_is_number(row[position]) for row in rows)
+        table.add_column(escape(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(_shown(value)) for value in row))
+    console.print(table)
+
+
+def print_facts(title: str, facts: Mapping[str, Any]) -> None:
+    """Names and values, one a line."""
+    print_rows(title, ["name", "value"], list(facts.items()))
+
+
+def plain(value: Any) -> Any:
+    """The value in types that JSON has; what is not a number becomes null."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case datetime() | date() | time():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case Decimal() | timedelta():
+            return str(value)
+        case _:
+            return str(value)
+
+
+def shorten(text: str, chars: int = _KEY_CHARS) -> str:
+    """The text, with its middle left out where it is longer than `chars`."""
+    if len(text) <= chars:
+        return text
+    head = (chars - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (chars - 1 - head) :]}"
+
+
+def size(n: float) -> str:
+    """Bytes for people: ``12.3 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(n) < 1024 or unit == "GiB":
+            return f"{n:,.0f} {unit}" if unit == "B" else f"{n:,.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    value = plain(value)
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text.replace("\t", " ").replace("\n", " ")
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}" if abs(value) >= 10_000 else str(value)
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        case _:
+            return shorten(_text(value))

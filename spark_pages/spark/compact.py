@@ -1,0 +1,145 @@
+"""Page compaction by Spark: the driver plans and commits, executors read runs and write page files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.names import page_file_key
+from spark_pages.model.run import NewPage
+from spark_pages.runtime import Runtime
+from spark_pages.spark.shipping import even_groups, objects_of, pack_run, pages_of, store_url, unpack_run
+from spark_pages.tables.compaction import CompactionTask, plan_compaction, rewrite_into
+from spark_pages.tables.page_writer import PlacedPages
+from spark_pages.tables.store import open as open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_BYTES = 64 << 20
+"""Stored bytes that one task rewrites, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run to rewrite, as an executor needs it."""
+
+    index: int
+    kind: pa.DataType
+    pages: bytes
+
+
+def plan_compact_pages(url: str, table: str) -> dict[str, Any]:
+    """What `compact_pages` would do; needs no Spark and changes nothing.
+
+    Returns
+    -------
+    dict
+        ``ok``, ``dry_run``, ``table``, ``runs``, ``pages_before``, ``bytes_before``, ``read_version``.
+    """
+    snapshot = open_store(url).snapshot()
+    tasks = plan_compaction(snapshot.table(table))
+    return {
+        "ok": True,
+        "dry_run": True,
+        "table": table,
+        "runs": len(tasks),
+        "pages_before": sum(task.run.num_pages for task in tasks),
+        "bytes_before": sum(_stored_bytes(task) for task in tasks),
+        "read_version": snapshot.version,
+    }
+
+
+def compact_pages(spark: SparkSession, url: str, table: str) -> dict[str, Any]:
+    """Runs of small pages of a table are rewritten as full ones, in one commit; rows stay what they are.
+
+    Parameters
+    ----------
+    spark
+        A session; its executors must reach the store with credentials of their own.
+    url, table
+        The store and the table.
+
+    Returns
+    -------
+    dict
+        ``ok``, ``table``, ``runs``, ``tasks``, ``pages_before``, ``pages_after``, ``version`` (None where
+        nothing was to do), ``bytes_written``, ``seconds``.
+
+    Raises
+    ------
+    CommitConflictError
+        If another commit replaced some of the pages in the meantime; nothing was committed.
+
+    Notes
+    -----
+    Every attempt of a task writes page files of its own name, so a repeated or speculative attempt
+    leaves at most a file that nothing refers to, for vacuum.
+    """
+    started = time.monotonic()
+    url = store_url(url)
+    store = open_store(url)
+    with store.transaction("compact pages", parameters={"table": table, "engine": "spark"}) as txn:
+        read = txn.snapshot.table(table)
+        tasks = plan_compaction(read)
+        weights = np.array([_stored_bytes(task) for task in tasks], dtype=np.int64)
+        context = spark.sparkContext
+        wanted = max(context.defaultParallelism, int(weights.sum()) // TASK_BYTES + 1)
+        groups = [
+            [
+                _Run(index, read.schema.field(tasks[index].column).type, pack_run(tasks[index].run))
+                for index in range(start, stop)
+            ]
+            for start, stop in even_groups(weights, wanted)
+        ]
+        written: dict[int, list[NewPage]] = {}
+        if groups:
+            rewrite = _Rewrite(url, txn.snapshot.version)
+            written = dict(context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
+        for index, task in enumerate(tasks):
+            removed = task.run.page_ids.tolist()
+            txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, written[index])
+    new = [page for pages in written.values() for page in pages]
+    return {
+        "ok": True,
+        "table": table,
+        "runs": len(tasks),
+        "tasks": len(groups),
+        "pages_before": sum(task.run.num_pages for task in tasks),
+        "pages_after": len(new),
+        "version": txn.version if tasks else None,
+        "bytes_written": sum(page.alloc_len for page in new),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """What an executor does with its partition: reads the runs, writes full pages, gives their places."""
+
+    url: str
+    read_version: int
+
+    def __call__(self, partition: Iterable[list[_Run]]) -> Iterator[tuple[int, list[NewPage]]]:
+        objects, pages = objects_of(self.url), pages_of(self.url)
+        token = Runtime().token()  # of this attempt alone
+        numbers = count()
+        placed = PlacedPages(objects, lambda: page_file_key(self.read_version, token, next(numbers)))
+        done = [
+            (run.index, rewrite_into(placed, unpack_run(run.pages), run.kind, pages, TARGET_PAGE_BYTES))
+            for runs in partition
+            for run in runs
+        ]
+        placed.finish_file()  # nothing is told before it is durable
+        yield from done
+
+
+def _stored_bytes(task: CompactionTask) -> int:
+    return int(task.run.numbers("actual_len").astype(np.int64).sum())

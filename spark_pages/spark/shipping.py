@@ -1,0 +1,73 @@
+"""What travels between driver and executors: stores by address, pages as Arrow bytes. No pyspark here."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.io import PageHandler
+from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.storage import open_object_store
+from spark_pages.storage.store import ObjectStore
+
+
+def store_url(url: str) -> str:
+    """The address as an executor needs it: absolute, and one that other processes can reach."""
+    if url.startswith("memory://"):
+        raise InvalidInputError(
+            f"Spark cannot read {url}: a store in memory belongs to one process, and Spark has others.",
+            hint="Use a folder or an object store.",
+        )
+    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
+
+
+def objects_of(url: str) -> ObjectStore:
+    """The object store of an address, opened once in each process; credentials come from its environment."""
+    return _opened(url, os.getpid())[0]
+
+
+def pages_of(url: str) -> PageHandler:
+    """A page handler without caches: a task reads each page once."""
+    return _opened(url, os.getpid())[1]
+
+
+@lru_cache(8)
+def _opened(url: str, _pid: int) -> tuple[ObjectStore, PageHandler]:
+    objects = open_object_store(url)
+    return objects, PageHandler(objects, upc_bytes=0, cpc_bytes=0)
+
+
+def pack_run(run: PageRun) -> bytes:
+    """The descriptors of a run as an Arrow stream; statistics stay behind."""
+    path = run.pages.column("path").cast(pa.string()).dictionary_encode()
+    index = PAGE_SCHEMA.get_field_index("path")
+    batch = run.pages.set_column(index, PAGE_SCHEMA.field(index), path)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, PAGE_SCHEMA, options=options) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def unpack_run(data: bytes) -> PageRun:
+    """The run that `pack_run` was given."""
+    with pa.ipc.open_stream(data) as reader:
+        return PageRun(reader.read_next_batch())
+
+
+def even_groups(weights: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:
+    """[start, stop) of consecutive items, in at most `groups` groups of about equal weight."""
+    if not len(weights):
+        return []
+    middle = np.cumsum(weights) - weights / 2
+    total = max(float(weights.sum()), 1.0)
+    group = np.minimum((middle * groups / total).astype(np.int64), groups - 1)
+    edges = np.flatnonzero(np.diff(group)) + 1
+    bounds = [0, *edges.tolist(), len(weights)]
+    return list(pairwise(bounds))

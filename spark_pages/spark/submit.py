@@ -1,0 +1,107 @@
+"""Running a job of `jobs/` by ``spark-submit``, as an operator would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from spark_pages import errors
+from spark_pages.errors import InternalError, MissingDependencyError, SparkPagesError
+from spark_pages.spark.session import PROJECT, check_spark
+
+_TAIL_LINES = 20
+
+
+def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str, Any]:
+    """Run a job in a process of its own; gives the result that it printed.
+
+    Parameters
+    ----------
+    job
+        Its name, such as ``compact_pages``: the file ``jobs/<job>.py``.
+    arguments
+        What the job takes, the address of the store first. Paths in the first argument and after
+        ``--output`` are made absolute, because the job runs in a temporary folder.
+    conf
+        Properties file; ``conf/spark-defaults.conf`` by default.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Spark, Java or the job is not there.
+    SparkPagesError
+        The error that the job reported, as the class that it was.
+    InternalError
+        If the job ended without a result; holds the end of what it said.
+    """
+    check_spark()
+    script = PROJECT / "jobs" / f"{job}.py"
+    if not script.is_file():
+        raise MissingDependencyError(
+            f"The job {job!r} is not at {script}: jobs come with the checkout, not with the package.",
+            hint="Run from a clone that is installed with `pip install -e`.",
+        )
+    command = _command(script, conf)
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    environment.pop("SPARK_HOME", None)  # another Spark's jars would be used
+    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+        done = subprocess.run(  # noqa: S603 - our own job, no shell
+            [*command, *_absolute(arguments)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    return _result(job, done)
+
+
+def _command(script: Path, conf: str | None) -> list[str]:
+    import pyspark
+
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
+    properties = Path(conf).resolve() if conf else PROJECT / "conf" / "spark-defaults.conf"
+    if conf or properties.is_file():
+        command += ["--properties-file", str(properties)]
+    log4j = PROJECT / "conf" / "log4j2.properties"
+    if log4j.is_file():
+        command += ["--driver-java-options", f"-Dlog4j2.configurationFile={log4j.as_uri()}"]
+    return [*command, str(script)]
+
+
+def _absolute(arguments: list[str]) -> list[str]:
+    made = list(arguments)
+    paths = {0} | {index + 1 for index, argument in enumerate(arguments) if argument == "--output"}
+    for index in paths & set(range(len(made))):
+        if "://" not in made[index] and not made[index].startswith("-"):
+            made[index] = os.path.abspath(os.path.expanduser(made[index]))
+    return made
+
+
+def _result(job: str, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    lines = done.stdout.strip().splitlines()
+    try:
+        result = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_TAIL_LINES:])
+        raise InternalError(f"The job {job} ended with exit code {done.returncode} and no result:\n{said}")
+    if "error" not in result:
+        return result
+    kind = getattr(errors, str(result["error"]), None)
+    message, hint = str(result.get("message")), result.get("hint")
+    if isinstance(kind, type) and issubclass(kind, SparkPagesError):
+        raise kind(message, hint=hint)
+    said = "\n".join(done.stderr.strip().splitlines()[-_TAIL_LINES:])
+    raise InternalError(f"The job {job} failed with {result['error']}: {message}\n{said}")

@@ -1,0 +1,37 @@
+"""Fixtures that more than one folder uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+
+import spark_pages as sp
+from spark_pages.log import checkpoint_writer
+from spark_pages.tables.store import Store
+
+
+@pytest.fixture
+def url() -> str:
+    """The address of a store in memory that no other test has."""
+    return f"memory://{uuid4().hex}"
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    """An empty store in memory."""
+    return sp.create(url)
+
+
+@pytest.fixture
+def small_trees(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Checkpoints with few pages a segment and few segments a part, so that trees have many nodes."""
+
+    def shrink(pages: int = 4, segments: int = 3, tables: int = 2) -> None:
+        monkeypatch.setattr(checkpoint_writer, "PAGES_PER_SEGMENT", pages)
+        monkeypatch.setattr(checkpoint_writer, "SEGMENTS_PER_PART", segments)
+        monkeypatch.setattr(checkpoint_writer, "_TABLES_PER_FILE", tables)
+
+    shrink()
+    return shrink

@@ -1,0 +1,56 @@
+"""The README does what it says, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = sorted([README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def headings(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub forms them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """File and anchor of every relative link of a page."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    split = [target.partition("#") for target in targets if "://" not in target]
+    return [((page.parent / name) if name else page, anchor) for name, _, anchor in split]
+
+
+def test_the_tour_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    result = doctest.testfile(
+        str(README),
+        module_relative=False,
+        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
+        encoding="utf-8",
+    )
+
+    assert result.attempted >= 20
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_the_commands_of_the_readme_are_in_the_makefile(target):
+    readme, makefile = README.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
+
+    assert f"\nmake {target} " in readme
+    assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page):
+    missing = [str(file) for file, _ in links(page) if not file.exists()]
+    astray = [anchor for file, anchor in links(page) if anchor and anchor not in headings(file)]
+
+    assert (missing, astray) == ([], [])

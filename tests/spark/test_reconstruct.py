@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_pages.errors import VersionNotFoundError
+from spark_pages.spark import compact_pages, reconstruct_snapshot
+from tests.spark.conftest import History, flights
+
+
+@pytest.mark.parametrize("version", [0, 1, "before_checkpoint", "checkpoint", "latest"])
+def test_the_reconstruction_equals_the_local_snapshot(
+    spark: SparkSession, history: History, version: int | str
+) -> None:
+    wanted = version if isinstance(version, int) else getattr(history, version)
+
+    result = reconstruct_snapshot(spark, history.url, wanted)
+
+    assert result["equal_to_local"], result["differences"]
+    assert result["version"] == wanted
+    assert (result["checkpoint"] is not None) == (wanted >= history.checkpoint)
+
+
+def test_the_reconstruction_follows_compactions_and_checkpoints(
+    spark: SparkSession, own_history: History
+) -> None:
+    compact_pages(spark, own_history.url, "flights")
+    with own_history.store.transaction() as txn:
+        txn.append("flights", flights(90_000, 3))
+    compacted = reconstruct_snapshot(spark, own_history.url)
+    own_history.store.checkpoint()
+    with own_history.store.transaction() as txn:
+        txn.append("flights", flights(90_003, 3))
+        txn.update("flights", "delay", rows=[80_000], values=[1.5])
+
+    checkpointed = reconstruct_snapshot(spark, own_history.url)
+
+    assert compacted["equal_to_local"], compacted["differences"]
+    assert checkpointed["equal_to_local"], checkpointed["differences"]
+    assert checkpointed["commits"] == 1
+    assert checkpointed["segments"] > 0
+
+
+def test_a_transaction_with_page_manifests_is_reconstructed(
+    spark: SparkSession, own_history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_pages.tables.staging.MANIFEST_PAGES", 2)
+    with own_history.store.transaction() as txn:
+        txn.append("flights", flights(90_000, 20_000))
+
+    result = reconstruct_snapshot(spark, own_history.url)
+
+    assert own_history.store._log.commits(result["version"], result["version"] + 1)[0].records[0].manifests
+    assert result["equal_to_local"], result["differences"]
+
+
+def test_the_output_holds_every_descriptor_in_chain_order(
+    spark: SparkSession, history: History, tmp_path: Path
+) -> None:
+    output = tmp_path / "descriptors"
+
+    result = reconstruct_snapshot(spark, history.url, output=str(output), check=False)
+
+    snapshot = history.store.snapshot()
+    written = pq.read_table(output).sort_by([("table_id", "ascending"), ("field_id", "ascending")])
+    expected = sum(snapshot.log.chain(key).num_pages for key in snapshot.log.chain_keys())
+    assert result["pages"] == written.num_rows == expected
+    assert result["equal_to_local"] is None
+
+
+def test_a_version_that_is_not_there_is_named(spark: SparkSession, history: History) -> None:
+    with pytest.raises(VersionNotFoundError, match="999"):
+        reconstruct_snapshot(spark, history.url, 999)

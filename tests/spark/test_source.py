@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_pages.spark.source import RowsPartition, RowsReader, spark_schema
+from tests.spark.conftest import ROWS, History
+
+
+def read(spark: SparkSession, history: History, **options: Any) -> DataFrame:
+    return spark.read.format("spark_pages").options(**options).load(history.url)
+
+
+def as_spark(spark: SparkSession, table: pa.Table) -> DataFrame:
+    return spark.createDataFrame(table.cast(spark_schema(table.schema)))
+
+
+def test_rows_are_those_of_the_local_reader(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot().table("flights").read()
+
+    found = read(spark, history, table="flights")
+
+    expected = as_spark(spark, local)
+    assert found.rdd.getNumPartitions() > 1
+    assert_df_equality(found.orderBy("id"), expected.orderBy("id"), ignore_nullable=True)
+
+
+def test_a_small_table_in_a_namespace_keeps_its_nulls(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot().table("ops.planes").read()
+
+    found = read(spark, history, table="ops.planes")
+
+    assert_df_equality(found, as_spark(spark, local), ignore_nullable=True, ignore_row_order=True)
+
+
+def test_a_table_without_rows_is_empty(spark: SparkSession, history: History) -> None:
+    found = read(spark, history, table="empty")
+
+    assert found.columns == ["nothing"]
+    assert found.count() == 0
+
+
+def test_only_the_columns_asked_for_are_read(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot().table("flights").read(columns=["delay", "id"])
+
+    found = read(spark, history, table="flights", columns="delay, id")
+
+    assert_df_equality(found.orderBy("id"), as_spark(spark, local).orderBy("id"), ignore_nullable=True)
+
+
+def test_an_old_version_gives_the_old_rows(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot(version=2).table("flights").read()
+
+    found = read(spark, history, table="flights", versionAsOf=2)
+
+    assert found.count() == ROWS
+    assert_df_equality(found.orderBy("id"), as_spark(spark, local).orderBy("id"), ignore_nullable=True)
+
+
+def test_a_time_names_the_version_that_was_current_then(spark: SparkSession, history: History) -> None:
+    moment = history.store.snapshot(version=3).timestamp.isoformat()
+
+    found = read(spark, history, table="flights", timestampAsOf=moment, columns="id")
+
+    assert found.count() == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id = 33333",
+        "id >= 79995 and id < 80020",
+        "carrier = 'carrier-05' and id < 2000",
+        "delay is null and id > 79000",
+        "delay < 0",
+        "id in (1, 40001, 80001)",
+        "not (id > 100)",
+        "departed >= timestamp_ntz'2026-01-01 22:00:00' and id < 79300",
+        "landed < timestamp'2026-01-01 00:00:10Z'",
+        "seats = 59999",
+        "id = -1",
+    ],
+)
+def test_a_filter_gives_the_rows_that_an_exact_filter_gives(
+    spark: SparkSession, history: History, condition: str
+) -> None:
+    local = as_spark(spark, history.store.snapshot().table("flights").read())
+
+    found = read(spark, history, table="flights").filter(condition)
+
+    expected = local.filter(condition)
+    assert_df_equality(found.orderBy("id"), expected.orderBy("id"), ignore_nullable=True)
+
+
+def test_a_filter_that_statistics_understand_reads_fewer_rows(history: History) -> None:
+    from pyspark.sql.datasource import GreaterThan
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = history.store.snapshot().table("flights")
+    schema = from_arrow_schema(spark_schema(table.schema))
+    whole, narrow = RowsReader(history.url, table, schema), RowsReader(history.url, table, schema)
+    given = [GreaterThan(("id",), 2 * ROWS)]
+
+    remaining = list(narrow.pushFilters(given))
+
+    assert remaining == given
+    assert sum(_rows(part) for part in whole.partitions()) == table.num_rows
+    assert sum(_rows(part) for part in narrow.partitions()) < ROWS
+
+
+def _rows(part: Any) -> int:
+    assert isinstance(part, RowsPartition)
+    return sum(stop - start for start, stop in part.ranges)
+
+
+def test_a_task_carries_only_the_descriptors_of_its_own_pages(history: History) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = history.store.snapshot().table("flights")
+    reader = RowsReader(history.url, table, from_arrow_schema(spark_schema(table.schema)), 4)
+
+    parts = reader.partitions()
+
+    batches = [pa.Table.from_batches(reader.read(part)) for part in parts]
+    assert len(parts) == 4
+    assert pa.concat_tables(batches).column("id").to_pylist() == list(range(table.num_rows))
+
+
+def test_pages_are_those_of_the_local_reader(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot().table("flights").pages()
+
+    found = read(spark, history, view="pages", table="flights")
+
+    assert found.count() == local.num_rows
+    assert found.agg(f.sum("entry_count")).first()[0] == pc.sum(local.column("entry_count")).as_py()
+    assert {row["page_id"] for row in found.select("page_id").collect()} == set(
+        local.column("page_id").to_pylist()
+    )
+
+
+def test_the_views_of_metadata_show_every_table_and_commit(spark: SparkSession, history: History) -> None:
+    snapshot = history.store.snapshot()
+
+    tables = {row["table"]: row["num_rows"] for row in read(spark, history, view="tables").collect()}
+    versions = [row["version"] for row in read(spark, history, view="history", versionAsOf=4).collect()]
+
+    assert tables == {name: snapshot.table(name).num_rows for name in snapshot.tables()}
+    assert sorted(versions) == [0, 1, 2, 3, 4]
+
+
+def test_a_reader_stays_on_its_version_while_others_commit(spark: SparkSession, own_history: History) -> None:
+    found = read(spark, own_history, table="ops.planes", versionAsOf=own_history.latest)
+    with own_history.store.transaction() as txn:
+        txn.append("ops.planes", pa.table({"tail": ["N9"], "year": pa.array([2026], pa.int32())}))
+
+    count = found.count()
+
+    assert count == own_history.store.snapshot(own_history.latest).table("ops.planes").num_rows
+
+
+def test_the_system_catalog_can_be_read(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot().table("system.catalog").read()
+
+    found = read(spark, history, table="system.catalog")
+
+    assert found.count() == local.num_rows
+
+
+def test_a_table_that_is_not_there_is_named_in_the_error(spark: SparkSession, history: History) -> None:
+    with pytest.raises(Exception, match="flihgts"):
+        read(spark, history, table="flihgts").count()
+
+
+def test_timestamps_come_back_as_the_moments_that_they_were(spark: SparkSession, history: History) -> None:
+    row = read(spark, history, table="flights").filter("id = 60").first()
+
+    assert row["departed"] == datetime(2026, 1, 1, 0, 1)
+    assert row["landed"].astimezone(UTC) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
