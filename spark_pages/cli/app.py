@@ -63,7 +63,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout,
 Version = Annotated[int | None, typer.Option("--version", help="As of this version.", show_default=False)]
 Timestamp = Annotated[
     str | None,
-    typer.Option("--timestamp", help="As of this time, ISO 8601; UTC if no zone is given.", show_default=False),
+    typer.Option(
+        "--timestamp", help="As of this time, ISO 8601; UTC if no zone is given.", show_default=False
+    ),
 ]
 
 
@@ -235,7 +237,9 @@ def read(
         found = source.take(_row_numbers(rows), names, trace=trace)
     else:
         wanted = parse_conditions(conditions or [], source.schema)
-        if wanted is None and limit:  # what is not shown need not be read; one row more tells that there is more
+        if (
+            wanted is None and limit
+        ):  # what is not shown need not be read; one row more tells that there is more
             end = source.num_rows if stop is None else stop
             stop = min(end, start + limit + 1) if start <= end else stop
         found = source.read(names, start, stop, wanted, trace=trace)

@@ -28,7 +28,9 @@ def make_folder(folder: Path) -> Path:
         elif any(folder.iterdir()):
             raise _refusal(folder, "it holds files that no demo made")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text("Made by `spark-pages demo`, which removes this folder's content when it runs.\n")
+    (folder / MARKER).write_text(
+        "Made by `spark-pages demo`, which removes this folder's content when it runs.\n"
+    )
     return folder
 
 

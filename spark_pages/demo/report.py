@@ -71,15 +71,22 @@ class Report:
 
     def track(self, items: Iterable[int], total: int, what: str) -> Iterator[int]:
         """The items, with a bar on a terminal."""
-        columns = (TextColumn("    {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        columns = (
+            TextColumn("    {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(
+            *columns, console=self.console, transient=True, disable=not self.console.is_terminal
+        ) as progress:
             yield from progress.track(items, total=total, description=what)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """A spinner turns on a terminal while something long goes on; elsewhere a line says so."""
         if not self.console.is_terminal:
-            self.say("wait", what)
+            self.say("…", what)
         with self.console.status(what):
             yield
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from importlib.util import find_spec
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow.compute as pc
 
 import spark_pages
 from spark_pages.demo.steps import Tour
+from spark_pages.errors import MissingDependencyError
+from spark_pages.spark import session, submit
+from spark_pages.spark.session import check_spark
 
 
 def why_no_spark() -> str | None:
     """What Spark lacks here and how to get it, or None."""
-    if find_spec("pyspark") is None:
-        return "pyspark is not installed: pip install 'spark-pages[spark]'"
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        return "Java is not installed: apt install openjdk-17-jre-headless, or set JAVA_HOME"
+    try:
+        check_spark()
+    except MissingDependencyError as missing:
+        return str(missing)
     return None
 
 
@@ -33,17 +35,23 @@ def show_spark(tour: Tour) -> dict[str, Any]:
             report.figure(skipped=reason)
             return {"skipped": reason}
         outcome = {
-            "rows": _compare(tour),
-            "compaction": _compact(tour),
-            "reconstruction": _reconstruct(tour),
+            "rows": _timed(_compare, tour),
+            "compaction": _timed(_compact, tour),
+            "reconstruction": _timed(_reconstruct, tour),
         }
         report.figure(**outcome)
         return outcome
 
 
-def _compare(tour: Tour) -> dict[str, Any]:
-    from spark_pages.spark import session
+def _timed(part: Callable[[Tour], dict[str, Any]], tour: Tour) -> dict[str, Any]:
+    started = time.perf_counter()
+    outcome = part(tour)
+    seconds = round(time.perf_counter() - started, 3)
+    tour.report.say("", f"{seconds:.1f} s")
+    return {**outcome, "seconds": seconds}
 
+
+def _compare(tour: Tour) -> dict[str, Any]:
     report = tour.report
     with report.waiting("Spark is starting: about ten seconds …"):
         spark = session("spark-pages demo")
@@ -53,14 +61,14 @@ def _compare(tour: Tour) -> dict[str, Any]:
             found = rows.selectExpr("count(*)", "sum(distance)", "count(dep_delay)").first()
     finally:
         spark.stop()
-    by_spark = [int(value) for value in found]
+    by_spark = [int(value) for value in found or ()]
     flights = spark_pages.open(tour.url).snapshot().table("flights")
     local = flights.read(["distance", "dep_delay"])
     delays = local.column("dep_delay")
     here = [local.num_rows, pc.sum(local.column("distance")).as_py(), len(delays) - delays.null_count]
     report.say(
         "rows",
-        f"{by_spark[0]:,} flights, {by_spark[1]:,} miles, {by_spark[2]:,} departed; here the same",
+        "{:,} flights, {:,} miles, {:,} departed: by Spark, and by the local reader".format(*by_spark),
         "spark_equals_the_local_reader",
         by_spark == here and here[0] == tour.expected.num_rows,
     )
@@ -73,8 +81,6 @@ def _compare(tour: Tour) -> dict[str, Any]:
 
 
 def _compact(tour: Tour) -> dict[str, Any]:
-    from spark_pages.spark.submit import submit
-
     report = tour.report
     before = spark_pages.open(tour.url).snapshot()
     with report.waiting("spark-submit jobs/compact_pages.py …"):
@@ -94,8 +100,6 @@ def _compact(tour: Tour) -> dict[str, Any]:
 
 
 def _reconstruct(tour: Tour) -> dict[str, Any]:
-    from spark_pages.spark.submit import submit
-
     report = tour.report
     output = tour.path.parent / "snapshot"
     with report.waiting("spark-submit jobs/reconstruct_snapshot.py …"):

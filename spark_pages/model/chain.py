@@ -246,8 +246,9 @@ class ColumnChain:
         while row < end:
             run, first_row, _ = self._settle(row)
             prefix = run.prefix_entries
-            low = int(np.searchsorted(prefix, row - first_row, side="right"))
-            high = int(np.searchsorted(prefix, min(end - first_row, run.num_rows), side="left")) + 1
+            # As uint64: beside a signed number numpy would compare as float64, inexact from 2^53 on.
+            low = int(np.searchsorted(prefix, np.uint64(row - first_row), side="right"))
+            high = int(np.searchsorted(prefix, np.uint64(min(end - first_row, run.num_rows)))) + 1
             yield RunSlice(run.slice(low, high), first_row + (int(prefix[low - 1]) if low else 0))
             row = first_row + run.num_rows
 

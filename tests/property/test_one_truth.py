@@ -13,7 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import spark_pages as sp
 from spark_pages.tables.compaction import rewrite_run
@@ -61,7 +67,9 @@ class OneTruth(RuleBasedStateMachine):
 
     def done(self, version: int | None) -> None:
         assert version is not None
-        self.past[version] = {name: {c: list(v) for c, v in rows.items()} for name, rows in self.model.items()}
+        self.past[version] = {
+            name: {c: list(v) for c, v in rows.items()} for name, rows in self.model.items()
+        }
         self.check()
 
     def check(self) -> None:

@@ -77,12 +77,12 @@ def build_store(url: str) -> History:
     store = sp.create(url)
     with store.transaction("create") as txn:
         txn.create_table("flights", FLIGHTS)
-        txn.create_table("ops.planes", pa.schema([("tail", pa.string()), ("year", pa.int32())]))
+        txn.create_table("planes", pa.schema([("tail", pa.string()), ("year", pa.int32())]))
         txn.create_table("empty", pa.schema([("nothing", pa.int32())]))
     planes = pa.table({"tail": ["N1", None, "N3"], "year": pa.array([1999, 2004, None], pa.int32())})
     with store.transaction("ingest") as txn:
         txn.append("flights", flights(0, ROWS))
-        txn.append("ops.planes", planes)
+        txn.append("planes", planes)
     with store.transaction("ingest") as txn:
         txn.append("flights", flights(ROWS, ROWS))
     with store.transaction("correct") as txn:
@@ -95,7 +95,7 @@ def build_store(url: str) -> History:
     for index in range(6):
         with store.transaction("late") as txn:
             txn.append("flights", flights(2 * ROWS + 10 * (index + 1), 10))
-            txn.append("ops.planes", planes)
+            txn.append("planes", planes)
     with store.transaction("correct") as txn:
         txn.update("flights", "carrier", rows=[3, 2 * ROWS + 15], values=["late", None])
         txn.append("flights", flights(2 * ROWS + 70, 5))

@@ -9,6 +9,8 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import GreaterThan
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_pages.spark.source import RowsPartition, RowsReader, spark_schema
 from tests.spark.conftest import ROWS, History
@@ -19,7 +21,8 @@ def read(spark: SparkSession, history: History, **options: Any) -> DataFrame:
 
 
 def as_spark(spark: SparkSession, table: pa.Table) -> DataFrame:
-    return spark.createDataFrame(table.cast(spark_schema(table.schema)))
+    shown = table.cast(spark_schema(table.schema))
+    return spark.createDataFrame(shown, from_arrow_schema(shown.schema))
 
 
 def test_rows_are_those_of_the_local_reader(spark: SparkSession, history: History) -> None:
@@ -32,10 +35,10 @@ def test_rows_are_those_of_the_local_reader(spark: SparkSession, history: Histor
     assert_df_equality(found.orderBy("id"), expected.orderBy("id"), ignore_nullable=True)
 
 
-def test_a_small_table_in_a_namespace_keeps_its_nulls(spark: SparkSession, history: History) -> None:
-    local = history.store.snapshot().table("ops.planes").read()
+def test_a_small_table_keeps_its_nulls(spark: SparkSession, history: History) -> None:
+    local = history.store.snapshot().table("planes").read()
 
-    found = read(spark, history, table="ops.planes")
+    found = read(spark, history, table="planes")
 
     assert_df_equality(found, as_spark(spark, local), ignore_nullable=True, ignore_row_order=True)
 
@@ -100,9 +103,6 @@ def test_a_filter_gives_the_rows_that_an_exact_filter_gives(
 
 
 def test_a_filter_that_statistics_understand_reads_fewer_rows(history: History) -> None:
-    from pyspark.sql.datasource import GreaterThan
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     table = history.store.snapshot().table("flights")
     schema = from_arrow_schema(spark_schema(table.schema))
     whole, narrow = RowsReader(history.url, table, schema), RowsReader(history.url, table, schema)
@@ -121,8 +121,6 @@ def _rows(part: Any) -> int:
 
 
 def test_a_task_carries_only_the_descriptors_of_its_own_pages(history: History) -> None:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     table = history.store.snapshot().table("flights")
     reader = RowsReader(history.url, table, from_arrow_schema(spark_schema(table.schema)), 4)
 
@@ -156,13 +154,13 @@ def test_the_views_of_metadata_show_every_table_and_commit(spark: SparkSession, 
 
 
 def test_a_reader_stays_on_its_version_while_others_commit(spark: SparkSession, own_history: History) -> None:
-    found = read(spark, own_history, table="ops.planes", versionAsOf=own_history.latest)
+    found = read(spark, own_history, table="planes", versionAsOf=own_history.latest)
     with own_history.store.transaction() as txn:
-        txn.append("ops.planes", pa.table({"tail": ["N9"], "year": pa.array([2026], pa.int32())}))
+        txn.append("planes", pa.table({"tail": ["N9"], "year": pa.array([2026], pa.int32())}))
 
     count = found.count()
 
-    assert count == own_history.store.snapshot(own_history.latest).table("ops.planes").num_rows
+    assert count == own_history.store.snapshot(own_history.latest).table("planes").num_rows
 
 
 def test_the_system_catalog_can_be_read(spark: SparkSession, history: History) -> None:

@@ -1,0 +1,55 @@
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from spark_pages.cli import output
+from spark_pages.errors import CommitConflictError, StorageError, TableNotFoundError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(StorageError("later"), 1), (CommitConflictError("again"), 3), (TableNotFoundError("none"), 4)],
+)
+def test_the_exit_code_tells_what_to_do(error: Exception, code: int) -> None:
+    assert output.exit_code(error) == code
+
+
+def test_a_long_key_loses_its_middle() -> None:
+    short = output.shorten("pages/0000000000001-abcdef.pages", 15)
+
+    assert short == "pages/0…f.pages"
+
+
+def test_what_json_has_no_type_for_becomes_text() -> None:
+    moment = datetime(2013, 1, 1, tzinfo=UTC)
+
+    assert output.plain({"a": [moment, b"\xff", float("inf")]}) == {
+        "a": ["2013-01-01T00:00:00+00:00", "ff", None]
+    }
+
+
+def test_help_imports_neither_arrow_nor_the_store() -> None:
+    code = (
+        "import sys; sys.argv = ['spark-pages', '--help']\n"
+        "from spark_pages.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'pyarrow', 'numpy', 'obstore'} & set(sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_a_core_without_the_extra_says_which_one_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom spark_pages.cli import main\nmain()"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "spark-pages[cli]" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,213 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+import spark_pages
+from spark_pages.cli.app import app
+
+VERBS = ("demo", "create", "info", "tables", "history", "pages", "locate", "read", "checkpoint")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def run_json(*arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    address = str(tmp_path / "store")
+    store = spark_pages.create(address)
+    data = pa.table(
+        {
+            "id": pa.array(range(100), pa.int64()),
+            "name": [f"n{i % 7}" if i % 10 else None for i in range(100)],
+            "weight": [i / 4 if i != 3 else float("nan") for i in range(100)],
+        }
+    )
+    with store.transaction("fill") as txn:
+        txn.create_table("things", data.schema)
+        txn.append("things", data)
+    with store.transaction("correct") as txn:
+        txn.update("things", "id", rows=[5], values=[-5])
+    return address
+
+
+def test_help_names_every_verb() -> None:
+    result = run("--help")
+
+    assert result.exit_code == 0
+    assert [verb for verb in VERBS if verb not in result.stdout] == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_takes_json(verb: str) -> None:
+    result = run(verb, "--help")
+
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_a_store_that_was_created_has_no_tables(tmp_path: Path) -> None:
+    made = run_json("create", tmp_path / "new")
+
+    assert made["version"] == 0
+    assert run_json("tables", tmp_path / "new") == {"version": 0, "tables": []}
+
+
+def test_info_counts_what_the_store_holds(url: str) -> None:
+    facts = run_json("info", url)
+
+    assert (facts["version"], facts["tables"], facts["rows"]) == (2, 1, 100)
+    assert facts["pages"] >= 3
+
+
+def test_tables_are_listed_as_of_a_version(url: str) -> None:
+    now, first = run_json("tables", url), run_json("tables", url, "--version", 0)
+
+    assert now["tables"][0]["columns"] == {"id": "int64", "name": "string", "weight": "double"}
+    assert first["tables"] == []
+
+
+def test_history_is_newest_first_and_can_be_limited(url: str) -> None:
+    every, last = run_json("history", url)["history"], run_json("history", url, "--limit", 1)["history"]
+
+    assert [each["operation"] for each in every] == ["correct", "fill", "create store"]
+    assert last == every[:1]
+
+
+def test_pages_of_a_column_cover_its_rows(url: str) -> None:
+    pages = run_json("pages", url, "things", "--column", "id")["pages"]
+
+    assert sum(page["entry_count"] for page in pages) == 100
+    assert {page["column"] for page in pages} == {"id"}
+    assert all(len(page["page_id"]) == 16 for page in pages)
+
+
+def test_locate_names_the_page_that_pages_lists(url: str) -> None:
+    found = run_json("locate", url, "things", "id", 42)
+
+    pages = run_json("pages", url, "things", "--column", "id")["pages"]
+    page = pages[found["page_position"]]
+    assert page["page_id"] == found["page_id"]
+    assert page["first_row"] + found["row_in_page"] == 42
+
+
+def test_read_gives_the_rows_asked_for_in_their_order(url: str) -> None:
+    document = run_json("read", url, "things", "--rows", "7,5", "--columns", "name,id")
+
+    assert document["rows"] == [{"name": "n0", "id": 7}, {"name": "n5", "id": -5}]
+    assert document["columns"] == {"name": "string", "id": "int64"}
+
+
+def test_read_as_of_an_old_version_gives_the_old_value(url: str) -> None:
+    document = run_json("read", url, "things", "--start", 5, "--stop", 6, "--version", 1)
+
+    assert [row["id"] for row in document["rows"]] == [5]
+
+
+def test_read_as_of_a_time_gives_the_version_of_that_time(url: str) -> None:
+    written = run_json("history", url)["history"][1]["timestamp"]
+
+    document = run_json("read", url, "things", "--rows", 5, "--timestamp", written)
+
+    assert (document["version"], document["rows"][0]["id"]) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ids"),
+    [
+        (["id >= 97"], [97, 98, 99]),
+        (["id>=97", "id != 98"], [97, 99]),
+        (["id in 1, 2"], [1, 2]),
+        (["name is null", "id < 15"], [0, 10]),
+        (["name = 'n6'", "id < 14"], [6, 13]),
+        (["weight > 24.6"], [99]),
+    ],
+)
+def test_read_keeps_the_rows_where_every_filter_holds(
+    url: str, conditions: list[str], ids: list[int]
+) -> None:
+    options = [part for each in conditions for part in ("--filter", each)]
+
+    document = run_json("read", url, "things", *options)
+
+    assert [row["id"] for row in document["rows"]] == ids
+
+
+def test_read_says_that_it_shows_only_the_first_rows(url: str) -> None:
+    limited, whole = run_json("read", url, "things"), run_json("read", url, "things", "--limit", 0)
+
+    assert (len(limited["rows"]), limited["truncated"]) == (20, True)
+    assert (len(whole["rows"]), whole["truncated"]) == (100, False)
+
+
+def test_a_value_that_is_no_number_is_null_in_json(url: str) -> None:
+    document = run_json("read", url, "things", "--rows", "3")
+
+    assert document["rows"][0]["weight"] is None
+
+
+def test_without_json_data_goes_to_stdout_and_talk_to_stderr(url: str) -> None:
+    result = run("read", url, "things", "--rows", "1,2", "--columns", "id")
+
+    assert result.stdout == "id\n1\n2\n"
+    assert "1 page" in result.stderr
+
+
+def test_a_checkpoint_names_the_version_that_it_holds(url: str) -> None:
+    made = run_json("checkpoint", url)
+
+    assert made["version"] == 2
+    assert run_json("info", url)["rows"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (("tables", "{tmp}/nothing"), 4, "StoreNotFoundError"),
+        (("read", "{url}", "thing"), 4, "TableNotFoundError"),
+        (("read", "{url}", "things", "--columns", "nope"), 4, "ColumnNotFoundError"),
+        (("tables", "{url}", "--version", "99"), 4, "VersionNotFoundError"),
+        (("create", "{url}"), 1, "StoreExistsError"),
+        (("locate", "{url}", "things", "id", "100"), 1, "RowOutOfRangeError"),
+        (("read", "{url}", "things", "--filter", "nonsense"), 1, "InvalidInputError"),
+        (("read", "{url}", "things", "--filter", "id > many"), 1, "InvalidInputError"),
+        (("read", "{url}", "things", "--rows", "a"), 1, "InvalidInputError"),
+        (("read", "{url}", "things", "--rows", "1", "--start", "1"), 1, "InvalidInputError"),
+        (("info", "ftp://there"), 1, "InvalidInputError"),
+        (("bogus",), 2, "UsageError"),
+        (("read",), 2, "UsageError"),
+        (("locate", "{url}", "things", "id", "x"), 2, "UsageError"),
+    ],
+)
+def test_errors_have_a_kind_and_an_exit_code(
+    url: str, tmp_path: Path, arguments: tuple[str, ...], code: int, kind: str
+) -> None:
+    given = [each.format(url=url, tmp=tmp_path) for each in arguments]
+
+    as_json, as_text = run(*given, "--json"), run(*given)
+
+    assert (as_json.exit_code, as_text.exit_code) == (code, code)
+    error = json.loads(as_json.stdout)["error"]
+    assert error["type"] == kind
+    assert error["message"]
+    assert as_text.stdout == ""
+    assert "Traceback" not in as_text.stderr
+
+
+def test_an_error_for_people_names_its_class_and_says_what_to_do(tmp_path: Path) -> None:
+    result = run("info", tmp_path / "nothing")
+
+    first, second = result.stderr.splitlines()[:2]
+    assert first.startswith("error [StoreNotFoundError] ")
+    assert second.startswith("  ")

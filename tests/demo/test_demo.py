@@ -1,0 +1,112 @@
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from spark_pages.cli.app import app
+from spark_pages.demo import run_demo, spark_step, steps
+from spark_pages.demo.folder import MARKER, make_folder
+from spark_pages.errors import InvalidInputError
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The outcome of a second run in the same folder."""
+    folder = tmp_path_factory.mktemp("demo") / "tour"
+    arguments = ["demo", "--json", "--no-spark", "--folder", str(folder)]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    (folder / "left by somebody").touch()
+    second = CliRunner().invoke(app, arguments)
+    assert second.exit_code == 0, second.output
+    return folder, json.loads(second.stdout)
+
+
+def test_every_check_of_the_demo_holds(demo: tuple[Path, dict[str, Any]]) -> None:
+    _, result = demo
+
+    assert result["ok"] is True
+    assert len(result["checks"]) >= 15
+    assert set(result["checks"].values()) == {True}
+
+
+def test_the_demo_shows_twelve_commits_over_five_tables(demo: tuple[Path, dict[str, Any]]) -> None:
+    ingest = demo[1]["steps"][0]
+
+    assert (ingest["commits"], ingest["tables"], ingest["rows"]["flights"]) == (12, 5, 336_776)
+
+
+def test_a_warm_read_needs_no_request(demo: tuple[Path, dict[str, Any]]) -> None:
+    read = demo[1]["steps"][1]
+
+    assert [read[name]["requests"]["warm"] for name in ("locate", "read", "take", "scan")] == [0, 0, 0, 0]
+
+
+def test_the_demo_makes_its_folder_anew_and_writes_nothing_beside_it(
+    demo: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, _ = demo
+
+    assert sorted(each.name for each in folder.iterdir()) == [MARKER, "store"]
+    assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+
+
+def test_spark_is_told_to_be_skipped(demo: tuple[Path, dict[str, Any]]) -> None:
+    assert "skipped" in demo[1]["spark"]
+
+
+def test_a_folder_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+
+    with pytest.raises(InvalidInputError, match="no demo made"):
+        run_demo(tmp_path, spark=False, quiet=True)
+
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_file_or_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    ours = make_folder(tmp_path / "ours")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(ours)
+
+    for name in ("file", "link"):
+        with pytest.raises(InvalidInputError, match="not a folder"):
+            make_folder(tmp_path / name)
+
+
+def test_clearing_does_not_follow_links_out_of_the_folder(tmp_path: Path) -> None:
+    ours = make_folder(tmp_path / "ours")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "kept").touch()
+    (ours / "link").symlink_to(tmp_path / "theirs")
+
+    make_folder(ours)
+
+    assert (tmp_path / "theirs" / "kept").exists()
+    assert [each.name for each in ours.iterdir()] == [MARKER]
+
+
+def test_an_answer_that_differs_from_the_source_fails_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_with_values", lambda table, *_: table)  # expects what is not so
+
+    result = CliRunner().invoke(app, ["demo", "--json", "--no-spark", "--folder", str(tmp_path / "demo")])
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert document["ok"] is False
+    assert document["checks"]["correction_is_visible"] is False
+    assert document["checks"]["read_equals_the_source"] is True
+
+
+def test_what_spark_lacks_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert "Java" in (spark_step.why_no_spark() or "")
+
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert "spark-pages[spark]" in (spark_step.why_no_spark() or "")
