@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 FLIGHTS = 336_776
-MAX_SPARK_FREE_SECONDS = 10
-MAX_SECONDS = 180
+MAX_SPARK_FREE_SECONDS = 30
+MAX_SECONDS = 540
+"""Three times what the demo promises: a busy machine may be slow, a hang is an error."""
 EXPECTED_CHECKS = {
     "all_rows_arrived",
     "compaction_keeps_every_row",

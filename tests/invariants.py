@@ -123,9 +123,7 @@ def described(definition: TableDefinition) -> tuple[object, ...]:
 def check_table_zero(store: Store) -> None:
     """The live rows of table 0 describe exactly the live tables, and so do the definitions."""
     snapshot = store.snapshot()
-    rows = [
-        row for row in snapshot.table("system.catalog").read().to_pylist() if row["deleted_by"] is None
-    ]
+    rows = [row for row in snapshot.table("system.catalog").read().to_pylist() if row["deleted_by"] is None]
     assert [row["row_id"] for row in rows] == list(range(len(rows)))
     assert all(0 <= row["created_by"] <= snapshot.version for row in rows)
     tables = [row for row in rows if row["kind"] == "table"]

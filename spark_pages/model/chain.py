@@ -178,12 +178,13 @@ class ColumnChain:
 
     def latest(self) -> PageDescriptor | None:
         """The last page, or None for a column without pages (seed 000)."""
-        while self.num_pages:
-            index = max(i for i, piece in enumerate(self.pieces) if piece.num_pages)
-            piece = self.pieces[index]
+        layout = self._layout
+        while layout.first_pages[-1]:
+            index = max(i for i, piece in enumerate(layout.pieces) if piece.num_pages)
+            piece = layout.pieces[index]
             if isinstance(piece, PageRun):
                 return piece.descriptor(piece.num_pages - 1)
-            self._expand(index)
+            layout = self._expand(layout, index)
         return None
 
     def locate_row(self, row: int) -> RowLocation:
@@ -213,8 +214,7 @@ class ColumnChain:
         if not len(rows):
             empty = np.zeros(0, dtype=np.int64)
             return RowLocations(empty, empty)
-        self._load_rows(rows)
-        layout = self._layout
+        layout = self._load_rows(rows)
         piece_of = np.searchsorted(np.array(layout.first_rows, dtype=np.uint64), rows, side="right") - 1
         positions = np.empty(len(rows), dtype=np.int64)
         offsets = np.empty(len(rows), dtype=np.int64)
@@ -227,17 +227,16 @@ class ColumnChain:
             offsets[chosen] = found.rows_in_page
         return RowLocations(positions, offsets)
 
-    def _load_rows(self, rows: NDArray[np.uint64]) -> None:
+    def _load_rows(self, rows: NDArray[np.uint64]) -> _Layout:
+        layout = self._layout
         while True:
-            layout = self._layout
-            touched = np.unique(
-                np.searchsorted(np.array(layout.first_rows, dtype=np.uint64), rows, side="right") - 1
-            )
+            firsts = np.array(layout.first_rows, dtype=np.uint64)
+            touched = np.unique(np.searchsorted(firsts, rows, side="right") - 1)
             lazy = [int(i) for i in touched if isinstance(layout.pieces[i], LazyRun)]
             if not lazy:
-                return
+                return layout
             for index in reversed(lazy):
-                self._expand(index)
+                layout = self._expand(layout, index)
 
     def runs(self, start: int = 0, end: int | None = None) -> Iterator[RunSlice]:
         """The loaded pages that hold rows [start, end), with the row at which each run begins."""
@@ -278,13 +277,19 @@ class ColumnChain:
         return slices
 
     def pages_at(self, positions: NDArray[np.int64]) -> list[PageDescriptor]:
-        """Descriptors of the pages at increasing positions; their runs must be loaded."""
+        """Descriptors of the pages at increasing positions."""
         layout = self._layout
-        piece_of = np.searchsorted(np.array(layout.first_pages), positions, side="right") - 1
+        while True:
+            piece_of = np.searchsorted(np.array(layout.first_pages), positions, side="right") - 1
+            lazy = [i for i in np.unique(piece_of).tolist() if isinstance(layout.pieces[i], LazyRun)]
+            if not lazy:
+                break
+            for index in reversed(lazy):
+                layout = self._expand(layout, index)
         found: list[PageDescriptor] = []
         for index in np.unique(piece_of).tolist():
             run = layout.pieces[index]
-            assert isinstance(run, PageRun), "locate the rows first"
+            assert isinstance(run, PageRun)
             inside = positions[piece_of == index] - layout.first_pages[index]
             chosen = PageRun(run.pages.take(pa.array(inside)))
             found += chosen.descriptors(0, chosen.num_pages)
@@ -292,14 +297,15 @@ class ColumnChain:
 
     def all_pages(self) -> PageRun:
         """Every page, empty ones too, as one run. Loads the whole chain."""
-        self._load_all()
-        runs = [piece for piece in self.pieces if isinstance(piece, PageRun)]
+        runs = [piece for piece in self._load_all().pieces if isinstance(piece, PageRun)]
         return PageRun.concat(runs) if runs else PageRun(_NO_PAGES)
 
-    def _load_all(self) -> None:
-        while lazy := [i for i, piece in enumerate(self.pieces) if isinstance(piece, LazyRun)]:
+    def _load_all(self) -> _Layout:
+        layout = self._layout
+        while lazy := [i for i, piece in enumerate(layout.pieces) if isinstance(piece, LazyRun)]:
             for index in reversed(lazy):
-                self._expand(index)
+                layout = self._expand(layout, index)
+        return layout
 
     def apply(self, edits: Sequence[ChainEdit]) -> ColumnChain:
         """The chain after the edits, in order; consecutive appends become one run.
@@ -332,8 +338,8 @@ class ColumnChain:
 
     def _replace(self, edit: ChainEdit) -> ColumnChain:
         first, last = edit.first_row, edit.first_row + edit.removed_entries
+        layout = self._layout
         while True:
-            layout = self._layout
             near = [
                 i
                 for i in range(len(layout.pieces))
@@ -343,7 +349,7 @@ class ColumnChain:
             if not lazy:
                 break
             for index in reversed(lazy):
-                self._expand(index)
+                layout = self._expand(layout, index)
         runs = [piece for i in near if isinstance(piece := layout.pieces[i], PageRun)]
         ids = np.concatenate([run.page_ids for run in runs]) if runs else np.zeros(0, np.int64)
         removed = np.array(edit.removed, dtype=np.int64)
@@ -365,18 +371,21 @@ class ColumnChain:
 
     def _settle(self, row: int) -> tuple[PageRun, int, int]:
         """The loaded run that holds a row, the row at which it begins, and the position of its first page."""
+        layout = self._layout
         while True:
-            layout = self._layout
             if not 0 <= row < layout.first_rows[-1]:
                 raise _row_out_of_range(row, layout.first_rows[-1])
             index = bisect_right(layout.first_rows, row) - 1
             piece = layout.pieces[index]
             if type(piece) is PageRun:
                 return piece, layout.first_rows[index], layout.first_pages[index]
-            self._expand(index)
+            layout = self._expand(layout, index)
 
-    def _expand(self, index: int) -> None:
-        layout = self._layout
+    def _expand(self, layout: _Layout, index: int) -> _Layout:
+        """The layout with one promise kept, for the caller to go on with.
+
+        Other threads may be loading other pieces: who only looks at `_layout` again may find less loaded.
+        """
         piece = layout.pieces[index]
         assert isinstance(piece, LazyRun)
         parts = piece.expand()
@@ -386,7 +395,8 @@ class ColumnChain:
                 f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows of a "
                 f"chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
             )
-        self._layout = _Layout.of((*layout.pieces[:index], *parts, *layout.pieces[index + 1 :]))
+        self._layout = layout = _Layout.of((*layout.pieces[:index], *parts, *layout.pieces[index + 1 :]))
+        return layout
 
 
 _NO_PAGES = pa.RecordBatch.from_arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NewType
 
 from spark_pages.errors import InvalidInputError
@@ -63,11 +64,8 @@ def parse_page_id(text: str | int) -> PageId:
     """
     if isinstance(text, int):
         return PageId(text)
-    try:
-        value = int(text, 16)
-    except ValueError:
-        value = -1
-    if len(text) != 16 or not 0 <= value < 1 << 63:
+    value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}", text) else -1
+    if not 0 <= value < 1 << 63:
         raise InvalidInputError(
             f"{text!r} is not a page id: expected 16 hexadecimal digits, such as 000000007000002a."
         )
