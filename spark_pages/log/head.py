@@ -18,7 +18,7 @@ from spark_pages.errors import (
 )
 from spark_pages.log.checkpoint import Checkpoint, TreeReader
 from spark_pages.log.commit_codec import decode_slot, location_from_avro, location_to_avro
-from spark_pages.log.names import HINT_KEY, commit_key
+from spark_pages.log.names import HINT_KEY, commit_key, root_key
 from spark_pages.log.replay import LoadManifest, replay
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
@@ -119,8 +119,10 @@ def read_hint(store: ObjectStore) -> CheckpointRef | None:
     try:
         data = store.get(HINT_KEY)
         value = json.loads(data) if len(data) <= _MAX_HINT_BYTES else {}
-        return CheckpointRef(Version(int(value["version"])), location_from_avro(value["location"]))
-    except (SparkPagesError, ValueError, KeyError, TypeError):
+        ref = CheckpointRef(Version(int(value["version"])), location_from_avro(value["location"]))
+        named = ref.location.key == root_key(ref.version, str(ref.location.digest))
+        return ref if named and isinstance(ref.location.digest, str) else None
+    except (SparkPagesError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

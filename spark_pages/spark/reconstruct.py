@@ -80,7 +80,7 @@ def reconstruct_snapshot(
     -------
     dict
         ``ok``, ``version``, ``checkpoint`` (version it stands on, or None), ``segments``, ``commits``,
-        ``chains``, ``pages``, ``rows_of_chains``, ``equal_to_local`` (None without `check`),
+        ``chains``, ``pages``, ``equal_to_local`` (None without `check`),
         ``differences`` (the first few chains that differ), ``output``, ``seconds``.
 
     Raises
@@ -100,16 +100,13 @@ def reconstruct_snapshot(
         [each for each in counts if isinstance(each, CommitCount)],
         source.checkpoint.tables() if source.checkpoint else (),
     )
-    rows = _rows(spark, url, source, layout).persist()
+    rows = _rows(spark, url, source, layout).persist()  # read by both sides of the anti-join
     try:
-        pages = _fold(rows).persist()
-        try:
-            if output is not None:
-                pages.orderBy(*_ORDER).drop("has_rows", "added_by", "ordinal").write.parquet(output)
-            found = pages.select("table_id", "field_id", *_COMPARED, *_ORDER[2:]).toArrow() if check else None
-            num_pages = pages.count() if found is None else found.num_rows
-        finally:
-            pages.unpersist()
+        pages = _fold(rows)
+        if output is not None:
+            pages.orderBy(*_ORDER).drop("has_rows", "added_by", "ordinal").write.parquet(output)
+        found = pages.select("table_id", "field_id", *_COMPARED, *_ORDER[2:]).toArrow() if check else None
+        num_pages = pages.count() if found is None else found.num_rows
     finally:
         rows.unpersist()
     differences: list[str] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_pages import errors
 from spark_pages.errors import InternalError, MissingDependencyError, SparkPagesError
-from spark_pages.spark.session import PROJECT, check_spark
+from spark_pages.spark.session import PROJECT, check_spark, java_options
 
 _TAIL_LINES = 20
 
@@ -73,10 +73,7 @@ def _command(script: Path, conf: str | None) -> list[str]:
     properties = Path(conf).resolve() if conf else PROJECT / "conf" / "spark-defaults.conf"
     if conf or properties.is_file():
         command += ["--properties-file", str(properties)]
-    log4j = PROJECT / "conf" / "log4j2.properties"
-    if log4j.is_file():
-        command += ["--driver-java-options", f"-Dlog4j2.configurationFile={log4j.as_uri()}"]
-    return [*command, str(script)]
+    return [*command, "--driver-java-options", java_options(), str(script)]
 
 
 def _absolute(arguments: list[str]) -> list[str]:

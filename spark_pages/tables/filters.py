@@ -148,8 +148,12 @@ def may_match(
         some_null: NDArray[np.bool_] = ~known | (null_count > 0)
         return some_null
     some_value: NDArray[np.bool_] = ~known | (null_count < entries)
-    if condition.operator in ("is not null", "not in"):
+    if condition.operator == "is not null":
         return some_value
+    if condition.operator == "not in" or (
+        condition.operator == "in" and any(value is None for value in condition.value)
+    ):
+        return np.ones(len(entries), dtype=bool)  # Arrow's `isin` looks null up like any other value
     try:
         low, high = _bounds(kind, stats.column("min")), _bounds(kind, stats.column("max"))
         values = condition.value if condition.operator == "in" else [condition.value]
@@ -166,6 +170,8 @@ def _test(
     operator: str, low: pa.Array, high: pa.Array, exact: pa.Array, kind: pa.DataType, value: Any
 ) -> NDArray[np.bool_]:
     given = pa.scalar(value, kind)
+    if given.as_py() != (value.as_py() if isinstance(value, pa.Scalar) else value):
+        raise ValueError(f"no {kind} is equal to the value, and the test itself does not round it")
     bound = given.cast(pa.binary()) if _is_text(kind) else given
     match operator:
         case "<":

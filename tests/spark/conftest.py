@@ -24,7 +24,7 @@ FLIGHTS = pa.schema(
         pa.field("seats", pa.uint16()),
     ]
 )
-ROWS = 40_000
+ROWS = 20_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,7 +86,7 @@ def build_store(url: str) -> History:
     with store.transaction("ingest") as txn:
         txn.append("flights", flights(ROWS, ROWS))
     with store.transaction("correct") as txn:
-        txn.update("flights", "delay", rows=[5, 20_000, ROWS + 1], values=[-1.0, -2.0, -3.0])
+        txn.update("flights", "delay", rows=[5, 15_000, ROWS + 1], values=[-1.0, -2.0, -3.0])
     before = store.snapshot().version
     with store.transaction("late") as txn:
         txn.append("flights", flights(2 * ROWS, 10))

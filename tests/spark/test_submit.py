@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import MissingDependencyError, TableNotFoundError
+from spark_pages.errors import CommitConflictError, InternalError, MissingDependencyError
 from spark_pages.spark import submit
-from spark_pages.spark.session import find_java
+from spark_pages.spark.job import CONFLICT, NOT_FOUND
+from spark_pages.spark.session import PROJECT, find_java
+from spark_pages.spark.submit import _result
 from tests.spark.conftest import History
 
 needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
@@ -31,10 +37,33 @@ def test_the_reconstruction_job_runs_by_spark_submit(history: History) -> None:
     assert result["version"] == history.latest
 
 
-@needs_java
-def test_the_error_of_a_job_arrives_as_the_class_that_it_was(history: History) -> None:
-    with pytest.raises(TableNotFoundError, match="absent"):
-        submit("compact_pages", [history.url, "--table", "absent", "--dry-run"])
+def test_the_error_of_a_job_arrives_as_the_class_that_it_was() -> None:
+    said = '{"ok": false, "error": "CommitConflictError", "message": "overtaken", "hint": "Retry."}\n'
+    ended = subprocess.CompletedProcess(["job"], CONFLICT, said, "")
+
+    with pytest.raises(CommitConflictError, match=r"overtaken Retry\."):
+        _result("compact_pages", ended)
+
+
+def test_a_job_that_ends_without_a_result_shows_the_end_of_what_it_said() -> None:
+    ended = subprocess.CompletedProcess(["job"], 1, "", "many lines\nOutOfMemoryError")
+
+    with pytest.raises(InternalError, match="OutOfMemoryError"):
+        _result("compact_pages", ended)
+
+
+def test_a_job_tells_an_error_as_json_and_by_its_exit_code(history: History) -> None:
+    job = str(PROJECT / "jobs" / "compact_pages.py")
+
+    ended = subprocess.run(
+        [sys.executable, job, history.url, "--table", "absent", "--dry-run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == NOT_FOUND
+    assert json.loads(ended.stdout)["error"] == "TableNotFoundError"
 
 
 @needs_java
