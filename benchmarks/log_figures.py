@@ -25,7 +25,7 @@ from spark_pages.log.segment import encode_manifest
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import ManifestRef, Splice, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, no_stats
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, empty_batch, no_stats
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore, MeteredStore
 from spark_pages.tables.store import Store
@@ -82,9 +82,7 @@ def fill(url: str, count: int) -> None:
             read_version=1,
             writer="benchmark",
             pages=nothing,
-            stats=pa.RecordBatch.from_arrays(
-                [pa.array([], f.type) for f in STATS_SCHEMA], schema=STATS_SCHEMA
-            ),
+            stats=empty_batch(STATS_SCHEMA),
             manifests=(ManifestRef(location, 0, count),),
             splices=tuple(
                 Splice(

@@ -274,6 +274,8 @@ def _intent_to_avro(intent: CatalogIntent) -> dict[str, Any]:
         "namespace_id": intent.namespace_id,
         "name": intent.name,
         "definition": None if definition is None else definition_to_plain(definition),
+        "old_namespace_id": intent.old_name[0] if intent.old_name else None,
+        "old_name": intent.old_name[1] if intent.old_name else None,
     }
 
 
@@ -315,6 +317,7 @@ def _intent_from_avro(value: dict[str, Any]) -> CatalogIntent:
         value["namespace_id"],
         value["name"],
         definition,
+        None if value["old_name"] is None else (value["old_namespace_id"], value["old_name"]),
     )
 
 

@@ -25,7 +25,7 @@ from spark_pages.log.conflict import Overlap, find_overlap
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import LoadManifest, replay
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
+from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import Created, CreateOutcome, Exists
 
@@ -145,13 +145,17 @@ def commit_protocol(
             return Committed(commit.version, replay(state, [landed], load_manifest), tries)
         if isinstance(settled, Tombstone):
             outcomes = dict(settled.transactions)
-            if record.token in outcomes:
+            if outcomes.get(record.token) == COMMITTED:
                 return Committed(settled.version, state, tries)
-            return Conflict(None, settled.version, tries)
+            cleaned = Overlap(settled.version, "retention", "vacuum", "its slot has been cleaned away")
+            return Conflict(cleaned, settled.version, tries)
         overlap = find_overlap(record, settled, serializable)
         if overlap is not None:
             return Conflict(overlap, settled.version, tries)
         state = replay(state, [settled], load_manifest)
+        if state.retention is not None and record.read_version < state.retention.min_epoch:
+            late = f"transactions that read before version {state.retention.min_epoch} are refused since then"
+            return Conflict(Overlap(settled.version, "retention", "vacuum", late), settled.version, tries)
         if not (yield Pause(tries)):
             return Conflict(None, state.version, tries)
 

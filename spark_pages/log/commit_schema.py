@@ -94,6 +94,8 @@ _INTENT = _record(
     ("namespace_id", "long"),
     ("name", "string"),
     ("definition", ["null", _DEFINITION]),
+    ("old_namespace_id", ["null", "long"]),
+    ("old_name", ["null", "string"]),
 )
 _TAG = _record("Tag", ("name", "string"), ("version", ["null", "long"]))
 _LEASE = _record("Lease", ("lease_id", "string"), ("version", "long"), ("expires_at_us", "long"))

@@ -7,7 +7,6 @@ it appends. So no chain has to be read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_pages.model.actions import Commit, IntentKind, TransactionRecord
@@ -101,21 +100,3 @@ def _reads(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     written = {splice.table_id for splice in other.splices if splice.data_change}
     both = sorted(used & written)
     return f"serializable isolation was asked for, and it changed rows of table {both[0]}" if both else None
-
-
-def ragged(record: TransactionRecord, columns: dict[int, Sequence[int]]) -> dict[int, dict[int, int]]:
-    """Aligned tables whose columns would not grow alike: table id to rows added per field id.
-
-    Parameters
-    ----------
-    columns
-        Field ids of every aligned table that the record touches.
-    """
-    growth: dict[int, dict[int, int]] = {table: dict.fromkeys(fields, 0) for table, fields in columns.items()}
-    for splice in record.splices:
-        if splice.table_id in growth:
-            per_field = growth[splice.table_id]
-            per_field[splice.field_id] = (
-                per_field.get(splice.field_id, 0) + splice.added_entries - splice.removed_entries
-            )
-    return {table: fields for table, fields in growth.items() if len(set(fields.values())) > 1}

@@ -147,6 +147,10 @@ def find_head(store: ObjectStore, tree: TreeReader, load_manifest: LoadManifest)
     slots = SlotReader(store)
     hinted = read_hint(store)
     state = _from_checkpoint(tree, hinted) if hinted else None
+    if state is not None:
+        named = slots.read(state.version)
+        if named is None or named.digest != state.digest:
+            state = None  # the hint is of another store
     if state is None:
         newest = slots.newest()
         if newest < 0:
@@ -165,7 +169,9 @@ def catch_up(slots: SlotReader, tree: TreeReader, state: LogState, load_manifest
     """The newest state, starting from one that is known. One request where nothing is new."""
     tail = slots.tail(state.version + 1)
     if tail and isinstance(tail[0], Tombstone):
-        jumped = _from_checkpoint(tree, tail[-1].checkpoint) if tail[-1].checkpoint else None
+        named = [slot.checkpoint for slot in tail if slot.checkpoint is not None]
+        newest = max(named, key=lambda ref: ref.version)
+        jumped = _from_checkpoint(tree, newest) if newest.version > state.version else None
         if jumped is None:
             _as_commit(tail[0], tail[0].version)
         else:

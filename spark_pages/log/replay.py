@@ -24,8 +24,8 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, Piece
-from spark_pages.model.ids import ORDINAL_BITS
-from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.model.ids import page_id
+from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
 
 LoadManifest = Callable[[ManifestRef], tuple[pa.RecordBatch, pa.RecordBatch]]
 """Gives the pages (ids are ordinals from 0) and statistics of a page manifest."""
@@ -82,6 +82,11 @@ class _Fold:
                 f"Commit {commit.version} does not continue the log: expected version {before.version + 1} "
                 f"on a parent with digest {before.digest or 'none'}, found parent "
                 f"{commit.parent_digest or 'none'}."
+            )
+        if commit.timestamp_us <= before.timestamp_us:
+            raise DamageError(
+                f"Commit {commit.version} is of time {commit.timestamp_us} µs, not later than its parent's "
+                f"{before.timestamp_us} µs."
             )
         next_table_id = before.next_table_id
         retention = before.retention
@@ -143,19 +148,18 @@ class _Fold:
     def _intent(self, intent: CatalogIntent) -> None:
         name = (intent.namespace_id, intent.name)
         if intent.kind in (IntentKind.CREATE, IntentKind.ALTER, IntentKind.UNDROP):
-            previous = self._tables.get(intent.table_id)
-            if previous is not None and (previous.namespace_id, previous.name) != name:
-                self._names[(previous.namespace_id, previous.name)] = None
+            if intent.old_name is not None:
+                self._names[intent.old_name] = None
             self._tables[intent.table_id] = intent.definition
             self._names[name] = intent.table_id
         elif intent.kind is IntentKind.DROP:
             self._tables[intent.table_id] = None
             self._names[name] = None
         elif intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE):
-            definition = self._tables.get(intent.table_id) or intent.definition
-            fields = definition.field_ids.values() if definition else ()
-            for field_id in fields:
-                nothing = PageRun(_NO_PAGES)
+            if intent.definition is None:
+                raise DamageError(f"The intent to {intent.kind.value} {intent.name!r} lacks the definition.")
+            for field_id in intent.definition.field_ids.values():
+                nothing = PageRun(empty_batch(PAGE_SCHEMA))
                 self._edit((intent.table_id, field_id), ChainEdit(0, (), 0, nothing, clears=True))
 
     def _claim(self, claim: Claim) -> None:
@@ -169,16 +173,12 @@ class _Fold:
             self._claims.append(claim)
 
 
-_NO_PAGES = pa.RecordBatch.from_arrays(
-    [pa.array([], column.type) for column in PAGE_SCHEMA], schema=PAGE_SCHEMA
-)
-
-
 def form_ids(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.RecordBatch:
     """The pages with their ids in place of their ordinals."""
     if not pages.num_rows:
         return pages
-    first = (version << ORDINAL_BITS) + base_ordinal
+    first = page_id(version, base_ordinal)
+    page_id(version, base_ordinal + pages.num_rows - 1)
     ids = np.arange(first, first + pages.num_rows, dtype=np.int64)
     return pages.set_column(0, PAGE_SCHEMA.field(0), pa.array(ids))
 
@@ -191,6 +191,14 @@ def _added(
     load_manifest: LoadManifest,
 ) -> Piece:
     start, pages = splice.start, splice.stop - splice.start
+    listed_pages = own.num_rows
+    if splice.source > 0 and splice.source <= len(record.manifests):
+        listed_pages = record.manifests[splice.source - 1].num_pages
+    if not 0 <= splice.source <= len(record.manifests) or not 0 <= start <= start + pages <= listed_pages:
+        raise DamageError(
+            f"A splice of commit {version} takes pages [{start}, {splice.stop}) of source {splice.source}, "
+            f"which does not have them."
+        )
     if splice.source == 0:
         stats = record.stats
         run = PageRun(own.slice(start, pages), lambda: stats.slice(start, pages))
@@ -204,6 +212,10 @@ def _added(
 
     def expand() -> list[PageRun]:
         listed, listed_stats = load_manifest(manifest)
+        if listed.num_rows != manifest.num_pages:
+            raise DamageError(
+                f"{manifest.location.key} should list {manifest.num_pages} pages but lists {listed.num_rows}."
+            )
         batch = form_ids(listed, version, manifest.base_ordinal)
         return [PageRun(batch.slice(start, pages), lambda: listed_stats.slice(start, pages))]
 

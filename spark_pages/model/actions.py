@@ -93,9 +93,11 @@ class CatalogIntent:
     kind
         What happens.
     table_id, namespace_id, name
-        The table, and the name that it has or had.
+        The table, and the name that it has afterwards, or had until now if it is dropped.
     definition
-        The definition afterwards, for create, alter and undrop; else None.
+        The definition afterwards; None for drop and require.
+    old_name
+        Namespace id and name until now, where an alter changes them; else None.
     """
 
     kind: IntentKind
@@ -103,6 +105,7 @@ class CatalogIntent:
     namespace_id: int
     name: str
     definition: TableDefinition | None = None
+    old_name: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,10 @@ class Commit:
     checkpoint: CheckpointRef | None = None
     features: tuple[str, ...] = ()
     digest: str = ""
+
+
+COMMITTED = "committed"
+"""Outcome of a transaction whose slot has become a tombstone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.page import PageDescriptor, PageSlice
-from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation
+from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation, empty_batch
 
 ChainKey = tuple[int, int]
 """Table id and field id."""
@@ -298,7 +298,7 @@ class ColumnChain:
     def all_pages(self) -> PageRun:
         """Every page, empty ones too, as one run. Loads the whole chain."""
         runs = [piece for piece in self._load_all().pieces if isinstance(piece, PageRun)]
-        return PageRun.concat(runs) if runs else PageRun(_NO_PAGES)
+        return PageRun.concat(runs) if runs else PageRun(empty_batch(PAGE_SCHEMA))
 
     def _load_all(self) -> _Layout:
         layout = self._layout
@@ -361,6 +361,17 @@ class ColumnChain:
                 f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
                 f"itself."
             )
+        begin_row, end_row = _rows_between(runs, layout.first_rows[near[0]], begin, begin + len(removed))
+        if (begin_row, end_row - begin_row) != (first, edit.removed_entries):
+            raise DamageError(
+                f"A splice removes rows [{first}, {last}), but the pages that it names hold rows "
+                f"[{begin_row}, {end_row}): the log contradicts itself."
+            )
+        if edit.added.num_rows != edit.removed_entries and end_row != self.num_rows:
+            raise DamageError(
+                f"A splice puts {edit.added.num_rows} rows in the place of rows [{first}, {last}), which are "
+                f"not the last of the chain: the log contradicts itself."
+            )
         pieces: list[Piece] = list(layout.pieces[: near[0]])
         pieces += _cut(runs, 0, begin)
         if edit.added.num_pages:
@@ -399,11 +410,6 @@ class ColumnChain:
         return layout
 
 
-_NO_PAGES = pa.RecordBatch.from_arrays(
-    [pa.array([], column.type) for column in PAGE_SCHEMA], schema=PAGE_SCHEMA
-)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Layout:
     """Pieces with running totals in front of each, and the grand total last."""
@@ -435,6 +441,12 @@ def _merge_small(pieces: Sequence[Piece]) -> list[Piece]:
             break
         merged[-2:] = [PageRun.concat([before, last])]
     return merged
+
+
+def _rows_between(runs: Sequence[PageRun], first_row: int, start: int, stop: int) -> tuple[int, int]:
+    """First row of page `start` and end row of page `stop - 1` of several runs laid end to end."""
+    ends = np.cumsum(np.concatenate([run.numbers("entry_count") for run in runs])) + first_row
+    return int(ends[start - 1]) if start else first_row, int(ends[stop - 1])
 
 
 def _cut(runs: Sequence[PageRun], start: int, stop: int) -> list[PageRun]:

@@ -60,11 +60,13 @@ class PageDescriptor:
         Entries that the payload holds; fewer rows than that are a prefix, more read as null.
     kind
         In a page file, inline in the log, or a constant.
-    disk_path, offset, alloc_len, actual_len
-        Key relative to the root; 4 KiB-aligned offset; bytes reserved, a multiple of 4 KiB;
-        bytes used by header and payload. Empty and 0 unless ``kind`` is FILE.
+    disk_path, offset, alloc_len
+        Key relative to the root; 4 KiB-aligned offset; bytes reserved, a multiple of 4 KiB. Empty and
+        0 unless ``kind`` is FILE.
+    actual_len
+        Bytes of header and payload.
     checksum
-        xxh3_64 of the payload, unsigned; 0 for a constant.
+        xxh3_64 of the payload, unsigned; of a constant, of its one-entry page.
     data
         The bytes of an inline page or a constant's one-entry page, else None.
     """

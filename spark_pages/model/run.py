@@ -56,11 +56,12 @@ def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.R
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries().combine_chunks()
-    return table.to_batches()[0] if table.num_rows else _empty(schema)
+    return table.to_batches()[0] if table.num_rows else empty_batch(schema)
 
 
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in schema], schema=schema)
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in schema], schema=schema)
 
 
 @dataclass(frozen=True, eq=False)

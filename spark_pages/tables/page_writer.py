@@ -14,11 +14,13 @@ from spark_pages.model.run import NewPage
 from spark_pages.storage.store import ObjectStore
 
 INLINE_PAGE_BYTES = 16 << 10
-INLINE_COMMIT_BYTES = 256 << 10
-"""Limits of the format for pages that ride in the commit."""
+"""Limit of the format for a page of a user's table that rides in the commit."""
 
 INLINE_TRANSACTION_BYTES = 64 << 10
-"""A transaction whose pages are no more than this together writes no page file."""
+"""A transaction whose pages are no more than this together writes no page file.
+
+The format allows 256 KiB in a commit, which several transactions may share.
+"""
 
 PAGE_FILE_BYTES = 128 << 20
 """A page file that reaches this size is closed and the next one begun."""

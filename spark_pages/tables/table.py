@@ -27,6 +27,9 @@ from spark_pages.tables.row_ranges import RowRanges, intersection, union
 
 DEFAULT_BATCH_ROWS = 1 << 16
 
+_RESOLVED = ("created_by", "deleted_by")
+"""Columns of table 0 in which 0 stands for the commit that wrote it."""
+
 
 class Table:
     """A table as of one version.
@@ -280,7 +283,7 @@ class Table:
         fetched = [[next(batches).column("data") for _ in each] for each in pages]
         if self.definition.table_id == CATALOG_TABLE:
             for name, of_column, arrays in zip(names, pages, fetched, strict=True):
-                if name in ("created_by", "deleted_by"):
+                if name in _RESOLVED:
                     arrays[:] = [
                         _resolve_version(array, page) for array, page in zip(arrays, of_column, strict=True)
                     ]
@@ -338,6 +341,8 @@ class Table:
         )
 
     def _may_match(self, condition: Condition, start: int, stop: int) -> RowRanges:
+        if self.definition.table_id == CATALOG_TABLE and condition.column in _RESOLVED:
+            return RowRanges.of(start, stop)  # statistics speak of what is stored, not of what is read
         kind = self.schema.field(condition.column).type
         bounds, keep = [np.array([], dtype=np.int64)], []
         last = start

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.bootstrap import describe
-from spark_pages.catalog.resolve import check_columns, find_table, parse_name
+from spark_pages.catalog.resolve import check_columns, find_table, parse_name, show_name
 from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
 from spark_pages.errors import (
     InvalidInputError,
@@ -28,7 +28,7 @@ from spark_pages.errors import (
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.log import Log
 from spark_pages.log.names import page_file_key
-from spark_pages.log.state import LogState
+from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import CatalogIntent, IntentKind, ManifestRef, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, NewPage, concat_batches, page_batches
@@ -88,7 +88,7 @@ class Transaction:
         self._serializable = isolation == "serializable"
         self._page_bytes = page_bytes
         self._token = runtime.token()
-        self._created: dict[str, TableDefinition] = {}
+        self._created: dict[TableName, TableDefinition] = {}
         self._splices: list[StagedSplice] = []
         self._updates: dict[tuple[str, str], Updates] = {}
         self._properties: dict[str, str] = {}
@@ -141,11 +141,12 @@ class Transaction:
         namespace, bare = parse_name(name)
         if namespace == SYSTEM_NAMESPACE:
             raise InvalidInputError(f"Cannot create {name!r}: the namespace 'system' is the store's own.")
-        if name in self._created or self.snapshot.log.table((namespace, bare)) is not None:
+        key = (namespace, bare)
+        if key in self._created or self.snapshot.log.table(key) is not None:
             raise TableExistsError(
                 f"There is a table {name!r} at version {self.snapshot.version} already.", table=name
             )
-        self._created[name] = TableDefinition(
+        self._created[key] = TableDefinition(
             table_id=TableId(-1 - len(self._created)),
             name=bare,
             schema=with_field_ids(schema),
@@ -191,10 +192,10 @@ class Transaction:
             if column not in rows.column_names and not definition.aligned:
                 continue
             pages = self._stage(definition, rows, column)
-            first_row = 0
+            key = (definition.table_id, field_id)
+            first_row = sum(s.added_entries for s in self._splices if (s.table_id, s.field_id) == key)
             if definition.table_id >= 0:
-                key = (definition.table_id, field_id)
-                first_row = self.snapshot.log.chain(key).num_rows
+                first_row += self.snapshot.log.chain(key).num_rows
             self._splices.append(
                 StagedSplice(
                     definition.table_id,
@@ -240,7 +241,7 @@ class Transaction:
             raise RowOutOfRangeError(f"Row {int(numbers.min())} does not exist: rows are numbered from 0.")
         key = (definition.table_id, definition.field_ids[column])
         self.snapshot.log.chain(key).locate_rows(numbers.astype(np.uint64))
-        updates = self._updates.setdefault((table, column), Updates())
+        updates = self._updates.setdefault((show_name(definition), column), Updates())
         updates.rows.append(numbers.astype(np.int64))
         updates.values.append(array)
 
@@ -332,7 +333,7 @@ class Transaction:
         return version if newest >= app_version else None
 
     def _definition(self, table: str) -> TableDefinition:
-        return self._created.get(table) or find_table(self.snapshot.log, table)
+        return self._created.get(parse_name(table)) or find_table(self.snapshot.log, table)
 
     def _stage(self, definition: TableDefinition, rows: pa.Table, column: str) -> list[StagedPage]:
         wanted = definition.bare_schema.field(column)
