@@ -7,7 +7,7 @@ too, but skips no pages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -38,9 +38,9 @@ class Condition:
         column = pc.field(self.column)
         match self.operator:
             case "in":
-                return column.isin(list(self.value))
+                return _is_in(column, self.value)
             case "not in":
-                return ~column.isin(list(self.value))
+                return ~_is_in(column, self.value)
             case "is null":
                 return column.is_null()
             case "is not null":
@@ -57,6 +57,13 @@ class Condition:
                 return column > self.value
             case _:
                 return column >= self.value
+
+
+def _is_in(column: pc.Expression, values: Sequence[Any]) -> pc.Expression:
+    """Membership, with null as a member like any other; Arrow alone cannot type a list without values."""
+    members = [value for value in values if value is not None]
+    found = column.isin(members) if members else pc.scalar(False)
+    return found | column.is_null() if len(members) < len(values) else found
 
 
 Alternatives = tuple[tuple[Condition, ...], ...]
@@ -112,7 +119,12 @@ def _condition(item: Any) -> Condition:
         raise InvalidInputError(
             f"{item[1]!r} is not an operator of a filter: expected one of {', '.join(OPERATORS)}."
         )
-    return Condition(item[0], operator, item[2] if len(item) == 3 else None)
+    value = item[2] if len(item) == 3 else None
+    if operator in ("in", "not in"):
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise InvalidInputError(f"{item!r}: expected a list of values after {operator!r}, found {value!r}.")
+        value = list(value)
+    return Condition(item[0], operator, value)
 
 
 def _not_a_filter(given: Any) -> InvalidInputError:
@@ -153,7 +165,7 @@ def may_match(
     if condition.operator == "not in" or (
         condition.operator == "in" and any(value is None for value in condition.value)
     ):
-        return np.ones(len(entries), dtype=bool)  # Arrow's `isin` looks null up like any other value
+        return np.ones(len(entries), dtype=bool)  # null is a member like any other
     try:
         low, high = _bounds(kind, stats.column("min")), _bounds(kind, stats.column("max"))
         values = condition.value if condition.operator == "in" else [condition.value]

@@ -113,7 +113,7 @@ class Table:
         """
         names = check_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
-        parsed = parse_filter(filter)
+        parsed = self._parse(filter)
         if parsed is None:
             return self._rows(names, RowRanges.of(start, stop), trace)
         found = list(self._filtered(names, start, stop, parsed, DEFAULT_BATCH_ROWS, trace, admit=True))
@@ -140,7 +140,7 @@ class Table:
         size = DEFAULT_BATCH_ROWS if batch_rows is None else batch_rows
         if size <= 0:
             raise InvalidInputError(f"batch_rows is {size}: expected at least 1.")
-        parsed = parse_filter(filter)
+        parsed = self._parse(filter)
         tables = (
             self._filtered(names, start, stop, parsed, size, trace, admit=False)
             if parsed
@@ -228,9 +228,23 @@ class Table:
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that statistics cannot rule out."""
         start, stop = self._row_range(start, stop)
-        parsed = parse_filter(filter)
+        parsed = self._parse(filter)
         assert parsed is not None
         return self._candidates(parsed, start, stop)
+
+    def _parse(self, given: Filter | None) -> ParsedFilter | None:
+        """The filter, tried on no rows, so that one that does not fit the columns is refused at once."""
+        parsed = parse_filter(given)
+        if parsed is not None:
+            check_columns(self.definition, parsed.columns)
+            try:
+                self.schema.empty_table().filter(parsed.expression)
+            except (pa.ArrowException, TypeError) as error:
+                types = _show_types(self._schema_of(parsed.columns or self.columns))
+                raise InvalidInputError(
+                    f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}"
+                ) from error
+        return parsed
 
     # how rows are put together
 
@@ -332,7 +346,6 @@ class Table:
         whole = RowRanges.of(start, stop)
         if not parsed.alternatives or start == stop:
             return whole
-        check_columns(self.definition, parsed.columns)
         return union(
             [
                 intersection([whole, *(self._may_match(condition, start, stop) for condition in conditions)])
@@ -353,6 +366,10 @@ class Table:
             bounds.append(ends - entries)
             last = int(ends[-1])
         return RowRanges.chosen(np.append(np.concatenate(bounds), last), np.concatenate(keep))
+
+
+def _show_types(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def _cut(ranges: RowRanges, size: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,202 @@
+"""Commits for tests, by hand and by hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from spark_pages.log.commit_codec import encode_commit, with_digest
+from spark_pages.model.actions import (
+    CatalogIntent,
+    CheckpointRef,
+    Claim,
+    Commit,
+    IntentKind,
+    Lease,
+    ManifestRef,
+    Retention,
+    Splice,
+    Tag,
+    TransactionRecord,
+)
+from spark_pages.model.location import Location
+from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.run import NewPage, page_batches
+from spark_pages.model.table import TableDefinition, with_field_ids
+
+SCHEMA = with_field_ids(pa.schema([("a", pa.int64()), pa.field("b", pa.string(), nullable=False)]))
+
+
+def token(number: int) -> str:
+    return f"{number:032x}"
+
+
+def pages(counts: list[int]) -> dict[str, Any]:
+    """The pages and statistics of a record, one page for each entry count."""
+    batch, stats = page_batches(
+        [
+            NewPage(n, n, PageKind.FILE, "pages/x", 4096 * i, 4096, 80, i, None, PageStats(0))
+            for i, n in enumerate(counts)
+        ]
+    )
+    return {"pages": batch, "stats": stats}
+
+
+def record(number: int = 1, counts: tuple[int, ...] = (), **given: Any) -> TransactionRecord:
+    return TransactionRecord(
+        **{
+            "token": token(number),
+            "operation": "test",
+            "read_version": 0,
+            "writer": "someone",
+            **pages(list(counts)),
+            **given,
+        }
+    )
+
+
+def append(table: int, field: int, index: int, count: int) -> Splice:
+    return Splice(table, field, 0, (), 0, 0, index, index + 1, count)
+
+
+def swap(table: int, field: int, removed: tuple[int, ...], entries: int, added: int, **given: Any) -> Splice:
+    return Splice(table, field, 0, removed, entries, 0, 0, 0, added, **given)
+
+
+def create(table: int, name: str) -> CatalogIntent:
+    return CatalogIntent(IntentKind.CREATE, table, 0, name, definition(table, name))
+
+
+def definition(table: int, name: str) -> TableDefinition:
+    return TableDefinition(table, name, SCHEMA, 3, properties={"p": "q"}, created_at_us=5)
+
+
+def commit(version: int, *records: TransactionRecord, parent: Commit | None = None, **given: Any) -> Commit:
+    """A commit with the digest that its bytes have."""
+    made = Commit(
+        version,
+        1_000 + version,
+        given.pop("token", token(1_000 + version)),
+        parent.digest if parent else "",
+        records,
+        **given,
+    )
+    return with_digest(made, encode_commit(made)[1])
+
+
+i64 = st.integers(-(2**63), 2**63 - 1)
+count = st.integers(0, 2**62)
+text = st.text(max_size=8)
+tokens = st.binary(min_size=16, max_size=16).map(bytes.hex)
+maps = st.dictionaries(text, text, max_size=3)
+locations = st.builds(Location, text, count, text, count, count, st.booleans())
+page_stats = st.builds(
+    PageStats, count, st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=4), st.booleans()
+)
+new_pages = st.builds(
+    NewPage,
+    count,
+    count,
+    st.sampled_from(PageKind),
+    st.none() | st.sampled_from(["pages/a", "pages/b"]),
+    count,
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**64 - 1),
+    st.none() | st.binary(max_size=8),
+    page_stats,
+)
+field_ids = st.integers(1, 2**31 - 1)
+splices = st.builds(
+    Splice,
+    i64,
+    field_ids,
+    count,
+    st.lists(st.integers(0, 2**63 - 1), max_size=3).map(tuple),
+    count,
+    st.integers(0, 3),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**31 - 1),
+    count,
+    st.booleans(),
+    st.lists(st.tuples(count, count), max_size=3).map(tuple),
+)
+
+
+@st.composite
+def intents(draw: st.DrawFn) -> CatalogIntent:
+    table, namespace, name = draw(count), draw(i64), draw(text)
+    told = st.builds(
+        TableDefinition,
+        st.just(table),
+        st.just(name),
+        st.just(SCHEMA),
+        field_ids,
+        st.just(namespace),
+        st.booleans(),
+        maps,
+        count,
+    )
+    return CatalogIntent(draw(st.sampled_from(IntentKind)), table, namespace, name, draw(st.none() | told))
+
+
+@st.composite
+def records(draw: st.DrawFn) -> TransactionRecord:
+    batch, stats = page_batches(draw(st.lists(new_pages, max_size=4)))
+    few = {"max_size": 2}
+    return TransactionRecord(
+        token=draw(tokens),
+        operation=draw(text),
+        read_version=draw(st.integers(-1, 2**35)),
+        writer=draw(text),
+        pages=batch,
+        stats=stats,
+        parameters=draw(maps),
+        app_id=draw(st.none() | text),
+        app_version=draw(st.none() | i64),
+        base_ordinal=draw(st.integers(0, 2**28)),
+        manifests=tuple(
+            draw(
+                st.lists(
+                    st.builds(ManifestRef, locations, st.integers(0, 2**28), st.integers(0, 2**28)), **few
+                )
+            )
+        ),
+        splices=tuple(draw(st.lists(splices, **few))),
+        intents=tuple(draw(st.lists(intents(), **few))),
+        tags=tuple(draw(st.lists(st.builds(Tag, text, st.none() | count), **few))),
+        leases=tuple(draw(st.lists(st.builds(Lease, text, count, count), **few))),
+        claims=tuple(
+            draw(st.lists(st.builds(Claim, i64, field_ids, count, count, text, count, count), **few))
+        ),
+        retention=draw(st.none() | st.builds(Retention, count, count)),
+        properties=draw(maps),
+    )
+
+
+commits = st.builds(
+    Commit,
+    count,
+    count,
+    tokens,
+    st.sampled_from(["", "ab" * 32]),
+    st.lists(records(), min_size=1, max_size=2).map(tuple),
+    st.none() | st.builds(CheckpointRef, count, locations),
+)
+
+
+def _comparable(each: TransactionRecord) -> dict[str, Any]:
+    plain = {name: getattr(each, name) for name in TransactionRecord.__dataclass_fields__}
+    plain["pages"] = each.pages.to_pylist()
+    plain["stats"] = each.stats.to_pylist()
+    return plain
+
+
+def same(one: Commit, two: Commit) -> bool:
+    """Whether two commits say the same, their digests apart."""
+    names = [name for name in Commit.__dataclass_fields__ if name not in ("digest", "records")]
+    return all(getattr(one, name) == getattr(two, name) for name in names) and (
+        [_comparable(each) for each in one.records] == [_comparable(each) for each in two.records]
+    )

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from spark_pages.errors import DamageError, UnsupportedFormatError
+from spark_pages.log import commit_codec
+from spark_pages.log.commit_codec import decode_slot, encode_commit, encode_tombstone
+from spark_pages.model.actions import CheckpointRef, Tombstone
+from spark_pages.model.location import Location
+from tests.io.strategies import steady
+from tests.log.records import append, commit, commits, create, record, same, token
+
+REF = CheckpointRef(3, Location("_log/checkpoints/x", 10, "ab" * 32, original_length=10))
+TOMBSTONE = Tombstone(7, 99, token(5), "cd" * 32, ((token(6), "committed"), (token(8), "other")), REF)
+SMALL = commit(4, record(1, (3,), splices=(append(1, 1, 0, 3),)), checkpoint=REF)
+
+
+@settings(steady, max_examples=60)
+@given(commits)
+def test_a_commit_is_read_as_it_was_written_and_the_same_commit_gives_the_same_bytes(written):
+    data, digest = encode_commit(written)
+
+    read = decode_slot(data, "slot")
+
+    assert same(read, written)
+    assert read.digest == digest
+    assert encode_commit(read) == (data, digest)
+
+
+def test_a_commit_may_hold_text_that_looks_like_an_empty_digest():
+    written = commit(1, record(1, parameters={"x": "0" * 64, "0" * 64: "y"}))
+
+    assert same(decode_slot(encode_commit(written)[0], "slot"), written)
+
+
+def test_a_tombstone_is_read_as_it_was_written():
+    data, _ = encode_tombstone(TOMBSTONE)
+
+    assert decode_slot(data, "slot") == TOMBSTONE
+
+
+@pytest.mark.parametrize(
+    "data", [encode_commit(SMALL)[0], encode_tombstone(TOMBSTONE)[0]], ids=["commit", "tombstone"]
+)
+def test_every_flipped_bit_is_noticed(data):
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << position % 8
+
+        with pytest.raises(DamageError, match="slot"):
+            decode_slot(bytes(damaged), "slot")
+
+
+def test_every_cut_tail_and_every_addition_is_noticed():
+    data, _ = encode_commit(SMALL)
+
+    for damaged in [*(data[:length] for length in range(0, len(data), 3)), data + b"\0", data + data]:
+        with pytest.raises(DamageError, match="slot"):
+            decode_slot(damaged, "slot")
+
+
+def test_an_unknown_feature_is_refused_by_name():
+    data, _ = encode_commit(replace(SMALL, features=("holograms",)))
+
+    with pytest.raises(UnsupportedFormatError, match="holograms"):
+        decode_slot(data, "slot")
+
+
+def test_a_newer_format_is_refused(monkeypatch):
+    with monkeypatch.context() as newer:
+        newer.setattr(commit_codec, "FORMAT_VERSION", 2)
+        data, _ = encode_commit(SMALL)
+
+    with pytest.raises(UnsupportedFormatError, match="format 2"):
+        decode_slot(data, "slot")
+
+
+def test_a_slot_beyond_the_limit_is_refused_before_it_is_parsed(monkeypatch):
+    data, _ = encode_commit(SMALL)
+    monkeypatch.setattr(commit_codec, "MAX_COMMIT_BYTES", len(data) - 1)
+
+    with pytest.raises(DamageError, match="at most"):
+        decode_slot(data, "slot")
+
+
+def test_an_intent_keeps_the_schema_with_its_field_ids():
+    read = decode_slot(encode_commit(commit(1, record(1, intents=(create(4, "x"),))))[0], "slot")
+
+    assert read.records[0].intents[0].definition.field_ids == {"a": 1, "b": 2}

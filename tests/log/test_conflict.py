@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_pages.log.conflict import find_overlap
+from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
+from tests.log.records import append, commit, create, record, swap
+
+
+def drop(kind: IntentKind, table: int, name: str) -> CatalogIntent:
+    return CatalogIntent(kind, table, 0, name)
+
+
+APPEND = {"splices": (append(1, 1, 0, 5), append(1, 2, 1, 5))}
+PAGE_7 = {"splices": (swap(1, 1, (7,), 5, 5),)}
+PAGE_7_COMPACTED = {"splices": (swap(1, 1, (6, 7), 9, 9, data_change=False),)}
+PAGE_8 = {"splices": (swap(1, 1, (8,), 5, 5),)}
+PAGE_7_OTHER_COLUMN = {"splices": (swap(1, 2, (7,), 5, 5),)}
+TAIL_GROWN = {"splices": (swap(1, 1, (9,), 5, 8),)}
+CREATE_X = {"intents": (create(4, "x"),), "splices": (append(0, 1, 0, 3), append(4, 1, 1, 2))}
+CREATE_X_TOO = {"intents": (create(4, "x"),)}
+CREATE_Y = {"intents": (create(4, "y"),), "splices": (append(0, 1, 0, 3), append(4, 1, 1, 2))}
+DROP_1 = {"intents": (drop(IntentKind.DROP, 1, "one"),)}
+DROP_2 = {"intents": (drop(IntentKind.DROP, 2, "two"),)}
+TRUNCATE_1 = {"intents": (drop(IntentKind.TRUNCATE, 1, "one"),)}
+REQUIRE_1 = {"intents": (drop(IntentKind.REQUIRE, 1, "one"),)}
+
+FREE = [
+    (APPEND, APPEND),
+    (APPEND, PAGE_7),
+    (PAGE_7, APPEND),
+    (PAGE_7, PAGE_8),
+    (PAGE_7, PAGE_7_OTHER_COLUMN),
+    (PAGE_7, PAGE_7_COMPACTED | {"splices": (swap(2, 1, (7,), 5, 5),)}),
+    (APPEND, TAIL_GROWN),
+    (TAIL_GROWN, PAGE_7),
+    (CREATE_X, CREATE_Y),
+    (APPEND, DROP_2),
+    (CREATE_X, DROP_1),
+    (REQUIRE_1, APPEND),
+]
+IN_THE_WAY = [
+    (PAGE_7, PAGE_7, "both replace 1 pages"),
+    (PAGE_7, PAGE_7_COMPACTED, "both replace 1 pages"),
+    (PAGE_7_COMPACTED, PAGE_7, "both replace 1 pages"),
+    (TAIL_GROWN, APPEND, "number of rows"),
+    (TAIL_GROWN, TAIL_GROWN, "both replace"),
+    (CREATE_X, CREATE_X_TOO, "name 'x'"),
+    (APPEND, DROP_1, "'drop' to table 'one'"),
+    (APPEND, TRUNCATE_1, "'truncate' to table 'one'"),
+    (REQUIRE_1, DROP_1, "'drop'"),
+    (DROP_1, APPEND, "would drop"),
+    (DROP_1, DROP_1, "'drop'"),
+]
+
+
+@pytest.mark.parametrize(("mine", "landed"), FREE)
+def test_transactions_that_do_not_meet_may_both_happen(mine, landed):
+    assert find_overlap(record(1, **mine), commit(5, record(2, **landed))) is None
+
+
+@pytest.mark.parametrize(("mine", "landed", "what"), IN_THE_WAY)
+def test_transactions_that_meet_conflict_and_say_where(mine, landed, what):
+    overlap = find_overlap(record(1, **mine), commit(5, record(2, **landed)))
+
+    assert overlap is not None
+    assert what in overlap.what
+    assert (overlap.version, overlap.writer) == (5, "someone")
+
+
+def test_each_transaction_of_a_group_commit_is_looked_at():
+    landed = commit(5, record(2, **APPEND), record(3, **PAGE_7))
+
+    assert find_overlap(record(1, **PAGE_7), landed) is not None
+
+
+@pytest.mark.parametrize(
+    ("landed", "conflicts"), [(APPEND, True), (PAGE_8, True), (PAGE_7_COMPACTED, False), (CREATE_X, False)]
+)
+def test_serializable_conflicts_with_every_change_of_rows_of_the_same_table(landed, conflicts):
+    found = find_overlap(record(1, **APPEND), commit(5, record(2, **landed)), serializable=True)
+
+    assert (found is not None) == conflicts
+
+
+def test_pages_of_the_catalog_table_never_conflict():
+    splice = Splice(0, 1, 0, (3,), 5, 0, 0, 1, 5)
+
+    assert find_overlap(record(1, splices=(splice,)), commit(5, record(2, splices=(splice,)))) is None

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_pages.errors import DamageError
+from spark_pages.log.replay import replay
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CatalogIntent, Claim, IntentKind, Lease, Retention, Tag
+from spark_pages.model.ids import page_id
+from tests.log.records import append, commit, create, record, swap
+
+FIRST = commit(
+    0, record(1, (3, 4), splices=(append(1, 1, 0, 3), append(1, 2, 1, 4)), intents=(create(1, "x"),))
+)
+
+
+def no_manifest(manifest: object) -> None:
+    raise AssertionError(f"asked for {manifest}")
+
+
+def after(*commits: object) -> LogState:
+    return replay(LogState(), commits, no_manifest)
+
+
+def test_page_ids_are_formed_from_version_and_ordinal():
+    second = commit(1, record(2, (5,), splices=(append(1, 1, 0, 5),)), parent=FIRST)
+
+    chain = LogSnapshot(after(FIRST, second), None).chain((1, 1))
+
+    assert chain.all_pages().page_ids.tolist() == [page_id(0, 0), page_id(1, 0)]
+
+
+def test_records_of_one_commit_share_its_ordinals_by_their_base():
+    one = record(2, (5,), splices=(append(1, 1, 0, 5),))
+    two = record(3, (6,), splices=(append(1, 1, 0, 6),), base_ordinal=1)
+
+    state = after(FIRST, commit(1, one, two, parent=FIRST))
+
+    assert LogSnapshot(state, None).chain((1, 1)).all_pages().page_ids.tolist() == [
+        page_id(0, 0),
+        page_id(1, 0),
+        page_id(1, 1),
+    ]
+
+
+def test_replay_in_one_go_and_commit_by_commit_give_the_same_and_leave_older_states_alone():
+    second = commit(1, record(2, (5,), splices=(append(1, 1, 0, 5),)), parent=FIRST)
+    early = after(FIRST)
+
+    late = replay(early, [second], no_manifest)
+
+    assert LogSnapshot(early, None).chain((1, 1)).num_rows == 3
+    assert LogSnapshot(late, None).chain((1, 1)).num_rows == 8
+    assert LogSnapshot(after(FIRST, second), None).chain((1, 1)).num_rows == 8
+    assert replay(late, [], no_manifest) is late
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        commit(2, record(2), parent=FIRST),
+        commit(1, record(2)),
+        commit(1, record(2), parent=replace(FIRST, digest="00" * 32)),
+        commit(0, record(2)),
+    ],
+    ids=["a gap", "no parent", "another parent", "the same version"],
+)
+def test_a_commit_that_does_not_continue_the_log_is_damage(wrong):
+    with pytest.raises(DamageError, match="does not continue the log"):
+        after(FIRST, wrong)
+
+
+def test_a_transaction_that_is_there_twice_is_damage():
+    with pytest.raises(DamageError, match="repeats transaction"):
+        after(FIRST, commit(1, record(1), parent=FIRST))
+
+
+def test_a_splice_that_announces_other_rows_than_its_pages_have_is_damage():
+    with pytest.raises(DamageError, match="announces 1 pages with 9 rows"):
+        after(commit(0, record(1, (3,), splices=(append(1, 1, 0, 9),))))
+
+
+def test_a_splice_whose_pages_are_not_in_the_record_is_damage():
+    with pytest.raises(DamageError, match=r"takes pages \[4, 5\) of source 0, which does not have them"):
+        after(commit(0, record(1, (3,), splices=(append(1, 1, 4, 3),))))
+
+
+def test_small_things_are_set_replaced_and_taken_away():
+    second = commit(
+        1,
+        record(
+            2,
+            app_id="etl",
+            app_version=7,
+            properties={"k": "1"},
+            tags=(Tag("a", 0), Tag("b", 0)),
+            leases=(Lease("l", 0, 99), Lease("m", 0, 99)),
+            claims=(Claim(1, 1, 0, 3, "me", 1, 99),),
+            retention=Retention(1, 2),
+        ),
+        parent=FIRST,
+    )
+    third = commit(
+        2,
+        record(
+            3,
+            properties={"k": "2"},
+            tags=(Tag("a", None),),
+            leases=(Lease("l", 0, 0),),
+            claims=(Claim(1, 1, 0, 3, "you", 2, 99), Claim(1, 2, 0, 3, "you", 2, 0)),
+        ),
+        parent=second,
+    )
+
+    state = after(FIRST, second, third)
+
+    assert state.apps == {"etl": (7, 1)}
+    assert state.properties == {"k": "2"}
+    assert state.tags == {"b": 0}
+    assert list(state.leases) == ["m"]
+    assert [claim.owner for claim in state.claims] == ["you"]
+    assert state.retention == Retention(1, 2)
+    assert state.next_table_id == 2
+
+
+def test_a_dropped_name_is_free_and_its_number_is_never_given_again():
+    drop = CatalogIntent(IntentKind.DROP, 1, 0, "x")
+    second = commit(1, record(2, intents=(drop,)), parent=FIRST)
+    third = commit(2, record(3, intents=(create(2, "x"),)), parent=second)
+
+    state = after(FIRST, second, third)
+
+    assert [d.table_id for d in LogSnapshot(after(FIRST, second), None).tables()] == []
+    assert LogSnapshot(state, None).table((0, "x")).table_id == 2
+    assert state.next_table_id == 3
+
+
+def test_a_truncated_table_has_no_rows_and_takes_new_ones():
+    truncate = replace(create(1, "x"), kind=IntentKind.TRUNCATE)
+    second = commit(1, record(2, intents=(truncate,)), parent=FIRST)
+    third = commit(2, record(3, (2,), splices=(append(1, 1, 0, 2),)), parent=second)
+
+    assert LogSnapshot(after(FIRST, second), None).chain((1, 1)).num_rows == 0
+    assert LogSnapshot(after(FIRST, second, third), None).chain((1, 1)).num_rows == 2
+
+
+def test_an_intent_to_truncate_that_does_not_say_which_columns_is_damage():
+    truncate = CatalogIntent(IntentKind.TRUNCATE, 1, 0, "x")
+
+    with pytest.raises(DamageError, match="lacks the definition"):
+        after(FIRST, commit(1, record(2, intents=(truncate,)), parent=FIRST))
+
+
+def test_a_rename_frees_the_name_that_it_leaves():
+    rename = replace(create(1, "y"), kind=IntentKind.ALTER, old_name=(0, "x"))
+    state = after(FIRST, commit(1, record(2, intents=(rename,)), parent=FIRST))
+
+    assert LogSnapshot(state, None).table((0, "x")) is None
+    assert LogSnapshot(state, None).table((0, "y")).table_id == 1
+
+
+def test_a_commit_that_is_not_later_than_its_parent_is_damage():
+    second = replace(commit(1, record(2), parent=FIRST), timestamp_us=FIRST.timestamp_us)
+
+    with pytest.raises(DamageError, match="not later than its parent's"):
+        after(FIRST, second)
+
+
+def test_a_splice_of_a_page_that_is_gone_is_damage_when_the_chain_is_asked_for():
+    second = commit(1, record(2, splices=(swap(1, 1, (page_id(0, 0),), 3, 0),)), parent=FIRST)
+    third = commit(2, record(3, splices=(swap(1, 1, (page_id(0, 0),), 3, 0),)), parent=second)
+
+    with pytest.raises(DamageError, match="contradicts itself"):
+        LogSnapshot(after(FIRST, second, third), None).chain((1, 1))

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import spark_pages as sp
+from spark_pages.errors import CommitConflictError, CommitUnknownError, TableExistsError
+from spark_pages.runtime import Runtime
+from spark_pages.storage.store import CreateOutcome, Doubtful, Exists
+from spark_pages.tables.store import Store
+from tests.invariants import check_store
+from tests.tables.stores import store_with
+
+SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
+WRITER = """
+import sys
+import pyarrow as pa
+import spark_pages as sp
+
+store = sp.open(sys.argv[1])
+writer = int(sys.argv[2])
+for number in range(20):
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"writer": [writer], "number": [number]}))
+    print(txn.version)
+"""
+
+
+class FaultyStore:
+    """A store whose `create` sometimes lies or fails, as networks do (seeded)."""
+
+    def __init__(self, inner: Any, seed: int, faults: float = 0.5) -> None:
+        self._inner = inner
+        self._random = random.Random(seed)
+        self._faults = faults
+        self.late: list[tuple[str, bytes]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def create(self, key: str, data: bytes) -> CreateOutcome:
+        for late in self.late:
+            self._inner.create(*late)
+        self.late.clear()
+        if self._random.random() >= self._faults:
+            return self._inner.create(key, data)
+        match self._random.randrange(4):
+            case 0:
+                self._inner.create(key, data)
+                return Doubtful("applied, and the answer was lost")
+            case 1:
+                return Doubtful("not applied")
+            case 2:
+                self.late.append((key, data))
+                return Doubtful("will be applied later")
+            case _:
+                self._inner.create(key, data)
+                return Exists()
+
+
+def opened(objects: Any) -> Store:
+    """The store opened with a clock that is real and waits that are none."""
+    return Store(objects, replace(Runtime(), sleep_s=lambda _: None))
+
+
+def rows(store: Store) -> list[tuple[int, int]]:
+    read = store.snapshot().table("t").read().to_pydict()
+    return list(zip(read["writer"], read["number"], strict=True))
+
+
+def test_two_processes_that_race_lose_no_commit_and_double_none(tmp_path):
+    url = str(tmp_path / "store")
+    store = sp.create(url)
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA)
+
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, url, str(i)], stdout=subprocess.PIPE, text=True)
+        for i in range(2)
+    ]
+    told = [[int(line) for line in writer.communicate(timeout=120)[0].split()] for writer in writers]
+
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert all(versions == sorted(versions) for versions in told)
+    assert sorted(told[0] + told[1]) == list(range(2, 42))
+    found = rows(store)
+    assert sorted(found) == [(writer, number) for writer in range(2) for number in range(20)]
+    for writer, versions in enumerate(told):
+        for number, version in enumerate(versions):
+            assert found[version - 2] == (writer, number)
+    check_store(store)
+
+
+def test_of_eight_threads_that_create_the_same_table_exactly_one_wins(tmp_path):
+    store = sp.create(str(tmp_path / "store"))
+
+    def create(number: int) -> int | None:
+        txn = store.transaction()
+        try:
+            txn.create_table("t", SCHEMA)
+            txn.append("t", pa.table({"writer": [number], "number": [0]}))
+            return txn.commit()
+        except (CommitConflictError, TableExistsError):
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        versions = list(pool.map(create, range(8)))
+
+    assert len([version for version in versions if version is not None]) == 1
+    winner = next(number for number, version in enumerate(versions) if version is not None)
+    assert rows(store) == [(winner, 0)]
+    check_store(store)
+
+
+def test_eight_threads_on_one_store_object_append_everything_once():
+    store = opened(store_with(schema=SCHEMA).objects)
+
+    def append(writer: int) -> None:
+        for number in range(5):
+            with store.transaction() as txn:
+                txn.append("t", pa.table({"writer": [writer], "number": [number]}))
+            if number == writer:
+                store.checkpoint()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(append, range(8)))
+
+    assert Counter(rows(store)) == Counter((w, n) for w in range(8) for n in range(5))
+    check_store(store)
+    check_store(Store(store.objects))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_storage_that_lies_about_creates_loses_and_doubles_nothing(seed):
+    objects = store_with(schema=SCHEMA).objects
+    writers = [opened(FaultyStore(objects, seed * 10 + writer)) for writer in range(2)]
+    expected = []
+
+    for number in range(40):
+        order = [0, 1] if number % 3 else [1, 0]
+        transactions = {writer: writers[writer].transaction() for writer in order}
+        for writer in order:
+            txn = transactions[writer]
+            txn.append("t", pa.table({"writer": [writer], "number": [number]}))
+            txn.commit()
+            expected.append((writer, number))
+
+    reader = opened(objects)
+    assert rows(reader) == expected
+    assert reader.snapshot().version == 1 + len(expected)
+    check_store(reader)
+
+
+def test_a_commit_whose_answer_never_came_says_unknown_and_is_not_doubled_by_its_application():
+    objects = store_with(schema=SCHEMA).objects
+    clock = iter(range(0, 10_000, 30))
+    broken = FaultyStore(objects, 0)
+    broken.create = lambda key, data: (objects.create(key, data), Doubtful("no answer"))[1]
+    writer = Store(broken, replace(Runtime(), sleep_s=lambda _: None, monotonic_s=lambda: float(next(clock))))
+    txn = writer.transaction(app_id="etl", app_version=1)
+    txn.append("t", pa.table({"writer": [0], "number": [0]}))
+
+    with pytest.raises(CommitUnknownError, match="not known whether commit 2"):
+        txn.commit()
+    again = opened(objects).transaction(app_id="etl", app_version=1)
+    again.append("t", pa.table({"writer": [0], "number": [0]}))
+
+    assert again.commit() == 2
+    assert rows(opened(objects)) == [(0, 0)]

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_pages.errors import (
+    ColumnNotFoundError,
+    InvalidInputError,
+    RowOutOfRangeError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from spark_pages.io import ReadTrace
+from spark_pages.tables.store import Store
+from tests.io.strategies import steady
+from tests.tables.stores import store_with
+from tests.tables.test_filters import batches, same_rows
+
+
+@settings(steady, max_examples=40)
+@given(batches(), st.data())
+def test_read_scan_and_take_give_what_arrow_gives(tables, data):
+    whole = pa.concat_tables(tables)
+    table = store_with(*tables).snapshot().table("t")
+    start = data.draw(st.integers(0, whole.num_rows))
+    stop = data.draw(st.integers(start, whole.num_rows))
+    rows = data.draw(st.lists(st.integers(0, whole.num_rows - 1), max_size=9))
+    columns = data.draw(st.none() | st.permutations(whole.column_names).map(lambda names: names[:3]))
+    expected = whole if columns is None else whole.select(columns)
+
+    assert same_rows(table.read(columns, start, stop), expected.slice(start, stop - start))
+    assert same_rows(table.take(rows, columns), expected.take(pa.array(rows, pa.int64())))
+    reader = table.scan(columns, start, stop, batch_rows=2)
+    assert same_rows(reader.read_all(), expected.slice(start, stop - start))
+
+
+def test_a_table_without_rows_reads_as_an_empty_table_of_its_schema():
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
+    table = store_with(schema=schema).snapshot().table("t")
+
+    assert table.num_rows == 0
+    assert table.read().equals(schema.empty_table())
+    assert table.take([]).equals(schema.empty_table())
+    assert table.scan().read_all().equals(schema.empty_table())
+    assert table.read(filter=[("n", ">", 1)]).equals(schema.empty_table())
+    assert table.directory.latest("n") is None
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 4), (4, None)])
+def test_a_range_outside_the_table_is_refused(start, stop):
+    table = store_with(pa.table({"n": [1, 2, 3]})).snapshot().table("t")
+
+    with pytest.raises(RowOutOfRangeError, match="3 rows"):
+        table.read(start=start, stop=stop)
+
+
+@pytest.mark.parametrize("rows", [[3], [-1], [0, 1 << 62]])
+def test_rows_outside_the_table_cannot_be_taken(rows):
+    table = store_with(pa.table({"n": [1, 2, 3]})).snapshot().table("t")
+
+    with pytest.raises(RowOutOfRangeError, match=str(next(row for row in rows if not 0 <= row < 3))):
+        table.take(rows)
+
+
+@pytest.mark.parametrize("rows", [[0.5], ["a"], [[0, 1]]])
+def test_what_are_no_row_numbers_is_refused(rows):
+    with pytest.raises(InvalidInputError, match="integers"):
+        store_with(pa.table({"n": [1]})).snapshot().table("t").take(rows)
+
+
+def test_wrong_names_come_with_a_suggestion():
+    snapshot = store_with(pa.table({"distance": [1]})).snapshot()
+
+    with pytest.raises(TableNotFoundError, match=r"There is no table 'tt'.*Did you mean 't'"):
+        snapshot.table("tt")
+    with pytest.raises(ColumnNotFoundError, match="Did you mean 'distance'"):
+        snapshot.table("t").read(["distnace"])
+
+
+def test_a_page_asked_for_by_many_rows_is_read_once():
+    table = store_with(pa.table({"n": list(range(100))})).snapshot().table("t")
+    trace = ReadTrace()
+
+    table.take(np.arange(100)[::-1], trace=trace)
+
+    assert len(trace.page_ids) == 1
+
+
+def test_versions_and_times_give_the_rows_that_were_there():
+    store = store_with(*(pa.table({"n": [i]}) for i in range(4)))
+    versions = [store.snapshot(version=version) for version in range(1, 6)]
+
+    for rows, snapshot in enumerate(versions):
+        at = int(snapshot.timestamp.timestamp() * 1_000_000 + 0.5)
+        assert snapshot.table("t").num_rows == rows
+        assert store.snapshot(timestamp=snapshot.timestamp).version == snapshot.version
+        assert store.snapshot(timestamp=snapshot.timestamp.isoformat()).version == snapshot.version
+        assert store.snapshot(timestamp=at - 1).version == snapshot.version - 1
+        assert len(store.snapshot().table("t").directory.range("n", 0, rows, at)) == rows
+
+
+@pytest.mark.parametrize("version", [-1, 6])
+def test_a_version_that_is_not_there_is_refused_with_the_readable_range(version):
+    store = store_with(*(pa.table({"n": [i]}) for i in range(4)))
+
+    with pytest.raises(VersionNotFoundError, match="0 to 5"):
+        store.snapshot(version=version)
+
+
+def test_a_time_before_the_store_is_refused():
+    with pytest.raises(VersionNotFoundError, match="no version is that old"):
+        store_with(pa.table({"n": [1]})).snapshot(timestamp=5)
+
+
+def test_a_page_is_found_by_its_id_in_the_version_that_has_it():
+    store = store_with(pa.table({"n": [1, 2]}))
+    old = store.snapshot().table("t").directory
+    page = old.latest("n")
+    with store.transaction() as txn:
+        txn.update("t", "n", [0], [9])
+
+    assert old.lookup(page.id) == page
+    with pytest.raises(InvalidInputError, match="not a page id"):
+        old.lookup("nonsense")
+    assert store.snapshot().table("t").directory.latest("n").page_id != page.page_id
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"[" * 4000,
+        b'{"version": 1}',
+        b'{"version": 1, "location": {"key": "../x", "length": 1, "digest": "a", "offset": 0, '
+        b'"original_length": 1, "shared": true}}',
+        b'{"version": 1, "location": {"key": 5, "length": 1, "digest": ["a"], "offset": 0, '
+        b'"original_length": 1, "shared": true}}',
+        b"x" * 10_000,
+    ],
+)
+def test_a_hint_that_makes_no_sense_changes_nothing(hint):
+    store = store_with(pa.table({"n": [1, 2]}))
+    store.checkpoint()
+    store.objects.put("_log/_last_checkpoint", hint)
+
+    assert Store(store.objects).snapshot().table("t").num_rows == 2
+
+
+def test_a_hint_that_names_a_checkpoint_by_a_wrong_version_is_ignored():
+    store = store_with(pa.table({"n": [1, 2]}))
+    store.checkpoint()
+    hint = store.objects.get("_log/_last_checkpoint")
+    store.objects.put("_log/_last_checkpoint", hint.replace(b'"version": 2', b'"version": 777'))
+    reader = Store(store.objects)
+
+    with reader.transaction() as txn:
+        txn.append("t", pa.table({"n": [3]}))
+
+    assert reader.checkpoint().version == txn.version
+    assert Store(store.objects).snapshot(version=2).table("t").num_rows == 2
