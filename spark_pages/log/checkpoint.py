@@ -47,7 +47,7 @@ class TreeReader:
 
     def _part(self, node: Node) -> Sequence[Node]:
         key = part_key(node.digest)
-        return decode_nodes(self.fetch(Location(key, node.length, node.digest)), key)[0]
+        return decode_nodes(self.fetch(Location(key, node.length, node.digest)), key)
 
     def _segment(self, node: Node) -> Segment:
         key = segment_key(node.digest)

@@ -14,16 +14,16 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, SparkPagesError, UnsupportedFormatError
+from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.commit_schema import COMMIT_SCHEMA
 from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of
+from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.model.actions import (
-    FORMAT_VERSION,
-    KNOWN_FEATURES,
     CatalogIntent,
     CheckpointRef,
     Claim,
     Commit,
+    Features,
     IntentKind,
     Lease,
     ManifestRef,
@@ -48,7 +48,8 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     """Bytes of a commit, and its digest. The same commit always gives the same bytes."""
     header = {
         "format_version": FORMAT_VERSION,
-        "features": list(commit.features),
+        "reader_features": list(commit.features.reader),
+        "writer_features": list(commit.features.writer),
         "version": commit.version,
         "timestamp_us": commit.timestamp_us,
         "token": commit.token,
@@ -123,11 +124,24 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
     except SparkPagesError:
         raise
     except Exception as error:
+        _refuse_newer(data, key)
         raise DamageError(
             f"{key} is not a commit: expected an Avro container of spark_pages, found {len(data)} bytes "
             f"that fail with {type(error).__name__}.",
             key=key,
         ) from error
+
+
+def _refuse_newer(data: bytes, key: str) -> None:
+    """Look at the header by the schema that an undamaged object brings: that of a newer format, maybe."""
+    try:
+        reader = fastavro.reader(io.BytesIO(data))
+        _check_digest(data, str(reader.metadata.get(_DIGEST_KEY, "")), key)
+        header: Any = next(reader)
+        needs = header["format_version"], header["reader_features"]
+    except Exception:  # noqa: BLE001 - not even a header, so the caller reports damage
+        return
+    check_readable(*needs, key)
 
 
 def _check_digest(data: bytes, claimed: str, key: str) -> None:
@@ -154,14 +168,7 @@ def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombsto
     if not kinds or kinds[0] != "spark_pages.CommitHeader" or set(kinds[1:]) != {"spark_pages.Transaction"}:
         raise DamageError(f"{key} holds {kinds}: expected a commit header and transactions.", key=key)
     header = records[0][1]
-    unknown = sorted(set(header["features"]) - KNOWN_FEATURES)
-    if header["format_version"] > FORMAT_VERSION or unknown:
-        raise UnsupportedFormatError(
-            f"{key} needs format {header['format_version']} with features {unknown or 'none'}; this release "
-            f"reads format {FORMAT_VERSION}.",
-            hint="Upgrade spark-pages.",
-            key=key,
-        )
+    check_readable(header["format_version"], header["reader_features"], key)
     if header["transactions"] != len(records) - 1:
         raise DamageError(
             f"{key} announces {header['transactions']} transactions but holds {len(records) - 1}.", key=key
@@ -173,7 +180,7 @@ def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombsto
         parent_digest=header["parent_digest"],
         records=tuple(_transaction_from_avro(record) for _, record in records[1:]),
         checkpoint=_checkpoint_from_avro(header["checkpoint"]) if header["checkpoint"] else None,
-        features=tuple(header["features"]),
+        features=Features(tuple(header["reader_features"]), tuple(header["writer_features"])),
         digest=digest,
     )
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from spark_pages.errors import DamageError
 from spark_pages.log.commit_codec import encode_commit, with_digest
 from spark_pages.log.conflict import Overlap, find_overlap
+from spark_pages.log.features import check_writable
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import LoadManifest, replay
 from spark_pages.log.state import LogState
@@ -126,6 +127,7 @@ def commit_protocol(
     """
     tries = 0
     while True:
+        check_writable(state.features)
         record = build(state)
         commit = Commit(
             version=Version(state.version + 1),
@@ -134,6 +136,7 @@ def commit_protocol(
             parent_digest=state.digest,
             records=(record,),
             checkpoint=state.newest_checkpoint,
+            features=state.features,
         )
         data, digest = encode_commit(commit)
         tries += 1

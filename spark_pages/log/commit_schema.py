@@ -37,7 +37,8 @@ _CHECKPOINT = _record("CheckpointRef", ("version", "long"), ("location", _LOCATI
 _HEADER = _record(
     "CommitHeader",
     ("format_version", "int"),
-    ("features", _array("string")),
+    ("reader_features", _array("string")),
+    ("writer_features", _array("string")),
     ("version", "long"),
     ("timestamp_us", "long"),
     ("token", "string"),

@@ -31,6 +31,7 @@ from spark_pages.log.commit_protocol import (
     Unknown,
     commit_protocol,
 )
+from spark_pages.log.features import check_writable
 from spark_pages.log.head import (
     SlotReader,
     base_state,
@@ -255,6 +256,7 @@ class Log:
         base = head.checkpoint
         if base is not None and base.ref.version == head.state.version:
             return base.ref
+        check_writable(head.state.features)
         ref = write_checkpoint(self.store, head.state, base, self._runtime.token())
         state = base_state(self._tree, ref)
         write_hint(self.store, ref)

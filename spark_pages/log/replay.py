@@ -109,6 +109,7 @@ class _Fold:
             timestamp_us=commit.timestamp_us,
             token=commit.token,
             digest=commit.digest,
+            features=commit.features,
             newest_checkpoint=newest,
             next_table_id=next_table_id,
             retention=retention,

@@ -11,21 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_pages.errors import DamageError, UnsupportedFormatError
+from spark_pages.errors import DamageError
 from spark_pages.log.commit_codec import (
     definition_from_plain,
     definition_to_plain,
     location_from_avro,
     location_to_avro,
 )
+from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.log.segment import decode_nodes, encode_nodes
 from spark_pages.log.state import LogState, TableName
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import (
-    FORMAT_VERSION,
-    KNOWN_FEATURES,
     CheckpointRef,
     Claim,
+    Features,
     Lease,
     Retention,
 )
@@ -88,7 +88,8 @@ def encode_root(root: Root) -> bytes:
     state = root.state
     document = {
         "format_version": FORMAT_VERSION,
-        "features": [],
+        "reader_features": state.features.reader,
+        "writer_features": state.features.writer,
         "version": state.version,
         "timestamp_us": state.timestamp_us,
         "token": state.token,
@@ -124,17 +125,9 @@ def decode_root(data: bytes, key: str) -> Root:
     DamageError
         If it does not follow the format.
     """
-    parts, metadata = decode_nodes(data, key)
     try:
-        value: dict[str, Any] = json.loads(metadata[_ROOT_KEY])
-        unknown = sorted(set(value["features"]) - KNOWN_FEATURES)
-        if value["format_version"] > FORMAT_VERSION or unknown:
-            raise UnsupportedFormatError(
-                f"{key} needs format {value['format_version']} with features {unknown or 'none'}; this "
-                f"release reads format {FORMAT_VERSION}.",
-                hint="Upgrade spark-pages.",
-                key=key,
-            )
+        value: dict[str, Any] = json.loads(pq.read_metadata(io.BytesIO(data)).metadata[_ROOT_KEY])
+        check_readable(value["format_version"], value["reader_features"], key)
         return Root(
             state=_state(value),
             sequence=value["sequence"],
@@ -142,13 +135,13 @@ def decode_root(data: bytes, key: str) -> Root:
                 (item["sequence"], CheckpointRef(item["version"], location_from_avro(item["location"])))
                 for item in value["predecessors"]
             ),
-            parts=tuple(parts),
+            parts=tuple(decode_nodes(data, key)),
             catalog=tuple(
                 CatalogFile(_name(item["first"]), _name(item["last"]), location_from_avro(item["location"]))
                 for item in value["catalog"]
             ),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
         raise DamageError(
             f"{key} is not the root of a checkpoint: {type(error).__name__}: {error}", key=key
         ) from error
@@ -164,6 +157,7 @@ def _state(value: dict[str, Any]) -> LogState:
         timestamp_us=value["timestamp_us"],
         token=value["token"],
         digest=value["digest"],
+        features=Features(tuple(value["reader_features"]), tuple(value["writer_features"])),
         next_table_id=value["next_table_id"],
         apps={app: (int(pair[0]), int(pair[1])) for app, pair in value["apps"].items()},
         properties=value["properties"],

@@ -215,15 +215,14 @@ def encode_nodes(nodes: Sequence[Node], metadata: dict[bytes, bytes] | None = No
     return _parquet(table, dictionary=False, encodings=None, metadata=metadata)
 
 
-def decode_nodes(data: bytes, key: str) -> tuple[list[Node], dict[bytes, bytes]]:
-    """Nodes and metadata of a manifest part or root; the digest has been checked."""
+def decode_nodes(data: bytes, key: str) -> list[Node]:
+    """Nodes of a manifest part or root; the digest has been checked."""
     table = _read(data, _NODE_SCHEMA, key)
     columns = [table.column(name).to_pylist() for name in _NODE_SCHEMA.names]
-    nodes = [
+    return [
         Node(level, (first_table, first_field), (last_table, last_field), *rest)
         for level, first_table, first_field, last_table, last_field, *rest in zip(*columns, strict=True)
     ]
-    return nodes, dict(table.schema.metadata or {})
 
 
 def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_pages.model.actions import CheckpointRef, Claim, Lease, Retention
+from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Claim, Features, Lease, Retention
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.ids import FIRST_USER_TABLE
 from spark_pages.model.table import TableDefinition
@@ -20,7 +20,7 @@ class LogState:
 
     Attributes
     ----------
-    version, timestamp_us, token, digest
+    version, timestamp_us, token, digest, features
         Of the commit; version -1 and empty before there is any.
     base
         The checkpoint that everything below stands on, or None when all was replayed from commit 0.
@@ -38,14 +38,13 @@ class LogState:
         As of this version, whole.
     tokens
         Transaction token to version, of every transaction since `base`.
-    pages_since_base, bytes_since_base
-        How much replay stands between `base` and here; for the checkpoint policy.
     """
 
     version: int = -1
     timestamp_us: int = 0
     token: str = ""
     digest: str = ""
+    features: Features = NO_FEATURES
     base: CheckpointRef | None = None
     newest_checkpoint: CheckpointRef | None = None
     edits: Mapping[ChainKey, tuple[ChainEdit, ...]] = field(default_factory=dict)

@@ -16,11 +16,16 @@ from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
-FORMAT_VERSION = 1
-"""The format that this release writes, and the newest that it reads."""
 
-KNOWN_FEATURES: frozenset[str] = frozenset()
-"""Feature flags that this release understands; any other in a log is refused."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What somebody must know who reads or writes a store, beyond its format version."""
+
+    reader: tuple[str, ...] = ()
+    writer: tuple[str, ...] = ()
+
+
+NO_FEATURES = Features()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +233,7 @@ class Commit:
     records
         One record for each transaction.
     features
-        Feature flags that a reader must know.
+        What readers and writers of the store must know from this version on.
     digest
         BLAKE2b-256 of the commit, filled in when it is encoded or decoded.
     """
@@ -239,7 +244,7 @@ class Commit:
     parent_digest: str
     records: tuple[TransactionRecord, ...]
     checkpoint: CheckpointRef | None = None
-    features: tuple[str, ...] = ()
+    features: Features = NO_FEATURES
     digest: str = ""
 
 

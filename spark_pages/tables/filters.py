@@ -122,7 +122,9 @@ def _condition(item: Any) -> Condition:
     value = item[2] if len(item) == 3 else None
     if operator in ("in", "not in"):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-            raise InvalidInputError(f"{item!r}: expected a list of values after {operator!r}, found {value!r}.")
+            raise InvalidInputError(
+                f"{item!r}: expected a list of values after {operator!r}, found {value!r}."
+            )
         value = list(value)
     return Condition(item[0], operator, value)
 

@@ -26,6 +26,7 @@ from spark_pages.errors import (
     TableExistsError,
 )
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.names import page_file_key
 from spark_pages.log.state import LogState, TableName
@@ -78,6 +79,7 @@ class Transaction:
             raise InvalidInputError(f"isolation is {isolation!r}: expected 'snapshot' or 'serializable'.")
         if (app_id is None) != (app_version is None):
             raise InvalidInputError("app_id and app_version go together: give both or neither.")
+        check_writable(snapshot.log.state.features)
         self.snapshot = snapshot
         self.version: int | None = None
         self._log = log

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from spark_pages.errors import DamageError, UnsupportedFormatError
 from spark_pages.log import commit_codec
 from spark_pages.log.commit_codec import decode_slot, encode_commit, encode_tombstone
-from spark_pages.model.actions import CheckpointRef, Tombstone
+from spark_pages.model.actions import CheckpointRef, Features, Tombstone
 from spark_pages.model.location import Location
 from tests.io.strategies import steady
 from tests.log.records import append, commit, commits, create, record, same, token
@@ -63,7 +63,7 @@ def test_every_cut_tail_and_every_addition_is_noticed():
 
 
 def test_an_unknown_feature_is_refused_by_name():
-    data, _ = encode_commit(replace(SMALL, features=("holograms",)))
+    data, _ = encode_commit(replace(SMALL, features=Features(reader=("holograms",))))
 
     with pytest.raises(UnsupportedFormatError, match="holograms"):
         decode_slot(data, "slot")
@@ -76,6 +76,26 @@ def test_a_newer_format_is_refused(monkeypatch):
 
     with pytest.raises(UnsupportedFormatError, match="format 2"):
         decode_slot(data, "slot")
+
+
+def test_a_format_that_cannot_even_be_parsed_is_refused_and_is_not_called_damage(monkeypatch):
+    """A later format may change every record but the header; fields of the header may be added."""
+    header = {"type": "record", "name": "spark_pages.CommitHeader"}
+    header["fields"] = [
+        {"name": "format_version", "type": "int"},
+        {"name": "reader_features", "type": {"type": "array", "items": "string"}},
+        {"name": "mood", "type": "string"},
+    ]
+    with monkeypatch.context() as newer:
+        newer.setattr(commit_codec, "COMMIT_SCHEMA", [header])
+        told = {"format_version": 2, "reader_features": ["moods"], "mood": "calm"}
+        data, _ = commit_codec._encode([("spark_pages.CommitHeader", told)], "ab" * 16)
+
+    with pytest.raises(UnsupportedFormatError, match="format 2 with reader features moods"):
+        decode_slot(data, "slot")
+    with pytest.raises(DamageError, match="slot") as failure:
+        decode_slot(data.replace(b"calm", b"mean"), "slot")
+    assert not isinstance(failure.value, UnsupportedFormatError)
 
 
 def test_a_slot_beyond_the_limit_is_refused_before_it_is_parsed(monkeypatch):

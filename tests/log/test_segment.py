@@ -73,17 +73,16 @@ def test_statistics_and_manifests_are_read_as_they_were_written(pages):
     assert read_stats.to_pylist() == stats.to_pylist()
 
 
-def test_nodes_and_metadata_are_read_as_they_were_written():
+def test_nodes_are_read_as_they_were_written():
     nodes = [
         Node(0, (0, 1), (1 << 40, 2), 10, 3, 1 << 62, 4, 5, "ab", 6, "cd", 7),
         Node(3, (5, 1), (5, 1), 1, 1, 0, 1, 0, "ef", 1),
     ]
 
-    read, metadata = decode_nodes(encode_nodes(nodes, {b"k": b"v"}), "part")
+    read = decode_nodes(encode_nodes(nodes, {b"k": b"v"}), "part")
 
     assert read == nodes
-    assert metadata[b"k"] == b"v"
-    assert decode_nodes(encode_nodes([]), "part")[0] == []
+    assert decode_nodes(encode_nodes([]), "part") == []
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"no parquet at all" * 9])

@@ -1,0 +1,58 @@
+"""Which stores this release may read, and which it may write. Pure.
+
+A store names the features that somebody must know who reads it, and those that somebody must know who
+writes it. Every commit repeats both, so that whoever has the head of the log knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_pages.errors import UnsupportedFormatError
+from spark_pages.model.actions import Features
+
+FORMAT_VERSION = 1
+"""The format that this release writes, and the newest that it reads."""
+
+READER_FEATURES: frozenset[str] = frozenset()
+"""What this release knows to read."""
+
+WRITER_FEATURES: frozenset[str] = frozenset()
+"""What this release knows to respect when it writes."""
+
+
+def check_readable(format_version: int, reader_features: Iterable[str], key: str) -> None:
+    """Refuse an object that needs a newer release to be read.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        Names the object, and what it needs.
+    """
+    unknown = sorted(set(reader_features) - READER_FEATURES)
+    if format_version > FORMAT_VERSION or unknown:
+        needs = f" with reader features {', '.join(unknown)}" if unknown else ""
+        raise UnsupportedFormatError(
+            f"{key} needs format {format_version}{needs}; this release reads format {FORMAT_VERSION} with "
+            f"{', '.join(sorted(READER_FEATURES)) or 'no'} features.",
+            hint="Upgrade spark-pages.",
+            key=key,
+        )
+
+
+def check_writable(features: Features) -> None:
+    """Refuse to write to a store that asks more of its writers than this release knows.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        Names the features.
+    """
+    unknown = sorted(set(features.writer) - WRITER_FEATURES)
+    if unknown:
+        raise UnsupportedFormatError(
+            f"The store asks its writers to know {', '.join(unknown)}, which this release does not. It may "
+            f"be read, not written.",
+            hint="Upgrade spark-pages.",
+            features=unknown,
+        )
