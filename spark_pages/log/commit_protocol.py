@@ -1,8 +1,8 @@
 """The commit rule, once: put if absent, settle doubt by reading back, rebase, try the next slot.
 
 A generator without I/O. It yields requests and is sent their outcomes, so that a simulation can
-drive the very code that is shipped; `log.Log` drives it against storage. Its result is a value:
-`Committed`, `Conflict` or `Unknown`.
+drive the very code that is shipped; `log.Log` drives it against storage. Its result is a value for
+each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `PutOff`.
 
 The rule in five lines:
 
@@ -10,25 +10,37 @@ The rule in five lines:
 2. Any other answer says nothing. Read the slot and compare the commit token.
 3. Our token: committed, once storage has answered "created" or "exists", which it does for durable
    objects only. Empty, or not known to be durable: create the *same bytes in the same slot* again.
-4. Another commit: check for a conflict with it, rebase on it, go on with the next slot.
+4. Another commit: check for conflicts with it, rebase on it, go on with the next slot.
 5. No clear answer before the deadline: unknown. Nothing is deleted.
+
+Several transactions of one process share a commit (group commit). Each is checked for conflicts on its
+own, against what landed since it read and against those before it in the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 
-from spark_pages.errors import DamageError
+import pyarrow.compute as pc
+
+from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.commit_codec import encode_commit, with_digest
 from spark_pages.log.conflict import Overlap, find_overlap
 from spark_pages.log.features import check_writable
 from spark_pages.log.names import commit_key
-from spark_pages.log.replay import LoadManifest, replay
+from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
+from spark_pages.model.page import PageKind
 from spark_pages.storage.store import Created, CreateOutcome, Exists
+
+GROUP_INLINE_BYTES = 256 << 10
+"""Inline pages of a group commit; a transaction that would exceed this waits for the next commit."""
+
+GROUP_PAGES = 10_000
+"""Page descriptors of a group commit, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +59,37 @@ class ReadSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSlots:
+    """Read slots [start, stop), which are known to be there; the answer is a list of what they hold."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTail:
+    """Read slots from `start` on up to the first empty one; the answer is a list of what they hold."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait before try number `attempt`; the answer says whether there is time left (bool)."""
+    """Wait before the next try; the answer says whether there is time left (bool).
+
+    Attributes
+    ----------
+    attempt
+        Tries so far.
+    lost
+        Whether another commit took the slot, rather than storage giving no clear answer.
+    """
 
     attempt: int
+    lost: bool = False
 
 
-Request = CreateSlot | ReadSlot | Pause
+Request = CreateSlot | ReadSlot | ReadSlots | ReadTail | Pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +99,58 @@ class ReadFailed:
     reason: str
 
 
-Response = CreateOutcome | Commit | Tombstone | ReadFailed | bool | None
+Slot = Commit | Tombstone
+Response = CreateOutcome | Slot | list[Slot] | ReadFailed | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyLanded:
+    """The exactly-once pair of the transaction is in the log since `version`: there is nothing to do."""
+
+    version: int
+
+
+Build = Callable[[LogState], TransactionRecord | AlreadyLanded]
+"""Gives a transaction's record on top of a state; called again after each rebase."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Member:
+    """A transaction that is to be committed.
+
+    Attributes
+    ----------
+    read_version
+        Version that it read.
+    build
+        Gives its record.
+    reads
+        Tables whose rows must not have changed since then (serializable isolation); often none.
+    """
+
+    read_version: int
+    build: Build
+    reads: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Committed:
-    """It is in the log at `version`; `state` is the state after it."""
+    """It is in the log.
+
+    Attributes
+    ----------
+    version
+        Where.
+    state
+        The newest one known, not older than that.
+    commit
+        What holds it; None where it had landed before.
+    """
 
     version: int
     state: LogState
     tries: int
+    commit: Commit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,78 +172,101 @@ class Unknown:
     reason: str
 
 
-Outcome = Committed | Conflict | Unknown
-Build = Callable[[LogState], TransactionRecord]
+@dataclass(frozen=True, eq=False, slots=True)
+class Refused:
+    """It could not be built on the newest state; nothing of it is in the log."""
+
+    error: SparkPagesError
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """It was left for the next group: it overlaps with a member of this one, or there was no room."""
+
+
+Outcome = Committed | Conflict | Unknown | Refused | PutOff
 
 
 def commit_protocol(
     state: LogState,
-    build: Build,
+    members: Sequence[Member],
     *,
-    commit_token: str,
+    new_token: Callable[[], str],
     now_us: Callable[[], int],
     load_manifest: LoadManifest,
-    serializable: bool = False,
-) -> Generator[Request, Response, Outcome]:
-    """Bring one transaction into the log on top of `state`, or say why not.
+) -> Generator[Request, Response, list[Outcome]]:
+    """Bring transactions into the log together on top of `state`, or say of each why not.
 
     Parameters
     ----------
     state
-        What the transaction has read.
-    build
-        Gives the transaction's record on top of a state; called again after each rebase. Page files
-        are never written again.
-    commit_token
-        32 hexadecimal digits that no other commit has.
+        The newest state known; not older than what any member has read.
+    members
+        The transactions, in order. The first one is never put off.
+    new_token
+        Gives 32 hexadecimal digits that no other commit has.
     now_us
         The clock; commit times stay monotone whatever it says.
 
+    Returns
+    -------
+    list of Outcome
+        One for each member, in order.
+
     Notes
     -----
-    One request where nobody races. Each commit that came in between costs one read and one create.
+    One request where nobody races and all have read the newest state. Each commit that came in between
+    costs one read and one create; from the second lost slot on, all that came in between are read at once.
     """
+    group = _Group(members)
+    oldest = min(member.read_version for member in members)
+    if oldest < state.version:
+        since = yield ReadSlots(oldest + 1, state.version + 1)
+        for slot in _slots(since):
+            group.check(slot, state)
+    commit_token = new_token()
     tries = 0
     while True:
         check_writable(state.features)
-        record = build(state)
+        fold = Fold(state, load_manifest)
+        records = group.build(fold)
+        if not records:
+            return group.outcomes()
         commit = Commit(
             version=Version(state.version + 1),
             timestamp_us=max(now_us(), state.timestamp_us + 1),
             token=commit_token,
             parent_digest=state.digest,
-            records=(record,),
+            records=records,
             checkpoint=state.newest_checkpoint,
             features=state.features,
         )
         data, digest = encode_commit(commit)
         tries += 1
-        settled = yield from _settle(commit.version, commit_token, data)
+        group.tries = tries
+        settled = yield from settle_slot(commit.version, commit_token, data)
         if isinstance(settled, Unknown):
-            return settled
+            return group.end(settled)
         if settled is None:
-            landed = with_digest(commit, digest)
-            return Committed(commit.version, replay(state, [landed], load_manifest), tries)
+            commit = with_digest(commit, digest)
+            state = replay(state, [commit], load_manifest)
+            return group.end(Committed(commit.version, state, tries, commit))
         if isinstance(settled, Tombstone):
-            outcomes = dict(settled.transactions)
-            if outcomes.get(record.token) == COMMITTED:
-                return Committed(settled.version, state, tries)
-            cleaned = Overlap(settled.version, "retention", "vacuum", "its slot has been cleaned away")
-            return Conflict(cleaned, settled.version, tries)
-        overlap = find_overlap(record, settled, serializable)
-        if overlap is not None:
-            return Conflict(overlap, settled.version, tries)
+            return group.settle_by(settled, state)
         state = replay(state, [settled], load_manifest)
-        if state.retention is not None and record.read_version < state.retention.min_epoch:
-            late = f"transactions that read before version {state.retention.min_epoch} are refused since then"
-            return Conflict(Overlap(settled.version, "retention", "vacuum", late), settled.version, tries)
-        if not (yield Pause(tries)):
-            return Conflict(None, state.version, tries)
+        group.check(settled, state)
+        if group.decided:
+            return group.outcomes()
+        if not (yield Pause(tries, lost=True)):
+            return group.end(Conflict(None, state.version, tries))
+        if tries > 1:
+            for slot in _slots((yield ReadTail(state.version + 1))):
+                if isinstance(slot, Commit):
+                    state = replay(state, [slot], load_manifest)
+                group.check(slot, state)
 
 
-def _settle(
-    version: int, token: str, data: bytes
-) -> Generator[Request, Response, Commit | Tombstone | Unknown | None]:
+def settle_slot(version: int, token: str, data: bytes) -> Generator[Request, Response, Slot | Unknown | None]:
     """Put the bytes into the slot until it is clear who holds it: None if we do."""
     attempt = 0
     reason = ""
@@ -187,3 +288,130 @@ def _settle(
         attempt += 1
         if not (yield Pause(attempt)):
             return Unknown(version, token, data, reason or f"the slot stayed empty after {outcome!r}")
+
+
+def _slots(response: Response) -> list[Slot]:
+    if not isinstance(response, list):
+        raise DamageError(f"Slots gave an answer of kind {type(response).__name__}.")
+    return response
+
+
+class _Group:
+    """The members, which of them are in the commit that is being tried, and the outcomes so far."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+        self._outcomes: dict[int, Outcome] = {}
+        self._built: dict[int, TransactionRecord] = {}
+        self._drafts: dict[int, TransactionRecord] = {}
+        self.tries = 0
+
+    def build(self, fold: Fold) -> tuple[TransactionRecord, ...]:
+        """The records that go together on top of the fold's state."""
+        self._built = {}
+        base = fold.state()
+        pages = inline = 0
+        for index, member in enumerate(self._members):
+            if index in self._outcomes:
+                continue
+            state = fold.state() if self._built else base
+            try:
+                record = member.build(state)
+            except SparkPagesError as error:
+                self._outcomes[index] = Refused(error)
+                continue
+            if isinstance(record, AlreadyLanded):
+                if record.version <= base.version:  # else a member of this group brings the pair
+                    self._outcomes[index] = Committed(record.version, base, self.tries)
+                continue
+            if self._built:
+                more, more_inline = num_pages(record), _inline_bytes(record)
+                before = tuple(self._built.values())
+                crowded = pages + more > GROUP_PAGES or inline + more_inline > GROUP_INLINE_BYTES
+                if crowded or find_overlap(record, state.version + 1, before, member.reads) is not None:
+                    continue
+                record = _from_ordinal(record, pages)
+            pages += num_pages(record)
+            inline += _inline_bytes(record)
+            fold.record(record, base.version + 1)
+            self._built[index] = record
+        return tuple(self._built.values())
+
+    def check(self, slot: Slot, state: LogState) -> None:
+        """Sort out the members that cannot be put after what landed; `state` is not older than it."""
+        if isinstance(slot, Tombstone):
+            for index, member in enumerate(self._members):
+                if index not in self._outcomes and member.read_version < slot.version:
+                    self._outcomes[index] = Conflict(_cleaned(slot), slot.version, self.tries)
+            return
+        epoch = state.retention.min_epoch if state.retention else 0
+        for index, member in enumerate(self._members):
+            if index in self._outcomes or member.read_version >= slot.version:
+                continue
+            record = self._built.get(index) or self._draft(index, state)
+            if record is None:
+                continue
+            overlap = find_overlap(record, slot.version, slot.records, member.reads)
+            if overlap is None and member.read_version < epoch:
+                late = f"transactions that read before version {epoch} are refused since then"
+                overlap = Overlap(slot.version, "retention", "vacuum", late)
+            if overlap is not None:
+                self._outcomes[index] = Conflict(overlap, slot.version, self.tries)
+
+    def _draft(self, index: int, state: LogState) -> TransactionRecord | None:
+        """What a member that is not in the commit would say, for the check of conflicts alone."""
+        if index not in self._drafts:
+            try:
+                record = self._members[index].build(state)
+            except SparkPagesError:
+                return None  # it is refused when its turn comes
+            if isinstance(record, AlreadyLanded):
+                return None
+            self._drafts[index] = record
+        return self._drafts[index]
+
+    def end(self, outcome: Outcome) -> list[Outcome]:
+        """All that are in the commit have this outcome."""
+        self._outcomes |= dict.fromkeys(self._built, outcome)
+        return self.outcomes()
+
+    def settle_by(self, slot: Tombstone, state: LogState) -> list[Outcome]:
+        """The slot has been cleaned: its tokens tell who had landed."""
+        outcomes = dict(slot.transactions)
+        for index, record in self._built.items():
+            if outcomes.get(record.token) == COMMITTED:
+                self._outcomes[index] = Committed(slot.version, state, self.tries)
+            else:
+                self._outcomes[index] = Conflict(_cleaned(slot), slot.version, self.tries)
+        return self.outcomes()
+
+    @property
+    def decided(self) -> bool:
+        """Whether every member has its outcome."""
+        return len(self._outcomes) == len(self._members)
+
+    def outcomes(self) -> list[Outcome]:
+        """One for each member."""
+        return [self._outcomes.get(index, PutOff()) for index in range(len(self._members))]
+
+
+def _cleaned(slot: Tombstone) -> Overlap:
+    return Overlap(slot.version, "retention", "vacuum", "its slot has been cleaned away")
+
+
+def num_pages(record: TransactionRecord) -> int:
+    """Pages that the record brings, its own and those of its manifests."""
+    return int(record.pages.num_rows) + sum(manifest.num_pages for manifest in record.manifests)
+
+
+def _inline_bytes(record: TransactionRecord) -> int:
+    inline = pc.equal(record.pages.column("kind"), int(PageKind.INLINE))
+    return int(pc.sum(record.pages.column("actual_len").filter(inline)).as_py() or 0)
+
+
+def _from_ordinal(record: TransactionRecord, base: int) -> TransactionRecord:
+    """The record with ordinals from `base` on, behind those of the records before it."""
+    manifests = tuple(
+        replace(manifest, base_ordinal=manifest.base_ordinal + base) for manifest in record.manifests
+    )
+    return replace(record, base_ordinal=record.base_ordinal + base, manifests=manifests)

@@ -7,9 +7,10 @@ it appends. So no chain has to be read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_pages.model.actions import Commit, IntentKind, TransactionRecord
+from spark_pages.model.actions import IntentKind, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 
 _CHANGES_TABLE = frozenset(
@@ -35,14 +36,27 @@ class Overlap:
     what: str
 
 
-def find_overlap(mine: TransactionRecord, landed: Commit, serializable: bool = False) -> Overlap | None:
-    """The first reason why `mine`, read before `landed`, cannot be put after it; None if it can."""
-    for other in landed.records:
-        what = _names(mine, other) or _tables(mine, other) or _pages(mine, other)
-        if what is None and serializable:
-            what = _reads(mine, other)
+def find_overlap(
+    mine: TransactionRecord,
+    version: int,
+    landed: Iterable[TransactionRecord],
+    reads: frozenset[int] = frozenset(),
+) -> Overlap | None:
+    """The first reason why `mine` cannot be put after the transactions of a commit; None if it can.
+
+    Parameters
+    ----------
+    mine
+        A transaction that has not seen them.
+    version, landed
+        The commit's version and transactions.
+    reads
+        Tables whose rows `mine` relies on.
+    """
+    for other in landed:
+        what = _names(mine, other) or _tables(mine, other) or _pages(mine, other) or _reads(reads, other)
         if what is not None:
-            return Overlap(landed.version, other.writer, other.operation, what)
+            return Overlap(version, other.writer, other.operation, what)
     return None
 
 
@@ -95,8 +109,7 @@ def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     return None
 
 
-def _reads(mine: TransactionRecord, other: TransactionRecord) -> str | None:
-    used = {splice.table_id for splice in mine.splices} - _created(mine) - {CATALOG_TABLE}
+def _reads(reads: frozenset[int], other: TransactionRecord) -> str | None:
     written = {splice.table_id for splice in other.splices if splice.data_change}
-    both = sorted(used & written)
+    both = sorted(reads & written)
     return f"serializable isolation was asked for, and it changed rows of table {both[0]}" if both else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from spark_pages.errors import (
@@ -23,6 +22,7 @@ from spark_pages.log.replay import LoadManifest, replay
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.model.ids import Version
+from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32
@@ -32,14 +32,15 @@ _MAX_HINT_BYTES = 4096
 class SlotReader:
     """Reads slots by name, several at once."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    def __init__(self, store: ObjectStore, map_all: Mapper = map_in_threads) -> None:
+        self.store = store
+        self._map_all = map_all
 
     def read(self, version: int) -> Commit | Tombstone | None:
         """What slot `version` holds, or None where it is empty."""
         key = commit_key(version)
         try:
-            slot = decode_slot(self._store.get(key), key)
+            slot = decode_slot(self.store.get(key), key)
         except ObjectNotFoundError:
             return None
         if slot.version != version:
@@ -48,10 +49,7 @@ class SlotReader:
 
     def read_many(self, versions: Sequence[int]) -> list[Commit | Tombstone | None]:
         """What the slots hold, in order, in one parallel round."""
-        if len(versions) == 1:
-            return [self.read(versions[0])]
-        with ThreadPoolExecutor(min(len(versions), 8)) as pool:
-            return list(pool.map(self.read, versions))
+        return self._map_all(self.read, versions)
 
     def commits(self, start: int, stop: int) -> list[Commit]:
         """Commits [start, stop).
@@ -68,6 +66,21 @@ class SlotReader:
             wanted = range(first, min(first + _ROUND_LIMIT, stop))
             for version, slot in zip(wanted, self.read_many(wanted), strict=True):
                 found.append(_as_commit(slot, version))
+        return found
+
+    def present(self, versions: Sequence[int]) -> list[Commit | Tombstone]:
+        """What the slots hold, which must all be there.
+
+        Raises
+        ------
+        DamageError
+            If one of them is empty.
+        """
+        found: list[Commit | Tombstone] = []
+        for first in range(0, len(versions), _ROUND_LIMIT):
+            wanted = versions[first : first + _ROUND_LIMIT]
+            for version, slot in zip(wanted, self.read_many(wanted), strict=True):
+                found.append(slot if isinstance(slot, Tombstone) else _as_commit(slot, version))
         return found
 
     def tail(self, start: int) -> list[Commit | Tombstone]:
@@ -132,7 +145,7 @@ def write_hint(store: ObjectStore, ref: CheckpointRef) -> None:
     store.put(HINT_KEY, json.dumps(value, sort_keys=True).encode())
 
 
-def find_head(store: ObjectStore, tree: TreeReader, load_manifest: LoadManifest) -> LogState:
+def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) -> LogState:
     """The newest state, from nothing but the address of the store.
 
     Raises
@@ -144,8 +157,7 @@ def find_head(store: ObjectStore, tree: TreeReader, load_manifest: LoadManifest)
     -----
     With a hint: hint, root, and the commits after it. Without: about 2 log2(head) reads more.
     """
-    slots = SlotReader(store)
-    hinted = read_hint(store)
+    hinted = read_hint(slots.store)
     state = _from_checkpoint(tree, hinted) if hinted else None
     if state is not None:
         named = slots.read(state.version)
@@ -155,9 +167,9 @@ def find_head(store: ObjectStore, tree: TreeReader, load_manifest: LoadManifest)
         newest = slots.newest()
         if newest < 0:
             raise StoreNotFoundError(
-                f"There is no spark_pages store at {store.url}.",
+                f"There is no spark_pages store at {slots.store.url}.",
                 hint="Create one with spark_pages.create(url) or `spark-pages create URL`.",
-                url=store.url,
+                url=slots.store.url,
             )
         named = slots.read(newest)
         ref = named.checkpoint if named else None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
 from spark_pages.errors import (
     CommitConflictError,
     CommitUnknownError,
+    InternalError,
     StorageError,
     StoreExistsError,
     VersionNotFoundError,
@@ -22,16 +24,23 @@ from spark_pages.log.commit_protocol import (
     Committed,
     Conflict,
     CreateSlot,
+    Member,
     Outcome,
     Pause,
+    PutOff,
     ReadFailed,
     ReadSlot,
+    ReadSlots,
+    ReadTail,
+    Refused,
     Request,
     Response,
     Unknown,
     commit_protocol,
+    settle_slot,
 )
 from spark_pages.log.features import check_writable
+from spark_pages.log.group import CommitGroup
 from spark_pages.log.head import (
     SlotReader,
     base_state,
@@ -41,6 +50,8 @@ from spark_pages.log.head import (
     version_at,
     write_hint,
 )
+from spark_pages.log.pacing import Pace
+from spark_pages.log.recent import RecentSlots
 from spark_pages.log.replay import replay
 from spark_pages.log.segment import decode_manifest
 from spark_pages.log.snapshot import LogSnapshot
@@ -49,8 +60,7 @@ from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 
-_BACKOFF_START_S = 0.005
-_BACKOFF_LIMIT_S = 1.0
+Result = TypeVar("Result")
 
 
 class Log:
@@ -71,7 +81,10 @@ class Log:
         self._runtime = runtime
         self._timeout_s = timeout_s
         self._tree = TreeReader(store)
-        self._slots = SlotReader(store)
+        self._slots = SlotReader(store, runtime.map)
+        self._recent = RecentSlots(self._slots)
+        self._pace = Pace(runtime)
+        self._group = CommitGroup(self._commit_together)
         self._head: LogSnapshot | None = None
         self._lock = threading.Lock()
 
@@ -110,7 +123,7 @@ class Log:
         """The newest snapshot; chains that nothing touched keep what they have loaded."""
         older = self._head
         if older is None:
-            state = find_head(self.store, self._tree, self.load_manifest)
+            state = find_head(self._slots, self._tree, self.load_manifest)
         else:
             state = catch_up(self._slots, self._tree, older.state, self.load_manifest)
             if state is older.state:
@@ -154,7 +167,7 @@ class Log:
         StoreExistsError
             If slot 0 is taken by another commit.
         """
-        outcome = self._drive(self._protocol(LogState(), build, serializable=False))
+        (outcome,) = self._commit_on(LogState(), [Member(-1, build)])
         match outcome:
             case Committed(version=0, state=state):
                 return self._advance(state)
@@ -167,7 +180,7 @@ class Log:
                     url=self.store.url,
                 )
 
-    def commit(self, read: LogSnapshot, build: Build, serializable: bool = False) -> Committed:
+    def commit(self, read: LogSnapshot, build: Build, reads: frozenset[int] = frozenset()) -> Committed:
         """Bring a transaction into the log.
 
         Parameters
@@ -176,6 +189,8 @@ class Log:
             The snapshot that the transaction read.
         build
             Gives the transaction's record on top of a state; called again after each rebase.
+        reads
+            Tables whose rows must not have changed since then.
 
         Raises
         ------
@@ -184,34 +199,77 @@ class Log:
             until the deadline; nothing was committed.
         CommitUnknownError
             If the outcome could not be found out.
+
+        Notes
+        -----
+        One request where nobody races. Callers in several threads share commits.
         """
-        outcome = self._drive(self._protocol(read.state, build, serializable))
+        outcome = self._group.commit(Member(read.state.version, build, reads))
         match outcome:
             case Committed():
-                self._advance(outcome.state)
                 return outcome
             case Conflict():
                 raise _conflict(outcome, read.state.version)
             case Unknown():
                 raise _unknown(outcome)
+            case Refused():
+                raise outcome.error
+            case PutOff():
+                raise InternalError("A transaction was put off for ever.")
 
-    def _protocol(
-        self, state: LogState, build: Build, serializable: bool
-    ) -> Generator[Request, Response, Outcome]:
-        known = self._head.state.newest_checkpoint if self._head else None
-        if known and (state.newest_checkpoint is None or known.version > state.newest_checkpoint.version):
-            state = replace(state, newest_checkpoint=known)
-        return commit_protocol(
-            state,
-            build,
-            commit_token=self._runtime.token(),
-            now_us=self._runtime.now_us,
-            load_manifest=self.load_manifest,
-            serializable=serializable,
+    def resume(self, version: int, token: str, data: bytes) -> int:
+        """Find out what became of a commit whose outcome was unknown, putting the same bytes again.
+
+        Returns
+        -------
+        int
+            The version: it is in the log.
+
+        Raises
+        ------
+        CommitConflictError
+            If another commit holds the slot: nothing of this one is in the log, nor will ever be.
+        CommitUnknownError
+            If storage still gives no clear answer.
+        """
+        settled = self._drive(settle_slot(version, token, data))
+        if isinstance(settled, Unknown):
+            raise _unknown(settled)
+        if settled is None or settled.token == token:
+            self.refresh()
+            return version
+        raise CommitConflictError(
+            f"Slot {version} holds another commit: the one with token {token} is not in the log.",
+            hint="Read again and repeat the transaction.",
+            conflicting_version=version,
         )
 
-    def _drive(self, protocol: Generator[Request, Response, Outcome]) -> Outcome:
-        """Perform the requests of the commit protocol until it returns its outcome."""
+    def _commit_together(self, members: Sequence[Member]) -> list[Outcome]:
+        head = self._head or self.refresh()
+        stop_s = self._pace.before_first_try()
+        if stop_s:
+            self._runtime.sleep_s(stop_s)
+        outcomes = self._commit_on(head.state, members)
+        for outcome in outcomes:
+            if isinstance(outcome, Committed) and outcome.commit is not None:
+                self._recent.keep(outcome.commit)
+                self._advance(outcome.state)
+                break
+        return outcomes
+
+    def _commit_on(self, state: LogState, members: Sequence[Member]) -> list[Outcome]:
+        return self._drive(
+            commit_protocol(
+                state,
+                members,
+                new_token=self._runtime.token,
+                now_us=self._runtime.now_us,
+                load_manifest=self.load_manifest,
+            )
+        )
+
+    def _drive(self, protocol: Generator[Request, Response, Result]) -> Result:
+        """Perform the requests of the commit protocol until it returns its result."""
         deadline = self._runtime.monotonic_s() + self._timeout_s
         response: Response = None
         try:
@@ -219,15 +277,21 @@ class Log:
             while True:
                 match request:
                     case CreateSlot(key, data):
+                        began = self._runtime.monotonic_s()
                         response = self.store.create(key, data)
+                        self._pace.create_took(self._runtime.monotonic_s() - began)
                     case ReadSlot(version):
                         response = self._read_slot(version)
-                    case Pause(attempt):
-                        response = self._pause(attempt, deadline)
+                    case ReadSlots(start, stop):
+                        response = self._recent.slots(start, stop)
+                    case ReadTail(start):
+                        response = self._recent.tail(start)
+                    case Pause():
+                        response = self._pause(request, deadline)
                 request = protocol.send(response)
         except StopIteration as stop:
-            outcome: Outcome = stop.value
-            return outcome
+            result: Result = stop.value
+            return result
 
     def _read_slot(self, version: int) -> Response:
         try:
@@ -235,12 +299,14 @@ class Log:
         except StorageError as error:
             return ReadFailed(str(error))
 
-    def _pause(self, attempt: int, deadline: float) -> bool:
+    def _pause(self, pause: Pause, deadline: float) -> bool:
         left = deadline - self._runtime.monotonic_s()
         if left <= 0:
             return False
-        longest = min(_BACKOFF_LIMIT_S, _BACKOFF_START_S * 2 ** min(attempt - 1, 12), left)
-        self._runtime.sleep_s(longest * self._runtime.jitter())
+        wait = self._pace.after_loss if pause.lost else self._pace.after_doubt
+        wait_s = min(wait(pause.attempt), left)
+        if wait_s:
+            self._runtime.sleep_s(wait_s)
         return True
 
     # checkpoints

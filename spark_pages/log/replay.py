@@ -24,6 +24,7 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, Piece
+from spark_pages.model.columns import number_column
 from spark_pages.model.ids import page_id
 from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
 
@@ -39,19 +40,20 @@ def replay(state: LogState, commits: Iterable[Commit], load_manifest: LoadManife
     DamageError
         If a commit does not continue the digest chain, or repeats a transaction.
     """
-    fold: _Fold | None = None
+    fold: Fold | None = None
     for commit in commits:
-        fold = fold or _Fold(state)
-        fold.commit(commit, load_manifest)
+        fold = fold or Fold(state, load_manifest)
+        fold.commit(commit)
     return fold.state() if fold else state
 
 
-class _Fold:
-    """Copies the maps of a state once, then changes the copies commit by commit."""
+class Fold:
+    """A state that moves: copies the maps of a state once, then changes the copies commit by commit."""
 
-    def __init__(self, state: LogState) -> None:
+    def __init__(self, state: LogState, load_manifest: LoadManifest) -> None:
         self._state = state
-        self._edits: dict[ChainKey, list[ChainEdit] | tuple[ChainEdit, ...]] = dict(state.edits)
+        self._load_manifest = load_manifest
+        self._edits: dict[ChainKey, list[ChainEdit]] = {}
         self._tables = dict(state.tables)
         self._names = dict(state.names)
         self._apps = dict(state.apps)
@@ -60,22 +62,28 @@ class _Fold:
         self._leases = dict(state.leases)
         self._claims = list(state.claims)
         self._tokens = dict(state.tokens)
+        self._next_table_id = state.next_table_id
+        self._retention = state.retention
 
     def state(self) -> LogState:
+        """Where it stands: after the last commit, and the records since."""
         return replace(
             self._state,
-            edits={key: tuple(edits) for key, edits in self._edits.items()},
-            tables=self._tables,
-            names=self._names,
-            apps=self._apps,
-            properties=self._properties,
-            tags=self._tags,
-            leases=self._leases,
+            edits={**self._state.edits, **{key: tuple(edits) for key, edits in self._edits.items()}},
+            tables=dict(self._tables),
+            names=dict(self._names),
+            next_table_id=self._next_table_id,
+            apps=dict(self._apps),
+            properties=dict(self._properties),
+            tags=dict(self._tags),
+            leases=dict(self._leases),
             claims=tuple(self._claims),
-            tokens=self._tokens,
+            retention=self._retention,
+            tokens=dict(self._tokens),
         )
 
-    def commit(self, commit: Commit, load_manifest: LoadManifest) -> None:
+    def commit(self, commit: Commit) -> None:
+        """Go on to the state after the commit."""
         before = self._state
         if commit.version != before.version + 1 or commit.parent_digest != before.digest:
             raise DamageError(
@@ -88,18 +96,8 @@ class _Fold:
                 f"Commit {commit.version} is of time {commit.timestamp_us} µs, not later than its parent's "
                 f"{before.timestamp_us} µs."
             )
-        next_table_id = before.next_table_id
-        retention = before.retention
         for record in commit.records:
-            if record.token in self._tokens:
-                raise DamageError(
-                    f"Commit {commit.version} repeats transaction {record.token} of commit "
-                    f"{self._tokens[record.token]}: the log was written by a faulty writer."
-                )
-            self._tokens[record.token] = commit.version
-            self._record(record, commit.version, load_manifest)
-            next_table_id = max([next_table_id, *(intent.table_id + 1 for intent in record.intents)])
-            retention = record.retention or retention
+            self.record(record, commit.version)
         newest = before.newest_checkpoint
         if commit.checkpoint and (newest is None or commit.checkpoint.version > newest.version):
             newest = commit.checkpoint
@@ -111,16 +109,23 @@ class _Fold:
             digest=commit.digest,
             features=commit.features,
             newest_checkpoint=newest,
-            next_table_id=next_table_id,
-            retention=retention,
         )
 
-    def _record(self, record: TransactionRecord, version: int, load_manifest: LoadManifest) -> None:
+    def record(self, record: TransactionRecord, version: int) -> None:
+        """Apply one transaction of commit `version`."""
+        if record.token in self._tokens:
+            raise DamageError(
+                f"Commit {version} repeats transaction {record.token} of commit "
+                f"{self._tokens[record.token]}: the log was written by a faulty writer."
+            )
+        self._tokens[record.token] = version
+        self._retention = record.retention or self._retention
         for intent in record.intents:
+            self._next_table_id = max(self._next_table_id, intent.table_id + 1)
             self._intent(intent)
         own = form_ids(record.pages, version, record.base_ordinal)
         for splice in record.splices:
-            added = _added(record, splice, own, version, load_manifest)
+            added = _added(record, splice, own, version, self._load_manifest)
             self._edit(
                 (splice.table_id, splice.field_id),
                 ChainEdit(splice.first_row, splice.removed, splice.removed_entries, added),
@@ -140,10 +145,9 @@ class _Fold:
             self._claim(claim)
 
     def _edit(self, key: ChainKey, edit: ChainEdit) -> None:
-        edits = self._edits.get(key, ())
-        if isinstance(edits, tuple):
-            edits = list(edits)
-            self._edits[key] = edits
+        edits = self._edits.get(key)
+        if edits is None:
+            edits = self._edits[key] = list(self._state.edits.get(key, ()))
         edits.append(edit)
 
     def _intent(self, intent: CatalogIntent) -> None:
@@ -181,7 +185,7 @@ def form_ids(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.Recor
     first = page_id(version, base_ordinal)
     page_id(version, base_ordinal + pages.num_rows - 1)
     ids = np.arange(first, first + pages.num_rows, dtype=np.int64)
-    return pages.set_column(0, PAGE_SCHEMA.field(0), pa.array(ids))
+    return pages.set_column(0, PAGE_SCHEMA.field(0), number_column(ids, pa.int64()))
 
 
 def _added(

@@ -26,6 +26,7 @@ from spark_pages.errors import (
     TableExistsError,
 )
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.commit_protocol import AlreadyLanded
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.names import page_file_key
@@ -41,13 +42,6 @@ from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging import Prepared, StagedSplice, place_splices
 from spark_pages.tables.updates import Updates, rewrite_pages
 from spark_pages.tables.values import as_table, cast_column
-
-
-class _AlreadyLandedError(Exception):
-    """The exactly-once pair is in the log already."""
-
-    def __init__(self, version: int) -> None:
-        self.version = version
 
 
 class Transaction:
@@ -314,14 +308,17 @@ class Transaction:
         if prepared is None:
             self.version = self.snapshot.version
             return self.version
-        try:
-            outcome = self._log.commit(
-                self.snapshot.log, lambda state: self._record(prepared, state), self._serializable
-            )
-            self.version = outcome.version
-        except _AlreadyLandedError as landed_meanwhile:
-            self.version = landed_meanwhile.version
+        outcome = self._log.commit(
+            self.snapshot.log, lambda state: self._record(prepared, state), self._relied_on()
+        )
+        self.version = outcome.version
         return self.version
+
+    def _relied_on(self) -> frozenset[int]:
+        """Tables whose rows must not change before the commit."""
+        if not self._serializable:
+            return frozenset()
+        return frozenset(s.table_id for s in self._splices if s.table_id >= 0)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -373,11 +370,11 @@ class Transaction:
                     f"The columns of {definition.name!r} would grow by different numbers of rows: {sizes}."
                 )
 
-    def _record(self, prepared: Prepared, state: LogState) -> TransactionRecord:
+    def _record(self, prepared: Prepared, state: LogState) -> TransactionRecord | AlreadyLanded:
         """What the log is told, on top of `state`: final table ids, and the rows of table 0."""
         landed = self._landed(state)
         if landed is not None:
-            raise _AlreadyLandedError(landed)
+            return AlreadyLanded(landed)
         final = {
             definition.table_id: TableId(state.next_table_id + index)
             for index, definition in enumerate(self._created.values())

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from spark_pages.errors import InvalidInputError
+from spark_pages.log import commit_protocol as commit_protocol_module
 from spark_pages.log.commit_codec import decode_slot
 from spark_pages.log.commit_protocol import (
+    AlreadyLanded,
     Committed,
     Conflict,
     CreateSlot,
+    Member,
     Pause,
     ReadFailed,
     ReadSlot,
+    ReadSlots,
+    ReadTail,
     Unknown,
     commit_protocol,
 )
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef, Tombstone
+from spark_pages.model.actions import CheckpointRef, ManifestRef, Retention, Tombstone
 from spark_pages.model.location import Location
 from spark_pages.storage.store import Created, Doubtful, Exists
 from tests.log.records import append, commit, create, record, swap, token
@@ -29,6 +36,7 @@ MINE = token(77)
 FIRST = commit(0, record(1, intents=(create(1, "x"),)))
 BASE = replay(LogState(), [FIRST], lambda _: None)
 APPEND = {"counts": (4,), "splices": (append(1, 1, 0, 4),)}
+PAGE_7 = {"counts": (5,), "splices": (replace(swap(1, 1, (7,), 5, 5), stop=1),)}
 DOUBT = Doubtful("the connection broke")
 REF = CheckpointRef(1, Location("k", 1, "d"))
 
@@ -44,7 +52,11 @@ class Driver:
             return record(9, **record_of_mine)
 
         self.protocol = commit_protocol(
-            BASE, build, commit_token=MINE, now_us=lambda: now_us, load_manifest=lambda _: None
+            BASE,
+            [Member(0, build)],
+            new_token=lambda: MINE,
+            now_us=lambda: now_us,
+            load_manifest=lambda _: None,
         )
         self.outcome: Any = None
         self.request: Any = next(self.protocol)
@@ -54,7 +66,7 @@ class Driver:
         try:
             self.request = self.protocol.send(response)
         except StopIteration as stop:
-            self.request, self.outcome = None, stop.value
+            self.request, (self.outcome,) = None, stop.value
         return self.request
 
     def own(self) -> Any:
@@ -137,7 +149,7 @@ def test_the_commit_of_another_is_rebased_on_and_the_next_slot_tried(answer):
     driver = Driver(**APPEND)
 
     driver.answer(answer)
-    assert driver.answer(other) == Pause(1)
+    assert driver.answer(other) == Pause(1, lost=True)
     again = driver.answer(True)
     mine = decode_slot(again.data, "slot")
     driver.answer(Created())
@@ -152,11 +164,10 @@ def test_the_commit_of_another_is_rebased_on_and_the_next_slot_tried(answer):
 
 
 def test_a_conflict_is_an_outcome_that_names_the_commit_in_the_way():
-    page = {"splices": (swap(1, 1, (7,), 5, 5),)}
-    driver = Driver(**page)
+    driver = Driver(**PAGE_7)
 
     driver.answer(Exists())
-    driver.answer(commit(1, record(2, **page), parent=FIRST))
+    driver.answer(commit(1, record(2, **PAGE_7), parent=FIRST))
 
     assert isinstance(driver.outcome, Conflict)
     assert driver.outcome.overlap.version == 1
@@ -197,3 +208,200 @@ def test_no_time_left_after_a_rebase_is_a_conflict_because_nothing_was_put():
 
     assert isinstance(driver.outcome, Conflict)
     assert driver.outcome.overlap is None
+
+
+# several transactions in one commit
+
+
+class Group:
+    """Plays storage for several members; `landed` are the commits that storage holds from slot 1 on."""
+
+    def __init__(self, members: list[Member], state: LogState = BASE, landed: list[Any] = ()) -> None:
+        self.slots = {slot.version: slot for slot in landed}
+        self.requests: list[Any] = []
+        protocol = commit_protocol(
+            state, members, new_token=lambda: MINE, now_us=lambda: 5, load_manifest=lambda _: None
+        )
+        response: Any = None
+        try:
+            while True:
+                request = protocol.send(response)
+                self.requests.append(request)
+                response = self.respond(request)
+        except StopIteration as stop:
+            self.outcomes = stop.value
+
+    def respond(self, request: Any) -> Any:
+        match request:
+            case CreateSlot(key, data):
+                slot = decode_slot(data, key)
+                if slot.version in self.slots:
+                    return Exists()
+                self.slots[slot.version] = slot
+                return Created()
+            case ReadSlot(version):
+                return self.slots.get(version)
+            case ReadSlots(start, stop):
+                return [self.slots[version] for version in range(start, stop)]
+            case ReadTail(start):
+                return [slot for version, slot in sorted(self.slots.items()) if version >= start]
+            case Pause():
+                return True
+
+
+def member(number: int, read_version: int = 0, reads: Any = (), **given: Any) -> Member:
+    return Member(
+        read_version,
+        lambda _: record(number, **{"read_version": read_version, **given}),
+        frozenset(reads),
+    )
+
+
+def kinds(group: Group) -> list[str]:
+    return [type(outcome).__name__ for outcome in group.outcomes]
+
+
+def test_a_group_is_one_commit_with_a_record_for_each_and_ordinals_that_follow_on():
+    group = Group([member(11, **APPEND), member(12, **APPEND), member(13, **APPEND)])
+
+    landed = group.slots[1]
+
+    assert kinds(group) == ["Committed"] * 3
+    assert [r.token for r in landed.records] == [token(11), token(12), token(13)]
+    assert [r.base_ordinal for r in landed.records] == [0, 1, 2]
+    assert len(group.requests) == 1
+    assert replay(BASE, [landed], lambda _: None).tokens.keys() >= {token(11), token(12), token(13)}
+
+
+def test_manifests_get_ordinals_behind_the_pages_of_the_members_before():
+    manifest = ManifestRef(Location("m", 1, "d"), 1, 50)
+    group = Group([member(11, **APPEND, manifests=(manifest,)), member(12, **APPEND, manifests=(manifest,))])
+
+    first, second = group.slots[1].records
+
+    assert (first.base_ordinal, first.manifests[0].base_ordinal) == (0, 1)
+    assert (second.base_ordinal, second.manifests[0].base_ordinal) == (51, 52)
+
+
+def test_a_member_that_overlaps_with_one_before_it_is_put_off_and_then_conflicts_with_what_landed():
+    group = Group([member(11, **PAGE_7), member(12, **APPEND), member(13, **PAGE_7)])
+    landed = group.slots[1]
+    again = Group([member(13, **PAGE_7)], replay(BASE, [landed], lambda _: None), [landed])
+
+    assert kinds(group) == ["Committed", "Committed", "PutOff"]
+    assert [r.token for r in landed.records] == [token(11), token(12)]
+    assert kinds(again) == ["Conflict"]
+    assert again.requests == [ReadSlots(1, 2)]
+
+
+def test_members_that_read_different_versions_are_each_checked_against_what_landed_since():
+    second = commit(1, record(2, **PAGE_7), parent=FIRST)
+    state = replay(BASE, [second], lambda _: None)
+
+    members = [member(11, 1, **PAGE_7), member(12, 0, **APPEND), member(13, 0, **PAGE_7)]
+    group = Group(members, state, [second])
+
+    assert kinds(group) == ["Committed", "Committed", "Conflict"]
+    assert group.outcomes[2].overlap.version == 1
+
+
+def test_after_a_lost_slot_each_member_is_checked_and_the_others_go_on():
+    other = commit(1, record(2, **PAGE_7), parent=FIRST)
+
+    group = Group([member(11, **PAGE_7), member(12, **APPEND)], BASE, [other])
+
+    assert kinds(group) == ["Conflict", "Committed"]
+    assert [r.token for r in group.slots[2].records] == [token(12)]
+    assert group.outcomes[1].version == 2
+
+
+def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once():
+    landed = [FIRST]
+    for version in range(1, 9):
+        landed.append(commit(version, record(20 + version, **APPEND), parent=landed[-1]))
+
+    group = Group([member(11, **APPEND)], BASE, landed[1:])
+
+    assert kinds(group) == ["Committed"]
+    assert group.outcomes[0].version == 9
+    assert sum(isinstance(request, CreateSlot) for request in group.requests) == 3
+    assert ReadTail(3) in group.requests
+
+
+def test_serializable_members_conflict_with_changes_of_the_tables_that_they_read():
+    second = commit(1, record(2, **APPEND), parent=FIRST)
+
+    group = Group([member(11, **APPEND, reads={1}), member(12, **APPEND, reads={5})], BASE, [second])
+
+    assert kinds(group) == ["Conflict", "Committed"]
+
+
+def test_a_member_that_cannot_be_built_is_refused_alone():
+    def fails(state: LogState) -> Any:
+        raise InvalidInputError("no such version")
+
+    group = Group([member(11, **APPEND), Member(0, fails), member(13, **APPEND)])
+
+    assert kinds(group) == ["Committed", "Refused", "Committed"]
+
+
+def test_a_pair_of_exactly_once_is_built_on_what_members_before_it_bring():
+    def build(state: LogState, number: int) -> Any:
+        known = state.apps.get("etl")
+        return AlreadyLanded(known[1]) if known else record(number, **APPEND, app_id="etl", app_version=3)
+
+    members = [Member(0, lambda state: build(state, 11)), Member(0, lambda state: build(state, 12))]
+    group = Group(members)
+    again = Group(members[1:], replay(BASE, [group.slots[1]], lambda _: None), [group.slots[1]])
+
+    assert kinds(group) == ["Committed", "PutOff"]
+    assert kinds(again) == ["Committed"]
+    assert again.outcomes[0].version == 1
+    assert again.outcomes[0].commit is None
+
+
+def test_new_tables_of_one_group_get_different_ids():
+    def build(name: str) -> Member:
+        def built(state: LogState) -> Any:
+            return record(ord(name), intents=(create(state.next_table_id, name),))
+
+        return Member(0, built)
+
+    group = Group([build("a"), build("b"), build("a")])
+
+    assert kinds(group) == ["Committed", "Committed", "PutOff"]
+    assert [r.intents[0].table_id for r in group.slots[1].records] == [2, 3]
+
+
+def test_a_member_for_which_there_is_no_room_waits_for_the_next_group(monkeypatch):
+    monkeypatch.setattr(commit_protocol_module, "GROUP_PAGES", 2)
+
+    group = Group([member(11, **APPEND), member(12, **APPEND), member(13, **APPEND)])
+
+    assert kinds(group) == ["Committed", "Committed", "PutOff"]
+
+
+def test_all_members_share_the_doubt_of_their_commit():
+    members = [member(11, **APPEND), member(12, **APPEND)]
+    protocol = commit_protocol(
+        BASE, members, new_token=lambda: MINE, now_us=lambda: 5, load_manifest=lambda _: None
+    )
+    protocol.send(None)
+    protocol.send(DOUBT)
+    protocol.send(None)
+    with pytest.raises(StopIteration) as stop:
+        protocol.send(False)
+
+    one, two = stop.value.value
+    assert isinstance(one, Unknown)
+    assert one == two
+    assert len(decode_slot(one.data, "slot").records) == 2
+
+
+def test_a_transaction_from_before_the_epoch_is_refused_whatever_it_touches():
+    retention = commit(1, record(2, retention=Retention(1, 1)), parent=FIRST)
+
+    group = Group([member(11, 0, **APPEND), member(12, 1, **APPEND)], BASE, [retention])
+
+    assert kinds(group) == ["Conflict", "Committed"]
+    assert "before version 1 are refused" in group.outcomes[0].overlap.what

@@ -4,7 +4,7 @@ import pytest
 
 from spark_pages.log.conflict import find_overlap
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
-from tests.log.records import append, commit, create, record, swap
+from tests.log.records import append, create, record, swap
 
 
 def drop(kind: IntentKind, table: int, name: str) -> CatalogIntent:
@@ -56,12 +56,12 @@ IN_THE_WAY = [
 
 @pytest.mark.parametrize(("mine", "landed"), FREE)
 def test_transactions_that_do_not_meet_may_both_happen(mine, landed):
-    assert find_overlap(record(1, **mine), commit(5, record(2, **landed))) is None
+    assert find_overlap(record(1, **mine), 5, [record(2, **landed)]) is None
 
 
 @pytest.mark.parametrize(("mine", "landed", "what"), IN_THE_WAY)
 def test_transactions_that_meet_conflict_and_say_where(mine, landed, what):
-    overlap = find_overlap(record(1, **mine), commit(5, record(2, **landed)))
+    overlap = find_overlap(record(1, **mine), 5, [record(2, **landed)])
 
     assert overlap is not None
     assert what in overlap.what
@@ -69,16 +69,16 @@ def test_transactions_that_meet_conflict_and_say_where(mine, landed, what):
 
 
 def test_each_transaction_of_a_group_commit_is_looked_at():
-    landed = commit(5, record(2, **APPEND), record(3, **PAGE_7))
+    landed = [record(2, **APPEND), record(3, **PAGE_7)]
 
-    assert find_overlap(record(1, **PAGE_7), landed) is not None
+    assert find_overlap(record(1, **PAGE_7), 5, landed) is not None
 
 
 @pytest.mark.parametrize(
     ("landed", "conflicts"), [(APPEND, True), (PAGE_8, True), (PAGE_7_COMPACTED, False), (CREATE_X, False)]
 )
 def test_serializable_conflicts_with_every_change_of_rows_of_the_same_table(landed, conflicts):
-    found = find_overlap(record(1, **APPEND), commit(5, record(2, **landed)), serializable=True)
+    found = find_overlap(record(1, **APPEND), 5, [record(2, **landed)], frozenset({1}))
 
     assert (found is not None) == conflicts
 
@@ -86,4 +86,4 @@ def test_serializable_conflicts_with_every_change_of_rows_of_the_same_table(land
 def test_pages_of_the_catalog_table_never_conflict():
     splice = Splice(0, 1, 0, (3,), 5, 0, 0, 1, 5)
 
-    assert find_overlap(record(1, splices=(splice,)), commit(5, record(2, splices=(splice,)))) is None
+    assert find_overlap(record(1, splices=(splice,)), 5, [record(2, splices=(splice,))]) is None

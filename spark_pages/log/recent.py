@@ -1,0 +1,46 @@
+"""The newest slots, kept: a transaction that read a little while ago is checked without asking storage."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from spark_pages.log.head import SlotReader
+from spark_pages.model.actions import Commit, Tombstone
+
+_KEPT = 64
+
+
+class RecentSlots:
+    """Slots by number, from memory where they were seen lately. For one thread at a time.
+
+    Parameters
+    ----------
+    reader
+        Reads the others.
+    """
+
+    def __init__(self, reader: SlotReader) -> None:
+        self._reader = reader
+        self._kept: OrderedDict[int, Commit | Tombstone] = OrderedDict()
+
+    def keep(self, slot: Commit | Tombstone) -> None:
+        """The slot is known from now on, in place of the oldest one."""
+        self._kept[slot.version] = slot
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    def slots(self, start: int, stop: int) -> list[Commit | Tombstone]:
+        """What slots [start, stop) hold, which must be there."""
+        missing = [version for version in range(start, stop) if version not in self._kept]
+        read = dict(zip(missing, self._reader.present(missing), strict=True))
+        found = [read.get(version) or self._kept[version] for version in range(start, stop)]
+        for slot in read.values():
+            self.keep(slot)
+        return found
+
+    def tail(self, start: int) -> list[Commit | Tombstone]:
+        """What slots from `start` on hold, up to the first empty one."""
+        found = self._reader.tail(start)
+        for slot in found:
+            self.keep(slot)
+        return found
