@@ -10,9 +10,50 @@ import os
 import random
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+_PARALLEL_REQUESTS = 8
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Mapper(Protocol):
+    """Calls a function for each item, at the same time where it can; gives the results in order."""
+
+    def __call__(self, work: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
+        """The result for each item."""
+        ...
+
+
+def map_in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """The result for each item, in order; up to 8 at the same time, each in a thread."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    try:
+        with ThreadPoolExecutor(min(len(items), _PARALLEL_REQUESTS)) as pool:
+            return list(pool.map(work, items))
+    except RuntimeError as error:
+        if "new futures after" not in str(error):
+            raise
+        return [work(item) for item in items]  # the interpreter is ending and starts no more threads
+
+
+Spawn = Callable[[Callable[[], None]], Callable[[float | None], object]]
+"""Begins work beside the caller; gives a function that waits for its end, so many seconds at most."""
+
+
+def spawn_thread(work: Callable[[], None]) -> Callable[[float | None], object]:
+    """Begin work in a thread that does not keep the interpreter from ending."""
+    thread = threading.Thread(target=work, name="spark-pages log", daemon=True)
+    thread.start()
+    return thread.join
 
 
 def _now_us() -> int:
@@ -39,6 +80,10 @@ class Runtime:
         Waits.
     jitter
         Uniform in [0, 1), for back-off.
+    map
+        Requests of one round, at the same time.
+    spawn
+        Begins work beside the caller.
     """
 
     now_us: Callable[[], int] = _now_us
@@ -46,12 +91,19 @@ class Runtime:
     token: Callable[[], str] = _token
     sleep_s: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = field(default=random.random)
+    map: Mapper = map_in_threads
+    spawn: Spawn = spawn_thread
 
 
 def writer_name() -> str:
     """Who writes, for the history: user, host and process."""
+    return _writer_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _writer_of(process: int) -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "unknown"
-    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+    return f"{user}@{socket.gethostname()}:{process}"

@@ -11,32 +11,43 @@ import pyarrow as pa
 from spark_pages.log.digest import check_object
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.log.root import Root, decode_catalog, decode_root
-from spark_pages.log.segment import Segment, decode_nodes, decode_segment, decode_stats
+from spark_pages.log.segment import Segment, decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.state import TableName
 from spark_pages.log.tree import Node, nodes_of
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainKey, LazyRun, Piece
+from spark_pages.model.chain import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.location import Location
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
+from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
 _CACHED_OBJECTS = 64
+_CACHED_MANIFESTS = 4
 
 
 class TreeReader:
     """Fetches and checks the immutable objects of checkpoints; keeps the newest few decoded.
 
     Shared by all snapshots of a process.
+
+    Parameters
+    ----------
+    store
+        Where they are.
+    at_once
+        Carries out the requests of one round.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, at_once: Mapper = map_in_threads) -> None:
         self._store = store
+        self.at_once = at_once
         self.root = lru_cache(_CACHED_OBJECTS)(self._root)
         self.part = lru_cache(_CACHED_OBJECTS)(self._part)
         self.segment = lru_cache(_CACHED_OBJECTS)(self._segment)
         self.stats = lru_cache(_CACHED_OBJECTS)(self._stats)
         self.catalog = lru_cache(_CACHED_OBJECTS)(self._catalog)
+        self.manifest = lru_cache(_CACHED_MANIFESTS)(self._manifest)
 
     def fetch(self, location: Location) -> bytes:
         """The bytes of an object, once its length and digest are right."""
@@ -57,8 +68,11 @@ class TreeReader:
         key = stats_key(node.stats_digest)
         return decode_stats(self.fetch(Location(key, node.stats_length, node.stats_digest)), key)
 
-    def _catalog(self, location: Location) -> list[TableDefinition]:
+    def _catalog(self, location: Location) -> Sequence[TableDefinition]:
         return decode_catalog(self.fetch(location), location.key)
+
+    def _manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        return decode_manifest(self.fetch(location), location.key)
 
 
 class Checkpoint:
@@ -83,10 +97,23 @@ class Checkpoint:
 
     def chain(self, key: ChainKey) -> list[Piece]:
         """The pieces of a chain: loaded where only their content tells how many rows they hold."""
-        pieces: list[Piece] = []
-        for level, parts in self.levels().items():
-            pieces += _pieces(parts, key, 0 if level == 0 else -1, self._open_part)
-        return pieces
+        levels = list(self.levels().values())
+        return self._base(levels[0], key) + self._tails(levels[1:], key)
+
+    def open_chain(self, key: ChainKey) -> list[Piece | OpenRun]:
+        """The pieces of a chain, those of the tail runs unread until a row behind the base is asked for."""
+        levels = list(self.levels().values())
+        tails = [parts for parts in levels[1:] if nodes_of(parts, key)]
+        base = self._base(levels[0], key)
+        return [*base, OpenRun(lambda: self._tails(tails, key))] if tails else [*base]
+
+    def _base(self, parts: Sequence[Node], key: ChainKey) -> list[Piece]:
+        return _pieces(parts, key, 0, self._open_part)
+
+    def _tails(self, tails: Sequence[Sequence[Node]], key: ChainKey) -> list[Piece]:
+        """The pieces of a chain in tail runs, all of which are read at the same time."""
+        found = self.tree.at_once(lambda parts: _pieces(parts, key, -1, self._open_part), tails)
+        return [piece for pieces in found for piece in pieces]
 
     def _open_part(self, part: Node, key: ChainKey, base: int) -> list[Piece]:
         return _pieces(self.tree.part(part), key, base, self._open_segment)
@@ -110,10 +137,11 @@ class Checkpoint:
         index = bisect_left(files, name, key=lambda file: file.last)
         if index == len(files) or files[index].first > name:
             return None
-        for definition in self.tree.catalog(files[index].location):
-            if (definition.namespace_id, definition.name) == name:
-                return definition
-        return None
+        definitions = self.tree.catalog(files[index].location)
+        place = bisect_left(definitions, name, key=lambda d: (d.namespace_id, d.name))
+        if place == len(definitions) or (definitions[place].namespace_id, definitions[place].name) != name:
+            return None
+        return definitions[place]
 
     def tables(self) -> list[TableDefinition]:
         """All live tables, sorted by name: reads every catalog file."""

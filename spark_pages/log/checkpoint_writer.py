@@ -1,23 +1,24 @@
 """Writing a checkpoint: only the segments and parts that changed since the last one, and a root.
 
-Pages appended since then go, for all chains together, into a tail run; tail runs are merged into
-the base when they exceed a quarter of it. Replaced pages are rewritten where they are.
+Pages appended since then go, for all chains together, into a tail run; tail runs are merged into each
+other while that is cheap, and into the base when they exceed a quarter of it. Replaced pages are rewritten
+where they are, and what a rewrite leaves small is joined with a neighbour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
+from spark_pages.log.catalog_files import write_catalog
 from spark_pages.log.checkpoint import Checkpoint, TreeReader
-from spark_pages.log.digest import digest_of
-from spark_pages.log.names import catalog_key, page_file_key, part_key, root_key, segment_key, stats_key
-from spark_pages.log.root import CatalogFile, Root, encode_catalog, encode_root, next_predecessors
-from spark_pages.log.segment import Segment, encode_nodes, encode_segment, encode_stats
+from spark_pages.log.inline_homes import InlineHomes
+from spark_pages.log.names import page_file_key, root_key
+from spark_pages.log.object_writer import ObjectWriter
+from spark_pages.log.packing import SegmentPacker, write_parts
+from spark_pages.log.root import Root, encode_root, next_predecessors
 from spark_pages.log.state import LogState
 from spark_pages.log.tree import (
     END,
@@ -28,23 +29,27 @@ from spark_pages.log.tree import (
     Node,
     assign,
     changes_of_base,
-    even_chunks,
 )
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey, ColumnChain, LazyRun, Piece
+from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import Version
-from spark_pages.model.location import Location
-from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.run import PageRun
+from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
 _TABLES_PER_FILE = 512
 _MAX_TAIL_RUNS = 4
+_CHEAP_MERGE = 4
+"""A tail run is merged with newer pages if that rewrites at most so many times as many."""
 
 
 def write_checkpoint(
-    store: ObjectStore, state: LogState, previous: Checkpoint | None, token: str
+    store: ObjectStore,
+    state: LogState,
+    previous: Checkpoint | None,
+    token: str,
+    at_once: Mapper = map_in_threads,
 ) -> CheckpointRef:
     """Write a checkpoint of the state and give its reference; nothing refers to it yet.
 
@@ -54,61 +59,62 @@ def write_checkpoint(
         What to keep; its edits must stand on `previous`.
     token
         32 hexadecimal digits, for the page file of inline pages that get a home.
+    at_once
+        Carries out the requests of one round.
+
+    Raises
+    ------
+    StorageError
+        If an object could not be written, or is not there afterwards with all its bytes.
 
     Notes
     -----
     Every object is immutable and named by its digest, so a crash leaves only objects that nothing
-    names, and two writers of the same checkpoint do no harm.
+    names, and two writers of the same checkpoint do no harm. The root is written when all the others
+    have been found in storage. Memory of a few segments, whatever is rewritten.
     """
-    writer = _Writer(store, state, previous, token)
-    parts = writer.write_tree()
+    objects = ObjectWriter(store, at_once)
+    parts = _Writer(objects, state, previous, token).write_tree()
+    catalog = write_catalog(objects, state, previous, _TABLES_PER_FILE)
+    objects.settle()
     root = Root(
         state=replace(state, edits={}, tables={}, names={}, tokens={}),
         sequence=previous.root.sequence + 1 if previous else 0,
         predecessors=next_predecessors(previous.root, previous.ref) if previous else (),
         parts=tuple(parts),
-        catalog=_write_catalog(store, state, previous),
+        catalog=catalog,
     )
-    data = encode_root(root)
-    location = _put(store, data, lambda digest: root_key(state.version, digest))
+    location = objects.put(encode_root(root), lambda digest: root_key(state.version, digest))
+    objects.settle()
     return CheckpointRef(Version(state.version), location)
 
 
-def _put(store: ObjectStore, data: bytes, name: Callable[[str], str]) -> Location:
-    digest = digest_of(data)
-    location = Location(name(digest), len(data), digest, original_length=len(data))
-    store.put(location.key, data)
-    return location
-
-
 class _Writer:
-    def __init__(self, store: ObjectStore, state: LogState, previous: Checkpoint | None, token: str) -> None:
-        self._store = store
+    def __init__(
+        self, objects: ObjectWriter, state: LogState, previous: Checkpoint | None, token: str
+    ) -> None:
+        self._objects = objects
         self._state = state
         self._previous = previous
-        self._homes = _InlineHomes(page_file_key(state.version, token, 0))
+        self._homes = InlineHomes(page_file_key(state.version, token, 0))
 
     def write_tree(self) -> list[Node]:
         levels = self._previous.levels() if self._previous else {0: []}
         base, tails = levels[0], [levels[level] for level in sorted(levels) if level]
         base_changes, appended = self._sort_edits()
-        rewritten = list(base_changes)
-        tail_pages = sum(node.pages for tail in tails for node in tail) + sum(
-            piece.num_pages for pieces in appended.values() for piece in pieces
-        )
-        gone: Changes = {key: [Change(0, END)] for key in rewritten}
+        gone: Changes = {key: [Change(0, END)] for key in base_changes}
         tails = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
+        tail_pages = sum(node.pages for tail in tails for node in tail) + _pages_of(appended)
         if tail_pages * 4 > sum(node.pages for node in base):
             merged: dict[ChainKey, list[Change]] = {key: list(c) for key, c in base_changes.items()}
-            for key, run in self._tail_runs(tails):
-                merged.setdefault(key, []).append(Change(END, END, (run,)))
+            self._append_to(merged, tails)
             for key, pieces in appended.items():
                 merged.setdefault(key, []).append(Change(END, END, tuple(pieces)))
             base, tails = self._rewrite(base, merged, level=0), []
         else:
             base = self._rewrite(base, base_changes, level=0)
             tails = self._add_tail(tails, appended)
-        self._homes.write(self._store)
+        self._homes.write(self._objects)
         return [*base, *(replace(n, level=i) for i, tail in enumerate(tails, 1) for n in tail)]
 
     def _sort_edits(self) -> tuple[dict[ChainKey, list[Change]], dict[ChainKey, list[Piece]]]:
@@ -125,93 +131,144 @@ class _Writer:
             base_changes[key] = changes_of_base(chain.pieces, base_pages)
         return base_changes, {key: pieces for key, pieces in appended.items() if pieces}
 
-    def _tail_runs(self, tails: Sequence[Sequence[Node]]) -> Iterable[tuple[ChainKey, PageRun]]:
-        """Every run of pages of a chain in the tails, oldest tail first."""
-        assert self._previous or not tails
-        for tail in tails:
-            for part in tail:
-                for node in self._tree().part(part):
-                    segment = self._tree().segment(node)
-                    keys = segment.keys
-                    bounds = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
-                    run = self._load(node)
-                    for start, stop in pairwise(bounds):
-                        key = int(segment.table_ids[start]), int(segment.field_ids[start])
-                        yield key, run.slice(start, stop)
+    # tail runs
 
     def _add_tail(
         self, tails: list[list[Node]], appended: Mapping[ChainKey, Sequence[Piece]]
     ) -> list[list[Node]]:
-        changes = {key: [Change(END, END, tuple(pieces))] for key, pieces in appended.items()}
-        if not changes:
+        """The tail runs with one more, merged into those that this rewrites cheaply, newest first.
+
+        So the sizes of tail runs grow about geometrically from the newest to the oldest, and a page is
+        rewritten some four times for each of them before it reaches the base.
+        """
+        if not appended:
             return tails
-        if len(tails) < _MAX_TAIL_RUNS:
+        into, pages = len(tails), _pages_of(appended)
+        changes: dict[ChainKey, list[Change]] = {
+            key: [Change(END, END, tuple(pieces))] for key, pieces in appended.items()
+        }
+        touched = self._touched_pages(tails[-1], changes) if tails else 0
+        while into and (into == _MAX_TAIL_RUNS or touched <= max(PAGES_PER_SEGMENT, _CHEAP_MERGE * pages)):
+            into -= 1
+            pages += sum(node.pages for node in tails[into])
+            touched = sum(node.pages for node in tails[into - 1]) if into else 0
+        if into == len(tails):
             return [*tails, self._rewrite([], changes, level=1)]
-        for key, run in reversed(list(self._tail_runs(tails[1:]))):
-            changes.setdefault(key, []).insert(0, Change(END, END, (run,)))
-        return [self._rewrite(tails[0], changes, level=1)]
+        newer: dict[ChainKey, list[Change]] = {}
+        self._append_to(newer, tails[into + 1 :])
+        for key, of_chain in changes.items():
+            newer.setdefault(key, []).extend(of_chain)
+        return [*tails[:into], self._rewrite(tails[into], newer, level=1)]
+
+    def _touched_pages(self, parts: Sequence[Node], changes: Changes) -> int:
+        """Pages of the segments that the changes would rewrite."""
+        touched = 0
+        for index, of_part in assign(parts, changes).items():
+            children = self._tree().part(parts[index])
+            touched += sum(children[child].pages for child in assign(children, of_part))
+        return touched
+
+    def _append_to(self, changes: dict[ChainKey, list[Change]], tails: Sequence[Sequence[Node]]) -> None:
+        """Put behind the changes of each chain what it has in the tail runs, oldest first; loaded later."""
+        for node in (node for tail in tails for part in tail for node in self._tree().part(part)):
+            segment = self._tree().segment(node)
+            rows = np.add.reduceat(numbers_of(segment.pages.column("entry_count")), segment.bounds[:-1])
+            for (key, start, stop), num_rows in zip(segment.chains(), rows.tolist(), strict=True):
+                piece = LazyRun(stop - start, num_rows, self._slice_of(node, start, stop))
+                changes.setdefault(key, []).append(Change(END, END, (piece,)))
+
+    def _slice_of(self, node: Node, start: int, stop: int) -> Callable[[], list[PageRun]]:
+        return lambda: [self._load(node).slice(start, stop)]
+
+    # rewriting
 
     def _rewrite(self, parts: Sequence[Node], changes: Changes, level: int) -> list[Node]:
-        """The parts of a level after the changes; untouched parts and segments stay as they are."""
+        """The parts of a level after the changes; untouched parts and segments stay as they are.
+
+        Touched parts that follow each other are cut anew together. If what comes of them is less than
+        a quarter of a part, a neighbour joins them, so that small parts do not pile up.
+        """
         if not changes:
             return list(parts)
         if not parts:
             return self._write_parts(self._insert_all(changes, level), level)
         out: list[Node] = []
+        open_children: list[Node] = []
+        few = SEGMENTS_PER_PART // 4
         assigned = assign(parts, changes)
         for index, part in enumerate(parts):
-            if index not in assigned:
+            if index in assigned:
+                open_children += self._rewrite_part(part, assigned[index], level)
+            elif 0 < len(open_children) < few:
+                open_children += self._tree().part(part)
+            else:
+                out += self._write_parts(open_children, level)
                 out.append(part)
-                continue
-            out += self._write_parts(self._rewrite_part(part, assigned[index], level), level)
-        return out
+                open_children = []
+        if 0 < len(open_children) < few and out:
+            open_children = [*self._tree().part(out.pop()), *open_children]
+        return out + self._write_parts(open_children, level)
 
     def _rewrite_part(self, part: Node, changes: Changes, level: int) -> list[Node]:
-        nodes: list[Node] = []
+        """The segments of a part after the changes.
+
+        Touched segments that follow each other are cut anew together. If less than a quarter of a
+        segment comes of them, the smaller neighbour joins them, and so do neighbours that are as
+        small themselves, until one segment is full: at most about one segment more is rewritten for
+        each row of touched ones.
+        """
+        out: list[Node] = []
+        packer = SegmentPacker(self._objects, PAGES_PER_SEGMENT, level, self._state.version)
         children = self._tree().part(part)
         assigned = assign(children, changes)
+        few = PAGES_PER_SEGMENT // 4
         for index, node in enumerate(children):
             if index in assigned:
-                nodes += self._rewrite_segment(node, assigned[index], level)
+                if not packer.waiting and out and out[-1].pages < few:
+                    self._pack(packer, out.pop())
+                self._pack_changed(packer, node, assigned[index])
+            elif 0 < packer.waiting < few:
+                if out and out[-1].pages < node.pages:
+                    packer.add_in_front(self._tree().segment(out[-1]), self._load(out.pop()))
+                    out += packer.take()
+                    out.append(node)
+                else:
+                    self._pack(packer, node)
+            elif 0 < packer.waiting < PAGES_PER_SEGMENT and node.pages < few:
+                self._pack(packer, node)
             else:
-                nodes.append(node)
-        return nodes
+                out += packer.take()
+                out.append(node)
+        if 0 < packer.waiting < few and out:
+            packer.add_in_front(self._tree().segment(out[-1]), self._load(out.pop()))
+        return out + packer.take()
 
-    def _rewrite_segment(self, node: Node, changes: Changes, level: int) -> list[Node]:
+    def _pack(self, packer: SegmentPacker, node: Node) -> None:
+        packer.add_segment(self._tree().segment(node), self._load(node), 0, node.pages)
+
+    def _pack_changed(self, packer: SegmentPacker, node: Node, changes: Changes) -> None:
         segment, whole = self._tree().segment(node), self._load(node)
-        keys: list[tuple[ChainKey, int]] = []
-        runs: list[PageRun] = []
-
-        def keep(start: int, stop: int) -> None:
-            if start < stop:
-                runs.append(whole.slice(start, stop))
-                bounds = [start, *(np.flatnonzero(np.diff(segment.keys[start:stop])) + 1 + start), stop]
-                for low, high in pairwise(bounds):
-                    key = int(segment.table_ids[low]), int(segment.field_ids[low])
-                    keys.append((key, int(high - low)))
-
         position = 0
         for key in sorted(changes):
             start, stop = segment.find(key)
             for change in changes[key]:
                 low = min(start + change.start, stop)
-                keep(position, low)
+                packer.add_segment(segment, whole, position, low)
                 for run in self._materialise(change.added):
-                    keys.append((key, run.num_pages))
-                    runs.append(run)
+                    packer.add(key, run)
                 position = max(low, min(start + change.stop, stop))
-        keep(position, whole.num_pages)
-        return self._write_segments(keys, runs, level)
+        packer.add_segment(segment, whole, position, whole.num_pages)
 
     def _insert_all(self, changes: Changes, level: int) -> list[Node]:
-        keys: list[tuple[ChainKey, int]] = []
-        runs: list[PageRun] = []
+        packer = SegmentPacker(self._objects, PAGES_PER_SEGMENT, level, self._state.version)
         for key in sorted(changes):
             for change in changes[key]:
                 for run in self._materialise(change.added):
-                    keys.append((key, run.num_pages))
-                    runs.append(run)
-        return self._write_segments(keys, runs, level)
+                    packer.add(key, run)
+        return packer.take()
+
+    def _write_parts(self, nodes: Sequence[Node], level: int) -> list[Node]:
+        return write_parts(self._objects, nodes, SEGMENTS_PER_PART, level, self._state.version)
 
     def _materialise(self, pieces: Iterable[Piece]) -> Iterable[PageRun]:
         for piece in pieces:
@@ -228,145 +285,6 @@ class _Writer:
         assert self._previous is not None
         return self._previous.tree
 
-    def _write_segments(
-        self, keys: Sequence[tuple[ChainKey, int]], runs: Sequence[PageRun], level: int
-    ) -> list[Node]:
-        if not runs:
-            return []
-        counts = np.array([count for _, count in keys])
-        segment = Segment(
-            np.repeat(np.array([key[0] for key, _ in keys], dtype=np.int64), counts),
-            np.repeat(np.array([key[1] for key, _ in keys], dtype=np.int64), counts),
-            concat_batches([run.pages for run in runs], PAGE_SCHEMA),
-        )
-        stats = concat_batches([run.stats for run in runs], STATS_SCHEMA)
-        return [
-            self._write_segment(segment, stats, start, stop, level)
-            for start, stop in even_chunks(segment.pages.num_rows, PAGES_PER_SEGMENT)
-        ]
 
-    def _write_segment(
-        self, segment: Segment, stats: pa.RecordBatch, start: int, stop: int, level: int
-    ) -> Node:
-        pages = segment.pages.slice(start, stop - start)
-        part = Segment(segment.table_ids[start:stop], segment.field_ids[start:stop], pages)
-        location = _put(self._store, encode_segment(part), segment_key)
-        stats = stats.slice(start, stop - start)
-        stats_location: Location | None = None
-        if stats.column("null_count").null_count < stats.num_rows:
-            stats_location = _put(self._store, encode_stats(stats), stats_key)
-        first = int(part.table_ids[0]), int(part.field_ids[0])
-        last = int(part.table_ids[-1]), int(part.field_ids[-1])
-        entries = pages.column("entry_count").to_numpy()
-        (first_start, first_stop), (last_start, last_stop) = part.find(first), part.find(last)
-        return Node(
-            level,
-            first,
-            last,
-            stop - start,
-            first_stop - first_start,
-            int(entries[first_start:first_stop].sum()),
-            last_stop - last_start,
-            int(entries[last_start:last_stop].sum()),
-            location.digest,
-            location.length,
-            stats_location.digest if stats_location else "",
-            stats_location.length if stats_location else 0,
-        )
-
-    def _write_parts(self, nodes: Sequence[Node], level: int) -> list[Node]:
-        parts = []
-        for start, stop in even_chunks(len(nodes), SEGMENTS_PER_PART):
-            children = nodes[start:stop]
-            location = _put(self._store, encode_nodes(children), part_key)
-            first, last = children[0].first, children[-1].last
-            first_counts = _totals(children, first)
-            last_counts = _totals(children, last)
-            pages = sum(node.pages for node in children)
-            parts.append(
-                Node(level, first, last, pages, *first_counts, *last_counts, location.digest, location.length)
-            )
-        return parts
-
-
-def _totals(nodes: Sequence[Node], key: ChainKey) -> tuple[int, int]:
-    counts = [count for node in nodes if (count := node.count(key)) is not None]
-    return sum(pages for pages, _ in counts), sum(rows for _, rows in counts)
-
-
-class _InlineHomes:
-    """Gives inline pages a place in a page file that only checkpoints name, byte for byte."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._data = bytearray()
-
-    def give_home(self, run: PageRun) -> PageRun:
-        kinds = run.numbers("kind")
-        inline = np.flatnonzero(kinds == PageKind.INLINE)
-        if not len(inline):
-            return run
-        pages = run.pages.to_pydict()
-        for index in inline.tolist():
-            data: bytes = pages["data"][index]
-            pages["kind"][index] = int(PageKind.FILE)
-            pages["path"][index] = self._key
-            pages["offset"][index] = len(self._data)
-            pages["actual_len"][index] = len(data)
-            pages["data"][index] = None
-            self._data += data + bytes(-len(data) % PAGE_ALIGNMENT)
-            pages["alloc_len"][index] = len(self._data) - pages["offset"][index]
-        columns = [
-            pa.array(pages[field.name], pa.string()).dictionary_encode()
-            if field.name == "path"
-            else pa.array(pages[field.name], field.type)
-            for field in PAGE_SCHEMA
-        ]
-        return PageRun(pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA), lambda: run.stats)
-
-    def write(self, store: ObjectStore) -> None:
-        if self._data:
-            store.put(self._key, bytes(self._data))
-
-
-def _write_catalog(
-    store: ObjectStore, state: LogState, previous: Checkpoint | None
-) -> tuple[CatalogFile, ...]:
-    """Catalog files: untouched ones are shared with the previous checkpoint."""
-    changed = {(d.namespace_id, d.name): d for d in state.tables.values() if d is not None}
-    touched = set(state.names) | set(changed)
-    files = list(previous.root.catalog) if previous else []
-    if not touched:
-        return tuple(files)
-    if not files:
-        return tuple(_catalog_files(store, [changed[name] for name in sorted(changed)]))
-    assert previous is not None
-    per_file: dict[int, set[tuple[int, str]]] = {}
-    for name in touched:
-        index = next((i for i, file in enumerate(files) if file.last >= name), len(files) - 1)
-        per_file.setdefault(index, set()).add(name)
-    out: list[CatalogFile] = []
-    for index, file in enumerate(files):
-        if index not in per_file:
-            out.append(file)
-            continue
-        live = {(d.namespace_id, d.name): d for d in previous.tree.catalog(file.location)}
-        for name in per_file[index]:
-            live.pop(name, None)
-            if name in changed:
-                live[name] = changed[name]
-        out += _catalog_files(store, [live[name] for name in sorted(live)])
-    return tuple(out)
-
-
-def _catalog_files(store: ObjectStore, definitions: Sequence[TableDefinition]) -> list[CatalogFile]:
-    files = []
-    for start, stop in even_chunks(len(definitions), _TABLES_PER_FILE):
-        chunk = definitions[start:stop]
-        location = _put(store, encode_catalog(chunk), catalog_key)
-        files.append(
-            CatalogFile(
-                (chunk[0].namespace_id, chunk[0].name), (chunk[-1].namespace_id, chunk[-1].name), location
-            )
-        )
-    return files
+def _pages_of(pieces: Mapping[ChainKey, Sequence[Piece]]) -> int:
+    return sum(piece.num_pages for of_chain in pieces.values() for piece in of_chain)

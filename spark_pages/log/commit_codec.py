@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.commit_schema import COMMIT_SCHEMA
-from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of
+from spark_pages.log.container import (
+    DIGEST_KEY,
+    ContainerSchema,
+    check_container,
+    decode_container,
+    encode_container,
+)
 from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.model.actions import (
     CatalogIntent,
@@ -33,13 +39,20 @@ from spark_pages.model.actions import (
     Tombstone,
     TransactionRecord,
 )
+from spark_pages.model.columns import (
+    number_column,
+    optional_bytes,
+    optional_flags,
+    optional_numbers,
+    optional_text,
+)
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA
 from spark_pages.model.table import TableDefinition
 
-_DIGEST_KEY = "spark_pages.digest"
-_ZEROS = "0" * DIGEST_HEX_LENGTH
+_SCHEMA = ContainerSchema(COMMIT_SCHEMA)
+_NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
 MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 
@@ -55,6 +68,7 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
         "token": commit.token,
         "parent_digest": commit.parent_digest,
         "checkpoint": _checkpoint_to_avro(commit.checkpoint) if commit.checkpoint else None,
+        "compacted": commit.compacted,
         "transactions": len(commit.records),
     }
     records = [("spark_pages.CommitHeader", header)]
@@ -76,19 +90,7 @@ def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:
 
 
 def _encode(records: list[tuple[str, dict[str, Any]]], token: str) -> tuple[bytes, str]:
-    out = io.BytesIO()
-    fastavro.writer(
-        out,
-        COMMIT_SCHEMA,
-        records,
-        codec="null",
-        sync_interval=1 << 62,
-        metadata={_DIGEST_KEY: _ZEROS},
-        sync_marker=bytes.fromhex(token),
-    )
-    data = out.getvalue()
-    digest = digest_of(data)
-    return data.replace(_ZEROS.encode(), digest.encode(), 1), digest
+    return encode_container(COMMIT_SCHEMA, records, bytes.fromhex(token))
 
 
 def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
@@ -111,15 +113,7 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
     if len(data) > MAX_COMMIT_BYTES:
         raise DamageError(f"{key} holds {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.", key=key)
     try:
-        reader = fastavro.reader(
-            io.BytesIO(data),
-            reader_schema=COMMIT_SCHEMA,
-            return_record_name=True,
-            return_record_name_override=True,
-        )
-        claimed = str(reader.metadata.get(_DIGEST_KEY, ""))
-        _check_digest(data, claimed, key)
-        records = list(reader)
+        records, claimed = decode_container(data, _SCHEMA, key)
         return _from_records(records, claimed, key)
     except SparkPagesError:
         raise
@@ -136,21 +130,12 @@ def _refuse_newer(data: bytes, key: str) -> None:
     """Look at the header by the schema that an undamaged object brings: that of a newer format, maybe."""
     try:
         reader = fastavro.reader(io.BytesIO(data))
-        _check_digest(data, str(reader.metadata.get(_DIGEST_KEY, "")), key)
+        check_container(data, str(reader.metadata.get(DIGEST_KEY, "")), key)
         header: Any = next(reader)
         needs = header["format_version"], header["reader_features"]
     except Exception:  # noqa: BLE001 - not even a header, so the caller reports damage
         return
     check_readable(*needs, key)
-
-
-def _check_digest(data: bytes, claimed: str, key: str) -> None:
-    hexadecimal = claimed.encode()
-    if len(hexadecimal) != DIGEST_HEX_LENGTH or data.count(hexadecimal) != 1:
-        raise DamageError(f"{key} does not carry its digest exactly once: it was damaged.", key=key)
-    found = digest_of(data.replace(hexadecimal, _ZEROS.encode()))
-    if found != claimed:
-        raise DamageError(f"{key} should have digest {claimed} but has {found}: it was damaged.", key=key)
 
 
 def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombstone:
@@ -180,6 +165,7 @@ def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombsto
         parent_digest=header["parent_digest"],
         records=tuple(_transaction_from_avro(record) for _, record in records[1:]),
         checkpoint=_checkpoint_from_avro(header["checkpoint"]) if header["checkpoint"] else None,
+        compacted=header["compacted"],
         features=Features(tuple(header["reader_features"]), tuple(header["writer_features"])),
         digest=digest,
     )
@@ -238,6 +224,7 @@ def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
                 "location": location_to_avro(manifest.location),
                 "base_ordinal": manifest.base_ordinal,
                 "num_pages": manifest.num_pages,
+                "page_bytes": manifest.page_bytes,
             }
             for manifest in record.manifests
         ],
@@ -246,9 +233,33 @@ def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
         "tags": [{"name": tag.name, "version": tag.version} for tag in record.tags],
         "leases": [_fields(lease, Lease) for lease in record.leases],
         "claims": [_fields(claim, Claim) for claim in record.claims],
-        "retention": _fields(record.retention, Retention) if record.retention else None,
+        "retention": retention_to_plain(record.retention),
         "properties": dict(record.properties),
     }
+
+
+def retention_to_plain(retention: Retention | None) -> dict[str, Any] | None:
+    """The bounds as plain values."""
+    if retention is None:
+        return None
+    named = retention.checkpoint
+    return {
+        "min_epoch": retention.min_epoch,
+        "min_readable": retention.min_readable,
+        "checkpoint": None if named is None else _checkpoint_to_avro(named),
+    }
+
+
+def retention_from_plain(value: dict[str, Any] | None) -> Retention | None:
+    """The bounds that the plain values describe."""
+    if value is None:
+        return None
+    named = value["checkpoint"]
+    return Retention(
+        Version(value["min_epoch"]),
+        Version(value["min_readable"]),
+        None if named is None else _checkpoint_from_avro(named),
+    )
 
 
 def _fields(value: Any, kind: type) -> dict[str, Any]:
@@ -342,7 +353,12 @@ def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
         pages=pages,
         stats=stats,
         manifests=tuple(
-            ManifestRef(location_from_avro(item["location"]), item["base_ordinal"], item["num_pages"])
+            ManifestRef(
+                location_from_avro(item["location"]),
+                item["base_ordinal"],
+                item["num_pages"],
+                item["page_bytes"],
+            )
             for item in value["manifests"]
         ),
         splices=tuple(_splice_from_avro(item) for item in value["splices"]),
@@ -353,16 +369,15 @@ def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
             Claim(**{**item, "table_id": TableId(item["table_id"]), "field_id": FieldId(item["field_id"])})
             for item in value["claims"]
         ),
-        retention=Retention(**value["retention"]) if value["retention"] else None,
+        retention=retention_from_plain(value["retention"]),
         properties=value["properties"],
     )
 
 
 def _pages_to_avro(pages: pa.RecordBatch, stats: pa.RecordBatch) -> dict[str, Any]:
-    plain = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
     path = pages.column("path")
     return {
-        **{name: pages.column(name).to_pylist() for name in plain},
+        **{name: pages.column(name).to_pylist() for name in _NUMBERS},
         "paths": path.dictionary.to_pylist(),
         "path": path.indices.fill_null(-1).to_pylist(),
         "data": pages.column("data").to_pylist(),
@@ -375,19 +390,19 @@ def _pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBa
     index = np.array(value["path"], dtype=np.int32)
     if len(index) and (index.min() < -1 or index.max() >= len(value["paths"])):
         raise ValueError("a page names a path that is not listed")
-    paths = pa.DictionaryArray.from_arrays(
-        pa.array(index, pa.int32(), mask=index < 0), pa.array(value["paths"], pa.string())
+    columns = {name: optional_numbers(value[name], PAGE_SCHEMA.field(name).type) for name in _NUMBERS}
+    columns["page_id"] = number_column(np.arange(n), pa.int64())
+    columns["path"] = pa.DictionaryArray.from_arrays(
+        number_column(index, pa.int32(), index >= 0), optional_text(value["paths"])
     )
-    columns = {
-        **value,
-        "page_id": np.arange(n, dtype=np.int64),
-        "path": paths,
-    }
-    pages = [
-        columns[column.name] if column.name == "path" else pa.array(columns[column.name], column.type)
-        for column in PAGE_SCHEMA
+    columns["data"] = optional_bytes(value["data"])
+    pages = [columns[name] for name in PAGE_SCHEMA.names]
+    stats = [
+        optional_numbers(value["null_count"], pa.int64()),
+        optional_bytes(value["min"]),
+        optional_bytes(value["max"]),
+        optional_flags(value["exact"]),
     ]
-    stats = [pa.array(value[column.name], column.type) for column in STATS_SCHEMA]
     return (
         pa.RecordBatch.from_arrays(pages, schema=PAGE_SCHEMA),
         pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),

@@ -2,7 +2,8 @@
 
 A generator without I/O. It yields requests and is sent their outcomes, so that a simulation can
 drive the very code that is shipped; `log.Log` drives it against storage. Its result is a value for
-each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `PutOff`.
+each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `PutOff`
+(`commit_messages`).
 
 The rule in five lines:
 
@@ -20,12 +21,31 @@ own, against what landed since it read and against those before it in the group.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.commit_codec import encode_commit, with_digest
+from spark_pages.log.commit_messages import (
+    AlreadyLanded,
+    Committed,
+    Conflict,
+    CreateSlot,
+    Member,
+    Outcome,
+    Pause,
+    PutOff,
+    ReadFailed,
+    ReadSlot,
+    ReadSlots,
+    ReadTail,
+    Refused,
+    Request,
+    Response,
+    Slot,
+    Unknown,
+)
 from spark_pages.log.conflict import Overlap, find_overlap
 from spark_pages.log.features import check_writable
 from spark_pages.log.names import commit_key
@@ -34,157 +54,13 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.model.page import PageKind
-from spark_pages.storage.store import Created, CreateOutcome, Exists
+from spark_pages.storage.store import Created, Exists
 
 GROUP_INLINE_BYTES = 256 << 10
 """Inline pages of a group commit; a transaction that would exceed this waits for the next commit."""
 
 GROUP_PAGES = 10_000
 """Page descriptors of a group commit, likewise."""
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSlot:
-    """Create the object if it is absent; the answer is a `CreateOutcome`."""
-
-    key: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSlot:
-    """Read a slot; the answer is a `Commit`, a `Tombstone`, or None where it is empty."""
-
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSlots:
-    """Read slots [start, stop), which are known to be there; the answer is a list of what they hold."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTail:
-    """Read slots from `start` on up to the first empty one; the answer is a list of what they hold."""
-
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait before the next try; the answer says whether there is time left (bool).
-
-    Attributes
-    ----------
-    attempt
-        Tries so far.
-    lost
-        Whether another commit took the slot, rather than storage giving no clear answer.
-    """
-
-    attempt: int
-    lost: bool = False
-
-
-Request = CreateSlot | ReadSlot | ReadSlots | ReadTail | Pause
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFailed:
-    """The slot could not be read, for the reason given."""
-
-    reason: str
-
-
-Slot = Commit | Tombstone
-Response = CreateOutcome | Slot | list[Slot] | ReadFailed | bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyLanded:
-    """The exactly-once pair of the transaction is in the log since `version`: there is nothing to do."""
-
-    version: int
-
-
-Build = Callable[[LogState], TransactionRecord | AlreadyLanded]
-"""Gives a transaction's record on top of a state; called again after each rebase."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Member:
-    """A transaction that is to be committed.
-
-    Attributes
-    ----------
-    read_version
-        Version that it read.
-    build
-        Gives its record.
-    reads
-        Tables whose rows must not have changed since then (serializable isolation); often none.
-    """
-
-    read_version: int
-    build: Build
-    reads: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Committed:
-    """It is in the log.
-
-    Attributes
-    ----------
-    version
-        Where.
-    state
-        The newest one known, not older than that.
-    commit
-        What holds it; None where it had landed before.
-    """
-
-    version: int
-    state: LogState
-    tries: int
-    commit: Commit | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """It is not in the log and never will be."""
-
-    overlap: Overlap | None
-    head: int
-    tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """It may be in slot `version`: the last bytes put there and the token tell, later."""
-
-    version: int
-    token: str
-    data: bytes
-    reason: str
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Refused:
-    """It could not be built on the newest state; nothing of it is in the log."""
-
-    error: SparkPagesError
-
-
-@dataclass(frozen=True, slots=True)
-class PutOff:
-    """It was left for the next group: it overlaps with a member of this one, or there was no room."""
-
-
-Outcome = Committed | Conflict | Unknown | Refused | PutOff
 
 
 def commit_protocol(
@@ -228,8 +104,7 @@ def commit_protocol(
     tries = 0
     while True:
         check_writable(state.features)
-        fold = Fold(state, load_manifest)
-        records = group.build(fold)
+        records = group.build(state, load_manifest)
         if not records:
             return group.outcomes()
         commit = Commit(
@@ -306,17 +181,16 @@ class _Group:
         self._drafts: dict[int, TransactionRecord] = {}
         self.tries = 0
 
-    def build(self, fold: Fold) -> tuple[TransactionRecord, ...]:
-        """The records that go together on top of the fold's state."""
+    def build(self, base: LogState, load_manifest: LoadManifest) -> tuple[TransactionRecord, ...]:
+        """The records that go together on top of the state."""
         self._built = {}
-        base = fold.state()
+        fold = Fold(base, load_manifest)
         pages = inline = 0
         for index, member in enumerate(self._members):
             if index in self._outcomes:
                 continue
-            state = fold.state() if self._built else base
             try:
-                record = member.build(state)
+                record = member.build(fold.state() if self._built else base)
             except SparkPagesError as error:
                 self._outcomes[index] = Refused(error)
                 continue
@@ -324,16 +198,19 @@ class _Group:
                 if record.version <= base.version:  # else a member of this group brings the pair
                     self._outcomes[index] = Committed(record.version, base, self.tries)
                 continue
-            if self._built:
-                more, more_inline = num_pages(record), _inline_bytes(record)
-                before = tuple(self._built.values())
-                crowded = pages + more > GROUP_PAGES or inline + more_inline > GROUP_INLINE_BYTES
-                if crowded or find_overlap(record, state.version + 1, before, member.reads) is not None:
+            if len(self._members) > 1:
+                pages_before, inline_before = pages, inline
+                pages += num_pages(record)
+                inline += _inline_bytes(record)
+                if self._built and (
+                    pages > GROUP_PAGES
+                    or inline > GROUP_INLINE_BYTES
+                    or find_overlap(record, base.version + 1, self._built.values(), member.reads) is not None
+                ):
+                    pages, inline = pages_before, inline_before
                     continue
-                record = _from_ordinal(record, pages)
-            pages += num_pages(record)
-            inline += _inline_bytes(record)
-            fold.record(record, base.version + 1)
+                record = _from_ordinal(record, pages_before)
+                fold.record(record, base.version + 1)
             self._built[index] = record
         return tuple(self._built.values())
 

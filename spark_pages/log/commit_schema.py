@@ -44,6 +44,7 @@ _HEADER = _record(
     ("token", "string"),
     ("parent_digest", "string"),
     ("checkpoint", ["null", _CHECKPOINT]),
+    ("compacted", "long"),
     ("transactions", "int"),
 )
 _PAGES = _record(
@@ -64,7 +65,11 @@ _PAGES = _record(
     ("exact", _array(["null", "boolean"])),
 )
 _MANIFEST = _record(
-    "ManifestRef", ("location", "spark_pages.Location"), ("base_ordinal", "long"), ("num_pages", "long")
+    "ManifestRef",
+    ("location", "spark_pages.Location"),
+    ("base_ordinal", "long"),
+    ("num_pages", "long"),
+    ("page_bytes", "long"),
 )
 _SPLICE = _record(
     "Splice",
@@ -110,7 +115,12 @@ _CLAIM = _record(
     ("fence", "long"),
     ("expires_at_us", "long"),
 )
-_RETENTION = _record("Retention", ("min_epoch", "long"), ("min_readable", "long"))
+_RETENTION = _record(
+    "Retention",
+    ("min_epoch", "long"),
+    ("min_readable", "long"),
+    ("checkpoint", ["null", "spark_pages.CheckpointRef"]),
+)
 _TRANSACTION = _record(
     "Transaction",
     ("token", "string"),
@@ -129,7 +139,7 @@ _TRANSACTION = _record(
     ("leases", _array(_LEASE)),
     ("claims", _array(_CLAIM)),
     ("retention", ["null", _RETENTION]),
-    ("properties", _STRING_MAP),
+    ("properties", {"type": "map", "values": ["null", "string"]}),
 )
 _TOMBSTONE = _record(
     "Tombstone",

@@ -28,12 +28,15 @@ class Overlap:
         The transaction that was there first.
     what
         What both touch, for people.
+    chains
+        Table and field ids of the chains that both change.
     """
 
     version: int
     writer: str
     operation: str
     what: str
+    chains: tuple[tuple[int, int], ...] = ()
 
 
 def find_overlap(
@@ -54,10 +57,23 @@ def find_overlap(
         Tables whose rows `mine` relies on.
     """
     for other in landed:
-        what = _names(mine, other) or _tables(mine, other) or _pages(mine, other) or _reads(reads, other)
+        what = (
+            _names(mine, other)
+            or _tables(mine, other)
+            or _pages(mine, other)
+            or _reads(reads, other)
+            or _retention(mine, other)
+            or _claims(mine, other)
+        )
         if what is not None:
-            return Overlap(version, other.writer, other.operation, what)
+            return Overlap(version, other.writer, other.operation, what, _shared_chains(mine, other))
     return None
+
+
+def _shared_chains(mine: TransactionRecord, other: TransactionRecord) -> tuple[tuple[int, int], ...]:
+    """Chains that both change, table 0 apart."""
+    touched = [{(s.table_id, s.field_id) for s in each.splices if s.table_id} for each in (mine, other)]
+    return tuple(sorted(touched[0] & touched[1]))
 
 
 def _created(record: TransactionRecord) -> set[int]:
@@ -109,7 +125,44 @@ def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     return None
 
 
+def _claims(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+    """Two owners claim the same rows: the first one has them."""
+    for claim in mine.claims:
+        for held in other.claims:
+            if (
+                claim.expires_at_us
+                and held.expires_at_us
+                and claim.owner != held.owner
+                and (claim.table_id, claim.field_id) == (held.table_id, held.field_id)
+                and claim.first_row < held.end_row
+                and held.first_row < claim.end_row
+            ):
+                return (
+                    f"{held.owner} claims rows [{held.first_row}, {held.end_row}) of table {held.table_id}, "
+                    f"column {held.field_id}"
+                )
+    return None
+
+
 def _reads(reads: frozenset[int], other: TransactionRecord) -> str | None:
     written = {splice.table_id for splice in other.splices if splice.data_change}
     both = sorted(reads & written)
     return f"serializable isolation was asked for, and it changed rows of table {both[0]}" if both else None
+
+
+def _retention(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+    """A tag or lease and a retention that passes its version exclude each other, whichever was first."""
+    for one, two in ((mine, other), (other, mine)):
+        if one.retention is None:
+            continue
+        oldest = one.retention.min_readable
+        tagged = [tag.version for tag in two.tags if tag.version is not None and tag.version < oldest]
+        leased = [lease.version for lease in two.leases if lease.expires_at_us and lease.version < oldest]
+        for what, versions in (("tag", tagged), ("lease", leased)):
+            if versions:
+                side = "it sets" if two is other else "this transaction would set"
+                return (
+                    f"versions before {oldest} cannot be read any more, and {side} a {what} on version "
+                    f"{min(versions)}"
+                )
+    return None

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from spark_pages.errors import CommitUnknownError, SparkPagesError
-from spark_pages.log.commit_protocol import Member, Outcome, PutOff
+from spark_pages.log.commit_messages import Member, Outcome, PutOff
 
 CommitTogether = Callable[[Sequence[Member]], Sequence[Outcome]]
 

@@ -2,147 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from spark_pages.errors import (
     DamageError,
     ObjectNotFoundError,
     SnapshotExpiredError,
-    SparkPagesError,
     StoreNotFoundError,
     UnsupportedFormatError,
     VersionNotFoundError,
 )
 from spark_pages.log.checkpoint import Checkpoint, TreeReader
-from spark_pages.log.commit_codec import decode_slot, location_from_avro, location_to_avro
-from spark_pages.log.names import HINT_KEY, commit_key, root_key
-from spark_pages.log.replay import LoadManifest, replay
+from spark_pages.log.hint import Hint, read_hints
+from spark_pages.log.hint import read_hint as read_hint
+from spark_pages.log.hint import write_hint as write_hint
+from spark_pages.log.replay import LoadManifest, replay, stand_on
+from spark_pages.log.retention import is_sound
+from spark_pages.log.slots import SlotReader as SlotReader
+from spark_pages.log.slots import as_commit
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
-from spark_pages.model.ids import Version
-from spark_pages.runtime import Mapper, map_in_threads
-from spark_pages.storage.store import ObjectStore
-
-_ROUND_LIMIT = 32
-_MAX_HINT_BYTES = 4096
-
-
-class SlotReader:
-    """Reads slots by name, several at once."""
-
-    def __init__(self, store: ObjectStore, map_all: Mapper = map_in_threads) -> None:
-        self.store = store
-        self._map_all = map_all
-
-    def read(self, version: int) -> Commit | Tombstone | None:
-        """What slot `version` holds, or None where it is empty."""
-        key = commit_key(version)
-        try:
-            slot = decode_slot(self.store.get(key), key)
-        except ObjectNotFoundError:
-            return None
-        if slot.version != version:
-            raise DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key)
-        return slot
-
-    def read_many(self, versions: Sequence[int]) -> list[Commit | Tombstone | None]:
-        """What the slots hold, in order, in one parallel round."""
-        return self._map_all(self.read, versions)
-
-    def commits(self, start: int, stop: int) -> list[Commit]:
-        """Commits [start, stop).
-
-        Raises
-        ------
-        SnapshotExpiredError
-            If one of them has been cleaned away.
-        DamageError
-            If one of them is missing.
-        """
-        found: list[Commit] = []
-        for first in range(start, stop, _ROUND_LIMIT):
-            wanted = range(first, min(first + _ROUND_LIMIT, stop))
-            for version, slot in zip(wanted, self.read_many(wanted), strict=True):
-                found.append(_as_commit(slot, version))
-        return found
-
-    def present(self, versions: Sequence[int]) -> list[Commit | Tombstone]:
-        """What the slots hold, which must all be there.
-
-        Raises
-        ------
-        DamageError
-            If one of them is empty.
-        """
-        found: list[Commit | Tombstone] = []
-        for first in range(0, len(versions), _ROUND_LIMIT):
-            wanted = versions[first : first + _ROUND_LIMIT]
-            for version, slot in zip(wanted, self.read_many(wanted), strict=True):
-                found.append(slot if isinstance(slot, Tombstone) else _as_commit(slot, version))
-        return found
-
-    def tail(self, start: int) -> list[Commit | Tombstone]:
-        """What slots from `start` on hold, up to the first empty one, in rounds of growing size."""
-        found: list[Commit | Tombstone] = []
-        size = 1
-        while True:
-            first = start + len(found)
-            for slot in self.read_many(range(first, first + size)):
-                if slot is None:
-                    return found
-                found.append(slot)
-            size = min(size * 2, _ROUND_LIMIT)
-
-    def newest(self) -> int:
-        """Version of the head by galloping over slot names; -1 where there is no commit."""
-        if self.read(0) is None:
-            return -1
-        low, step = 0, 1
-        while self.read(low + step) is not None:
-            low, step = low + step, step * 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.read(middle) is None:
-                high = middle
-            else:
-                low = middle
-        return low
-
-
-def _as_commit(slot: Commit | Tombstone | None, version: int) -> Commit:
-    if isinstance(slot, Commit):
-        return slot
-    if slot is None:
-        raise DamageError(
-            f"{commit_key(version)} is missing, though later commits are there: the log has a gap.",
-            hint="Run `spark-pages verify` and restore the object.",
-        )
-    raise SnapshotExpiredError(
-        f"Commit {version} has been cleaned away; the log is readable from the checkpoint of version "
-        f"{slot.checkpoint.version} on.",
-        version=version,
-    )
-
-
-def read_hint(store: ObjectStore) -> CheckpointRef | None:
-    """The checkpoint that the hint names; None where the hint is absent or makes no sense."""
-    try:
-        data = store.get(HINT_KEY)
-        value = json.loads(data) if len(data) <= _MAX_HINT_BYTES else {}
-        ref = CheckpointRef(Version(int(value["version"])), location_from_avro(value["location"]))
-        named = ref.location.key == root_key(ref.version, str(ref.location.digest))
-        return ref if named and isinstance(ref.location.digest, str) else None
-    except (SparkPagesError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def write_hint(store: ObjectStore, ref: CheckpointRef) -> None:
-    """Leave a hint at the checkpoint. Nothing depends on it being right or there."""
-    value = {"version": ref.version, "location": location_to_avro(ref.location)}
-    store.put(HINT_KEY, json.dumps(value, sort_keys=True).encode())
 
 
 def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) -> LogState:
@@ -155,12 +36,16 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
 
     Notes
     -----
-    With a hint: hint, root, and the commits after it. Without: about 2 log2(head) reads more.
+    With a hint: the hint; then at once the root, its slot and the next; then the commits after it.
+    Without: about 2 log2(head) reads more.
     """
-    hinted = read_hint(slots.store)
-    state = _from_checkpoint(tree, hinted) if hinted else None
+    hint = read_hints(slots.store)
+    slots.learn(hint.compacted)
+    state, known = _begin(slots, tree, hint) if hint.checkpoint else (None, {})
+    if hint.compacted and hint.checkpoint is None and slots.read(0) is not None:
+        return catch_up(slots, tree, LogState(), load_manifest)
     if state is not None:
-        named = slots.read(state.version)
+        named = known.get(state.version)
         if named is None or named.digest != state.digest:
             state = None  # the hint is of another store
     if state is None:
@@ -172,23 +57,89 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
                 url=slots.store.url,
             )
         named = slots.read(newest)
+        slots.learn(named.compacted if isinstance(named, Commit) else 0)
         ref = named.checkpoint if named else None
         state = (_from_checkpoint(tree, ref) if ref else None) or LogState()
-    return catch_up(slots, tree, state, load_manifest)
+    return catch_up(slots, tree, state, load_manifest, known)
 
 
-def catch_up(slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest) -> LogState:
-    """The newest state, starting from one that is known. One request where nothing is new."""
-    tail = slots.tail(state.version + 1)
-    if tail and isinstance(tail[0], Tombstone):
-        named = [slot.checkpoint for slot in tail if slot.checkpoint is not None]
-        newest = max(named, key=lambda ref: ref.version)
-        jumped = _from_checkpoint(tree, newest) if newest.version > state.version else None
-        if jumped is None:
-            _as_commit(tail[0], tail[0].version)
-        else:
-            return catch_up(slots, tree, jumped, load_manifest)
-    return replay(state, [_as_commit(slot, slot.version) for slot in tail], load_manifest)
+def _begin(
+    slots: SlotReader, tree: TreeReader, hint: Hint
+) -> tuple[LogState | None, dict[int, Commit | Tombstone | None]]:
+    """The state of the checkpoint that the hint names, its slot and the one behind it: one parallel round."""
+    ref = hint.checkpoint
+    assert ref is not None
+    versions = [ref.version] if hint.compacted > ref.version + 1 else [ref.version, ref.version + 1]
+    known: dict[int, Commit | Tombstone | None] = {}
+
+    def read(version: int | None) -> LogState | None:
+        if version is None:
+            return _from_checkpoint(tree, ref)
+        known[version] = slots.read(version)
+        return None
+
+    return slots.map_all(read, [None, *versions])[0], known
+
+
+def catch_up(
+    slots: SlotReader,
+    tree: TreeReader,
+    state: LogState,
+    load_manifest: LoadManifest,
+    known: Mapping[int, Commit | Tombstone | None] = MappingProxyType({}),
+) -> LogState:
+    """The newest state, starting from one that is known. One request where nothing is new.
+
+    Parameters
+    ----------
+    known
+        What some slots held a moment ago.
+
+    Notes
+    -----
+    A reader that was away while its place in the log was cleaned jumps to a checkpoint. One that stands on
+    a checkpoint that vacuum may have deleted changes over to the newest one that the log names.
+    """
+    tail = slots.tail(state.version + 1, known=known)
+    if tail and isinstance(tail[-1], Tombstone):
+        return catch_up(slots, tree, _jump(slots, tree, tail[-1], state.version), load_manifest)
+    state = replay(state, [as_commit(slot, slot.version) for slot in tail], load_manifest)
+    if is_sound(state):
+        return state
+    try:
+        return on_named_checkpoint(slots, tree, state, load_manifest)
+    except (ObjectNotFoundError, DamageError, SnapshotExpiredError):
+        return state  # what is missing is named by whoever asks for it; nothing wrong can be read
+
+
+def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: int) -> LogState:
+    """The state that a checkpoint after `version` holds.
+
+    The tombstone's own may be gone by now, or half gone: `catch_up` goes on to a sound one in the end.
+    """
+    state = _from_checkpoint(tree, tombstone.checkpoint) if tombstone.checkpoint.version > version else None
+    if state is None:
+        newest = slots.read(slots.newest(tombstone.version))
+        ref = newest.checkpoint if newest else None
+        state = _from_checkpoint(tree, ref) if ref and ref.version > version else None
+    if state is None:
+        as_commit(tombstone, tombstone.version)
+        raise AssertionError("a tombstone is no commit")
+    return state
+
+
+def on_named_checkpoint(
+    slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest
+) -> LogState:
+    """The same version, standing on the newest checkpoint that the log names, if it names any."""
+    ref = state.named_checkpoint
+    if ref is None or ref == state.base:
+        return state
+    base = base_state(tree, ref)
+    if state.base is None or ref.version > state.base.version:
+        return stand_on(state, ref)
+    commits = slots.commits(ref.version + 1, state.version + 1)
+    return replay(base, commits, load_manifest)
 
 
 def _from_checkpoint(tree: TreeReader, ref: CheckpointRef) -> LogState | None:
@@ -203,7 +154,7 @@ def _from_checkpoint(tree: TreeReader, ref: CheckpointRef) -> LogState | None:
 
 def base_state(tree: TreeReader, ref: CheckpointRef) -> LogState:
     """The state that a checkpoint holds, with nothing on top."""
-    return replace(tree.root(ref).state, base=ref, newest_checkpoint=ref)
+    return replace(tree.root(ref).state, base=ref, newest_checkpoint=ref, named_checkpoint=None)
 
 
 def nearest_checkpoint(tree: TreeReader, newest: CheckpointRef | None, version: int) -> CheckpointRef | None:

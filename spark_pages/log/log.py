@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -13,13 +11,14 @@ from spark_pages.errors import (
     CommitConflictError,
     CommitUnknownError,
     InternalError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
     StorageError,
     StoreExistsError,
-    VersionNotFoundError,
 )
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
-from spark_pages.log.checkpoint_writer import write_checkpoint
-from spark_pages.log.commit_protocol import (
+from spark_pages.log.care import LogCare
+from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.commit_messages import (
     Build,
     Committed,
     Conflict,
@@ -36,10 +35,9 @@ from spark_pages.log.commit_protocol import (
     Request,
     Response,
     Unknown,
-    commit_protocol,
-    settle_slot,
 )
-from spark_pages.log.features import check_writable
+from spark_pages.log.commit_protocol import commit_protocol, settle_slot
+from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.group import CommitGroup
 from spark_pages.log.head import (
     SlotReader,
@@ -48,16 +46,17 @@ from spark_pages.log.head import (
     find_head,
     nearest_checkpoint,
     version_at,
-    write_hint,
 )
+from spark_pages.log.newest import Newest
 from spark_pages.log.pacing import Pace
+from spark_pages.log.readable import check_version
 from spark_pages.log.recent import RecentSlots
 from spark_pages.log.replay import replay
-from spark_pages.log.segment import decode_manifest
+from spark_pages.log.retention import newer
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
 
 Result = TypeVar("Result")
@@ -80,18 +79,27 @@ class Log:
         self.store = store
         self._runtime = runtime
         self._timeout_s = timeout_s
-        self._tree = TreeReader(store)
+        self._tree = TreeReader(store, runtime.map)
         self._slots = SlotReader(store, runtime.map)
         self._recent = RecentSlots(self._slots)
         self._pace = Pace(runtime)
         self._group = CommitGroup(self._commit_together)
-        self._head: LogSnapshot | None = None
-        self._lock = threading.Lock()
+        self._newest = Newest(self._tree)
+        self._care = LogCare(
+            runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest
+        )
+
+    @property
+    def _head(self) -> LogSnapshot | None:
+        """The newest snapshot that this process knows."""
+        return self._newest.snapshot
 
     # reading
 
-    def snapshot(self, version: int | None = None, timestamp_us: int | None = None) -> LogSnapshot:
-        """The log as of a version, a time, or now.
+    def snapshot(
+        self, version: int | None = None, timestamp_us: int | None = None, asked: str = ""
+    ) -> LogSnapshot:
+        """The log as of a version, a time, or now; `asked` is what to call the version in an error.
 
         Raises
         ------
@@ -103,21 +111,40 @@ class Log:
         """
         head = self.refresh()
         if timestamp_us is not None:
-            version = version_at(self._time_of, head.state.version, timestamp_us)
+            version = version_at(self.time_of, head.state.version, timestamp_us)
         if version is None or version == head.state.version:
             return head
-        oldest = head.state.retention.min_readable if head.state.retention else 0
-        if not oldest <= version <= head.state.version:
-            raise VersionNotFoundError(
-                f"Version {version} cannot be read: the store has versions {oldest} to {head.state.version}.",
-                version=version,
-                oldest=oldest,
-                newest=head.state.version,
-            )
-        ref = nearest_checkpoint(self._tree, head.state.newest_checkpoint, version)
+        check_version(head.state, version, asked)
+        try:
+            return self._open(head.state, version)
+        except (ObjectNotFoundError, SnapshotExpiredError):
+            head = self.refresh()  # vacuum may have moved on since; then the newest state says so
+            check_version(head.state, version, asked)
+            return self._open(head.state, version)
+
+    def reopen(self, version: int) -> LogSnapshot:
+        """A version anew, from what is kept now: for a reader that has found an object missing.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If retention has passed the version.
+        """
+        check_version(self.refresh().state, version, "open until now")
+        return self.snapshot(version)
+
+    def _open(self, newest: LogState, version: int) -> LogSnapshot:
+        ref = nearest_checkpoint(self._tree, newest.newest_checkpoint, version)
+        oldest = newest.retention.checkpoint if newest.retention else None
+        if oldest is not None and oldest.version <= version:
+            ref = newer(oldest, ref)
         state = base_state(self._tree, ref) if ref else LogState()
         commits = self._slots.commits(state.version + 1, version + 1)
         return self.bind(replay(state, commits, self.load_manifest))
+
+    def known(self) -> LogSnapshot:
+        """The newest snapshot that this process has seen; asks storage only if it has seen none."""
+        return self._head or self.refresh()
 
     def refresh(self) -> LogSnapshot:
         """The newest snapshot; chains that nothing touched keep what they have loaded."""
@@ -128,13 +155,19 @@ class Log:
             state = catch_up(self._slots, self._tree, older.state, self.load_manifest)
             if state is older.state:
                 return older
-        return self._advance(state)
+        self._slots.learn(state.compacted)
+        return self._care.settle(self._advance(state))
 
     def commits(self, start: int, stop: int) -> list[Commit]:
         """Commits [start, stop), oldest first."""
         return self._slots.commits(start, stop)
 
-    def _time_of(self, version: int) -> int:
+    def commits_left(self, start: int, stop: int) -> list[Commit]:
+        """Those of commits [start, stop) that have not been cleaned away, oldest first."""
+        return [slot for slot in self._slots.present(range(start, stop)) if isinstance(slot, Commit)]
+
+    def time_of(self, version: int) -> int:
+        """When a version was committed, in microseconds since the epoch; also where its slot was cleaned."""
         slot = self._slots.read(version)
         if slot is None:
             return self._slots.commits(version, version + 1)[0].timestamp_us
@@ -142,20 +175,15 @@ class Log:
 
     def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Pages and statistics that a page manifest lists."""
-        return decode_manifest(self._tree.fetch(manifest.location), manifest.location.key)
+        return self._tree.manifest(manifest.location)
 
     def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
         """The snapshot of a state, with what `older` has loaded where nothing touched it."""
-        return LogSnapshot(state, Checkpoint(state.base, self._tree) if state.base else None, older)
+        return self._newest.bind(state, older)
 
     def _advance(self, state: LogState) -> LogSnapshot:
         """Make the state the newest known one, unless another thread knows a newer one."""
-        with self._lock:
-            known = self._head
-            if known is None or state.version > known.state.version:
-                self._head = self.bind(state, known)
-                return self._head
-            return known
+        return self._newest.advance(state)
 
     # writing
 
@@ -204,12 +232,13 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        outcome = self._group.commit(Member(read.state.version, build, reads))
+        member = Member(read.state.version, build, reads)
+        outcome = self._group.commit(member)
         match outcome:
             case Committed():
                 return outcome
             case Conflict():
-                raise _conflict(outcome, read.state.version)
+                raise _conflict(outcome, member)
             case Unknown():
                 raise _unknown(outcome)
             case Refused():
@@ -245,7 +274,7 @@ class Log:
         )
 
     def _commit_together(self, members: Sequence[Member]) -> list[Outcome]:
-        head = self._head or self.refresh()
+        head = self.known()
         stop_s = self._pace.before_first_try()
         if stop_s:
             self._runtime.sleep_s(stop_s)
@@ -309,7 +338,7 @@ class Log:
             self._runtime.sleep_s(wait_s)
         return True
 
-    # checkpoints
+    # upkeep
 
     def checkpoint(self) -> CheckpointRef:
         """Write a checkpoint of the newest version, verify it, and leave a hint.
@@ -318,42 +347,41 @@ class Log:
         -----
         Grows with the segments and parts touched since the last checkpoint.
         """
-        head = self.refresh()
-        base = head.checkpoint
-        if base is not None and base.ref.version == head.state.version:
-            return base.ref
-        check_writable(head.state.features)
-        ref = write_checkpoint(self.store, head.state, base, self._runtime.token())
-        state = base_state(self._tree, ref)
-        write_hint(self.store, ref)
-        with self._lock:
-            known = self._head
-            assert known is not None
-            if known.state.version == state.version:
-                self._head = self.bind(state)
-            else:
-                self._head = LogSnapshot(replace(known.state, newest_checkpoint=ref), known.checkpoint, known)
-        return ref
+        return self._care.checkpoint()
+
+    def compact(self) -> LogCompaction:
+        """Put every slot that can be into compacted ranges, and leave a hint."""
+        return self._care.compact()
+
+    def after_commit(self, version: int) -> None:
+        """What is due after an own commit (checkpoint, log compaction) is done beside the caller."""
+        self._care.after_commit(version)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """What is due has been done, or the time is up; from now on nothing is done beside commits."""
+        self._care.end(timeout_s)
 
 
-def _conflict(outcome: Conflict, read_version: int) -> CommitConflictError:
+def _conflict(outcome: Conflict, member: Member) -> CommitConflictError:
     overlap = outcome.overlap
+    who = f"The transaction of {writer_name()} that read version {member.read_version}"
     if overlap is None:
         return CommitConflictError(
-            f"The transaction that read version {read_version} was overtaken {outcome.tries} times, last by "
-            f"version {outcome.head}, until its time was up. Nothing was committed.",
+            f"{who} was overtaken {outcome.tries} times, last by version {outcome.head}, until its time was "
+            f"up. Nothing was committed.",
             hint="Try again, or write in fewer, larger transactions.",
-            read_version=read_version,
+            read_version=member.read_version,
             tries=outcome.tries,
         )
     return CommitConflictError(
-        f"Version {overlap.version} was committed by {overlap.writer} ({overlap.operation}) after this "
-        f"transaction read version {read_version}: {overlap.what}. Nothing was committed, after "
-        f"{outcome.tries} tries.",
+        f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in the "
+        f"meantime: {overlap.what}. Nothing was committed, after {max(outcome.tries, 1)} tries.",
         hint="Read again and repeat the transaction.",
-        read_version=read_version,
+        read_version=member.read_version,
         conflicting_version=overlap.version,
-        tries=outcome.tries,
+        conflicting_writer=overlap.writer,
+        chains=[list(chain) for chain in overlap.chains],
+        tries=max(outcome.tries, 1),
     )
 
 
@@ -361,7 +389,7 @@ def _unknown(outcome: Unknown) -> CommitUnknownError:
     return CommitUnknownError(
         f"It is not known whether commit {outcome.version} (token {outcome.token}) is in the log: "
         f"{outcome.reason}. Nothing was deleted.",
-        hint="Read the slot once storage answers again: if it holds this token, the commit happened.",
+        hint="Once storage answers again, `store.resume(error)` finds out, or brings it in.",
         version=outcome.version,
         token=outcome.token,
         data=outcome.data,

@@ -11,6 +11,11 @@ def commit_key(version: int) -> str:
     return f"_log/{version:020d}.avro"
 
 
+def compacted_key(start: int, end: int) -> str:
+    """Key of the compacted range of slots `start` to `end`, both included."""
+    return f"_log/{start:020d}-{end:020d}.compacted.avro"
+
+
 def root_key(version: int, digest: str) -> str:
     """Key of the root of a checkpoint."""
     return f"_log/checkpoints/{version:020d}-{digest}.parquet"

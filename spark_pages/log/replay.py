@@ -6,6 +6,7 @@ commits and never that of the pages in the store.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -13,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.errors import DamageError
+from spark_pages.log.retention import check_kept, further, newer, usable
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import (
     CatalogIntent,
+    CheckpointRef,
     Claim,
     Commit,
     IntentKind,
@@ -47,6 +50,43 @@ def replay(state: LogState, commits: Iterable[Commit], load_manifest: LoadManife
     return fold.state() if fold else state
 
 
+def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
+    """The same state on a newer checkpoint of the same log: what that one holds already is left out.
+
+    Parameters
+    ----------
+    checkpoint
+        Newer than the state's base, and not newer than the state.
+
+    Notes
+    -----
+    Grows with the chains, tables and transactions since the old base. Reads nothing.
+    """
+    since = int(checkpoint.version)
+    edits = {
+        key: kept
+        for key, made in state.edits.items()
+        if (kept := made[bisect_right(made, since, key=lambda edit: edit.version) :])
+    }
+    changed = {what: version for what, version in state.changed.items() if version > since}
+    return replace(
+        state,
+        base=checkpoint,
+        newest_checkpoint=newer(checkpoint, state.newest_checkpoint),
+        edits=edits,
+        tables={table_id: each for table_id, each in state.tables.items() if table_id in changed},
+        names={name: each for name, each in state.names.items() if name in changed},
+        tokens={token: version for token, version in state.tokens.items() if version > since},
+        changed=changed,
+        tail_bytes=sum(
+            edit.added.pages.nbytes + edit.added.stats.nbytes
+            for made in edits.values()
+            for edit in made
+            if isinstance(edit.added, PageRun)
+        ),
+    )
+
+
 class Fold:
     """A state that moves: copies the maps of a state once, then changes the copies commit by commit."""
 
@@ -62,6 +102,8 @@ class Fold:
         self._leases = dict(state.leases)
         self._claims = list(state.claims)
         self._tokens = dict(state.tokens)
+        self._changed = dict(state.changed)
+        self._tail_bytes = state.tail_bytes
         self._next_table_id = state.next_table_id
         self._retention = state.retention
 
@@ -80,6 +122,8 @@ class Fold:
             claims=tuple(self._claims),
             retention=self._retention,
             tokens=dict(self._tokens),
+            changed=dict(self._changed),
+            tail_bytes=self._tail_bytes,
         )
 
     def commit(self, commit: Commit) -> None:
@@ -98,9 +142,14 @@ class Fold:
             )
         for record in commit.records:
             self.record(record, commit.version)
-        newest = before.newest_checkpoint
-        if commit.checkpoint and (newest is None or commit.checkpoint.version > newest.version):
-            newest = commit.checkpoint
+        if self._retention is not None and self._retention != before.retention:
+            check_kept(self._retention, commit, self._tags, self._leases)
+        named = newer(before.named_checkpoint, commit.checkpoint)
+        for record in commit.records:
+            named = newer(named, record.retention.checkpoint if record.retention else None)
+        newest = newer(before.newest_checkpoint, named)
+        if self._retention is not None and not usable(newest, named, self._retention):
+            newest = named
         self._state = replace(
             before,
             version=commit.version,
@@ -109,6 +158,8 @@ class Fold:
             digest=commit.digest,
             features=commit.features,
             newest_checkpoint=newest,
+            named_checkpoint=named,
+            compacted=max(before.compacted, min(commit.compacted, commit.version)),
         )
 
     def record(self, record: TransactionRecord, version: int) -> None:
@@ -119,20 +170,26 @@ class Fold:
                 f"{self._tokens[record.token]}: the log was written by a faulty writer."
             )
         self._tokens[record.token] = version
-        self._retention = record.retention or self._retention
+        self._retention = further(self._retention, record.retention)
         for intent in record.intents:
             self._next_table_id = max(self._next_table_id, intent.table_id + 1)
-            self._intent(intent)
+            self._intent(intent, version)
         own = form_ids(record.pages, version, record.base_ordinal)
+        self._tail_bytes += record.pages.nbytes + record.stats.nbytes
         for splice in record.splices:
             added = _added(record, splice, own, version, self._load_manifest)
             self._edit(
                 (splice.table_id, splice.field_id),
-                ChainEdit(splice.first_row, splice.removed, splice.removed_entries, added),
+                ChainEdit(
+                    splice.first_row, splice.removed, splice.removed_entries, added, version=version
+                ),
             )
         if record.app_id is not None and record.app_version is not None:
             self._apps[record.app_id] = (record.app_version, version)
-        self._properties.update(record.properties)
+        for name, value in record.properties.items():
+            self._properties.pop(name, None)
+            if value is not None:
+                self._properties[name] = value
         for tag in record.tags:
             self._tags.pop(tag.name, None)
             if tag.version is not None:
@@ -150,11 +207,15 @@ class Fold:
             edits = self._edits[key] = list(self._state.edits.get(key, ()))
         edits.append(edit)
 
-    def _intent(self, intent: CatalogIntent) -> None:
+    def _intent(self, intent: CatalogIntent, version: int) -> None:
         name = (intent.namespace_id, intent.name)
+        self._changed |= dict.fromkeys((name, intent.table_id), version)
         if intent.kind in (IntentKind.CREATE, IntentKind.ALTER, IntentKind.UNDROP):
-            if intent.old_name is not None:
+            if intent.old_name is not None and self._names.get(intent.old_name, intent.table_id) == (
+                intent.table_id
+            ):  # else the name went to another table in the meantime: two tables change names
                 self._names[intent.old_name] = None
+                self._changed[intent.old_name] = version
             self._tables[intent.table_id] = intent.definition
             self._names[name] = intent.table_id
         elif intent.kind is IntentKind.DROP:
@@ -165,7 +226,7 @@ class Fold:
                 raise DamageError(f"The intent to {intent.kind.value} {intent.name!r} lacks the definition.")
             for field_id in intent.definition.field_ids.values():
                 nothing = PageRun(empty_batch(PAGE_SCHEMA))
-                self._edit((intent.table_id, field_id), ChainEdit(0, (), 0, nothing, clears=True))
+                self._edit((intent.table_id, field_id), ChainEdit(0, (), 0, nothing, True, version))
 
     def _claim(self, claim: Claim) -> None:
         place = (claim.table_id, claim.field_id, claim.first_row, claim.end_row)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +16,13 @@ from spark_pages.log.commit_codec import (
     definition_to_plain,
     location_from_avro,
     location_to_avro,
+    retention_from_plain,
+    retention_to_plain,
 )
 from spark_pages.log.features import FORMAT_VERSION, check_readable
-from spark_pages.log.segment import decode_nodes, encode_nodes
+from spark_pages.log.names import catalog_key
+from spark_pages.log.parquet import decode_table, encode_table
+from spark_pages.log.segment import decode_nodes, encode_nodes, written_for
 from spark_pages.log.state import LogState, TableName
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import (
@@ -27,13 +30,25 @@ from spark_pages.model.actions import (
     Claim,
     Features,
     Lease,
-    Retention,
 )
+from spark_pages.model.columns import optional_bytes, optional_flags, optional_numbers, optional_text
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
 _ROOT_KEY = b"spark_pages.root"
+_CATALOG_SCHEMA = pa.schema(
+    [
+        pa.field("namespace_id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("table_id", pa.int64()),
+        pa.field("schema", pa.binary()),
+        pa.field("next_field_id", pa.int32()),
+        pa.field("aligned", pa.bool_()),
+        pa.field("properties", pa.string()),
+        pa.field("created_at_us", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +116,21 @@ def encode_root(root: Root) -> bytes:
             for sequence, ref in root.predecessors
         ],
         "catalog": [
-            {"first": file.first, "last": file.last, "location": location_to_avro(file.location)}
+            {
+                "first": file.first,
+                "last": file.last,
+                "digest": file.location.digest,
+                "length": file.location.length,
+            }
             for file in root.catalog
         ],
+        "compacted": state.compacted,
         "apps": {app: list(value) for app, value in state.apps.items()},
         "properties": dict(state.properties),
         "tags": dict(state.tags),
         "leases": [asdict(lease) for lease in state.leases.values()],
         "claims": [asdict(claim) for claim in state.claims],
-        "retention": asdict(state.retention) if state.retention else None,
+        "retention": retention_to_plain(state.retention),
     }
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return encode_nodes(root.parts, {_ROOT_KEY: text.encode()})
@@ -126,7 +147,7 @@ def decode_root(data: bytes, key: str) -> Root:
         If it does not follow the format.
     """
     try:
-        value: dict[str, Any] = json.loads(pq.read_metadata(io.BytesIO(data)).metadata[_ROOT_KEY])
+        value: dict[str, Any] = json.loads(pq.ParquetFile(pa.BufferReader(data)).metadata.metadata[_ROOT_KEY])
         check_readable(value["format_version"], value["reader_features"], key)
         return Root(
             state=_state(value),
@@ -137,7 +158,16 @@ def decode_root(data: bytes, key: str) -> Root:
             ),
             parts=tuple(decode_nodes(data, key)),
             catalog=tuple(
-                CatalogFile(_name(item["first"]), _name(item["last"]), location_from_avro(item["location"]))
+                CatalogFile(
+                    _name(item["first"]),
+                    _name(item["last"]),
+                    Location(
+                        catalog_key(item["digest"]),
+                        item["length"],
+                        item["digest"],
+                        original_length=item["length"],
+                    ),
+                )
                 for item in value["catalog"]
             ),
         )
@@ -159,6 +189,7 @@ def _state(value: dict[str, Any]) -> LogState:
         digest=value["digest"],
         features=Features(tuple(value["reader_features"]), tuple(value["writer_features"])),
         next_table_id=value["next_table_id"],
+        compacted=value["compacted"],
         apps={app: (int(pair[0]), int(pair[1])) for app, pair in value["apps"].items()},
         properties=value["properties"],
         tags={name: int(version) for name, version in value["tags"].items()},
@@ -170,42 +201,59 @@ def _state(value: dict[str, Any]) -> LogState:
             Claim(**{**item, "table_id": TableId(item["table_id"]), "field_id": FieldId(item["field_id"])})
             for item in value["claims"]
         ),
-        retention=Retention(**value["retention"]) if value["retention"] else None,
+        retention=retention_from_plain(value["retention"]),
     )
 
 
-def encode_catalog(definitions: Sequence[TableDefinition]) -> bytes:
-    """A catalog file: definitions, which must be sorted by namespace and name."""
+def encode_catalog(definitions: Sequence[TableDefinition], version: int | None = None) -> bytes:
+    """A catalog file: definitions, sorted by namespace and name; `version` is the checkpoint's."""
     plain = [definition_to_plain(definition) for definition in definitions]
-    table = pa.table(
-        {
-            "namespace_id": pa.array([d.namespace_id for d in definitions], pa.int64()),
-            "name": pa.array([d.name for d in definitions], pa.string()),
-            "table_id": pa.array([d.table_id for d in definitions], pa.int64()),
-            "schema": pa.array([p["schema"] for p in plain], pa.binary()),
-            "next_field_id": pa.array([p["next_field_id"] for p in plain], pa.int32()),
-            "aligned": pa.array([p["aligned"] for p in plain], pa.bool_()),
-            "properties": pa.array([json.dumps(p["properties"], sort_keys=True) for p in plain], pa.string()),
-            "created_at_us": pa.array([p["created_at_us"] for p in plain], pa.int64()),
-        }
-    )
-    out = io.BytesIO()
-    pq.write_table(table, out, compression="zstd", write_statistics=False, store_schema=False)
-    return out.getvalue()
+    columns = [
+        optional_numbers([d.namespace_id for d in definitions], pa.int64()),
+        optional_text([d.name for d in definitions]),
+        optional_numbers([d.table_id for d in definitions], pa.int64()),
+        optional_bytes([p["schema"] for p in plain]),
+        optional_numbers([p["next_field_id"] for p in plain], pa.int32()),
+        optional_flags([p["aligned"] for p in plain]),
+        optional_text([json.dumps(p["properties"], sort_keys=True) for p in plain]),
+        optional_numbers([p["created_at_us"] for p in plain], pa.int64()),
+    ]
+    # Schemas resemble each other: zstd makes more of that than a dictionary of whole values.
+    table = pa.table(columns, schema=_CATALOG_SCHEMA)
+    return encode_table(table, dictionary=False, metadata=written_for(version), level=3)
 
 
-def decode_catalog(data: bytes, key: str) -> list[TableDefinition]:
+class CatalogPage(Sequence[TableDefinition]):
+    """The definitions of one catalog file, each made when it is asked for."""
+
+    def __init__(self, rows: pa.Table, key: str) -> None:
+        self._rows = rows
+        self._key = key
+
+    def __len__(self) -> int:
+        """How many tables the file describes."""
+        return int(self._rows.num_rows)
+
+    @overload
+    def __getitem__(self, index: int) -> TableDefinition: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TableDefinition]: ...
+    def __getitem__(self, index: int | slice) -> TableDefinition | list[TableDefinition]:
+        """One definition, or several."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        (row,) = self._rows.slice(index % len(self), 1).to_pylist()
+        try:
+            plain = {**row, "properties": json.loads(row["properties"])}
+            return definition_from_plain(plain, row["table_id"], row["namespace_id"], row["name"])
+        except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
+            raise DamageError(
+                f"{self._key} is not a catalog file: {type(error).__name__}: {error}", key=self._key
+            ) from error
+
+
+def decode_catalog(data: bytes, key: str) -> CatalogPage:
     """The definitions of a catalog file; its digest has been checked."""
-    try:
-        rows = pq.read_table(io.BytesIO(data), use_threads=False).to_pylist()
-        return [
-            definition_from_plain(
-                {**row, "properties": json.loads(row["properties"])},
-                row["table_id"],
-                row["namespace_id"],
-                row["name"],
-            )
-            for row in rows
-        ]
-    except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
-        raise DamageError(f"{key} is not a catalog file: {type(error).__name__}: {error}", key=key) from error
+    return CatalogPage(decode_table(data, _CATALOG_SCHEMA, key), key)

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from spark_pages.log.checkpoint import Checkpoint
 from spark_pages.log.state import LogState, TableName
-from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain
+from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain, Piece
+from spark_pages.model.page import PageKind
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 
 
@@ -42,13 +44,32 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         chain, applied = self._chains.get(key, (None, ()))
         if chain is None:
-            chain = ColumnChain(self.checkpoint.chain(key) if self.checkpoint else []).apply(edits)
+            chain = ColumnChain(self.checkpoint.open_chain(key) if self.checkpoint else []).apply(edits)
         elif applied is not edits:
             chain = chain.apply(edits[len(applied) :])
         else:
             return chain
         self._chains[key] = chain, edits
         return chain
+
+    def on(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
+        """The same version on a newer checkpoint; chains that are loaded whole are kept.
+
+        Parameters
+        ----------
+        state
+            The state of the same version, on the checkpoint.
+
+        Notes
+        -----
+        Chains with promises of the old checkpoint, or with pages that the new one has given a place to, are
+        promised anew: else a long-lived process would hold on to all old checkpoints and inline pages.
+        """
+        moved = LogSnapshot(state, checkpoint)
+        for key, (chain, applied) in list(self._chains.items()):
+            if applied is self.state.edits.get(key, ()) and all(map(_is_plain, chain.pieces)):
+                moved._chains[key] = chain, state.edits.get(key, ())
+        return moved
 
     def table(self, name: TableName) -> TableDefinition | None:
         """The live table of this namespace and name, or None."""
@@ -76,3 +97,8 @@ class LogSnapshot:
             for definition in self.tables()
             for field_id in definition.field_ids.values()
         )
+
+
+def _is_plain(piece: Piece) -> bool:
+    """Whether the pages are loaded and none of them is inline."""
+    return isinstance(piece, PageRun) and not (piece.numbers("kind") == PageKind.INLINE).any()

@@ -26,6 +26,8 @@ class LogState:
         The checkpoint that everything below stands on, or None when all was replayed from commit 0.
     newest_checkpoint
         The newest checkpoint known to be good; never older than `base`.
+    named_checkpoint
+        The newest one that a commit since `base` names; None where none does.
     edits
         Splices since `base`, by chain, in order.
     tables, names
@@ -38,6 +40,12 @@ class LogState:
         As of this version, whole.
     tokens
         Transaction token to version, of every transaction since `base`.
+    changed
+        Table id or name to the version of its last change, for what `tables` and `names` hold.
+    tail_bytes
+        Bytes in memory of the pages, inline ones with their data, that commits since `base` brought.
+    compacted
+        Slots below this version are in compacted ranges, as far as the log tells.
     """
 
     version: int = -1
@@ -47,6 +55,7 @@ class LogState:
     features: Features = NO_FEATURES
     base: CheckpointRef | None = None
     newest_checkpoint: CheckpointRef | None = None
+    named_checkpoint: CheckpointRef | None = None
     edits: Mapping[ChainKey, tuple[ChainEdit, ...]] = field(default_factory=dict)
     tables: Mapping[int, TableDefinition | None] = field(default_factory=dict)
     names: Mapping[TableName, int | None] = field(default_factory=dict)
@@ -58,3 +67,6 @@ class LogState:
     claims: tuple[Claim, ...] = ()
     retention: Retention | None = None
     tokens: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[int | TableName, int] = field(default_factory=dict)
+    tail_bytes: int = 0
+    compacted: int = 0

@@ -123,13 +123,14 @@ class ManifestRef:
         The object.
     base_ordinal
         Ordinal of its first page.
-    num_pages
-        Pages that it lists.
+    num_pages, page_bytes
+        Pages that it lists, and the sum of their `actual_len`, for the history.
     """
 
     location: Location
     base_ordinal: int
     num_pages: int
+    page_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Transactions that read before `min_epoch` and reads before `min_readable` are refused from now on."""
+    """Transactions that read before `min_epoch` and reads before `min_readable` are refused from now on.
+
+    Attributes
+    ----------
+    checkpoint
+        The checkpoint from which the oldest readable versions are read, where slots below were cleaned.
+    """
 
     min_epoch: Version
     min_readable: Version
+    checkpoint: CheckpointRef | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -195,7 +203,7 @@ class TransactionRecord:
     retention
         New retention bounds, or None.
     properties
-        Store properties set by this transaction.
+        Store properties set by this transaction; None takes one away.
     """
 
     token: str
@@ -215,7 +223,7 @@ class TransactionRecord:
     leases: tuple[Lease, ...] = ()
     claims: tuple[Claim, ...] = ()
     retention: Retention | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -234,6 +242,8 @@ class Commit:
         One record for each transaction.
     features
         What readers and writers of the store must know from this version on.
+    compacted
+        Slots below this version were in compacted ranges, as far as its writer knew. Advice.
     digest
         BLAKE2b-256 of the commit, filled in when it is encoded or decoded.
     """
@@ -245,6 +255,7 @@ class Commit:
     records: tuple[TransactionRecord, ...]
     checkpoint: CheckpointRef | None = None
     features: Features = NO_FEATURES
+    compacted: int = 0
     digest: str = ""
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
+from spark_pages.model.columns import number_column
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation, empty_batch
 
@@ -43,6 +44,21 @@ class LazyRun:
     base_position: int = -1
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class OpenRun:
+    """Pages of which not even the number is known yet.
+
+    A chain does not look at them before it is asked for a row behind those that it knows of.
+
+    Attributes
+    ----------
+    expand
+        Gives them.
+    """
+
+    expand: Callable[[], Sequence[PageRun | LazyRun]]
+
+
 Piece = PageRun | LazyRun
 
 
@@ -62,6 +78,8 @@ class ChainEdit:
         Pages that take its place, or are appended.
     clears
         Whether everything before goes too (truncate).
+    version
+        Of the commit that made it; -1 where nobody asks.
     """
 
     first_row: int
@@ -69,6 +87,7 @@ class ChainEdit:
     removed_entries: int
     added: Piece
     clears: bool = False
+    version: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +141,14 @@ def locate_rows(prefix_entries: NDArray[np.uint64], rows: NDArray[np.uint64]) ->
     -----
     O(n_rows · log n_pages) time, no Python loop. Source: seed 000, "Lookup Helpers".
     """
-    total = int(prefix_entries[-1]) if len(prefix_entries) else 0
-    outside = rows >= np.uint64(total)
+    positions = np.searchsorted(prefix_entries, rows, side="right").astype(np.int64, copy=False)
+    outside = positions == len(prefix_entries)
     if outside.any():
+        total = int(prefix_entries[-1]) if len(prefix_entries) else 0
         raise _row_out_of_range(int(rows[int(np.argmax(outside))]), total)
-    positions = np.searchsorted(prefix_entries, rows, side="right")
-    before = np.where(positions > 0, prefix_entries[np.maximum(positions, 1) - 1], np.uint64(0))
-    return RowLocations(positions.astype(np.int64), (rows - before).astype(np.int64))
+    starts = np.zeros(len(prefix_entries), dtype=np.uint64)
+    starts[1:] = prefix_entries[:-1]
+    return RowLocations(positions, (rows - starts[positions]).astype(np.int64))
 
 
 def _row_out_of_range(row: int, num_rows: int) -> RowOutOfRangeError:
@@ -155,32 +175,34 @@ class ColumnChain:
 
     __slots__ = ("_layout",)
 
-    def __init__(self, pieces: Sequence[Piece] = ()) -> None:
+    def __init__(self, pieces: Sequence[Piece | OpenRun] = ()) -> None:
         self._layout = _Layout.of(pieces)
 
     def __repr__(self) -> str:
-        return f"ColumnChain({self.num_pages} pages, {self.num_rows} rows)"
+        layout = self._layout
+        more = "" if layout.complete else " and more"
+        return f"ColumnChain({layout.first_pages[-1]} pages, {layout.first_rows[-1]} rows{more})"
 
     @property
     def num_rows(self) -> int:
         """Rows of the column."""
-        return self._layout.first_rows[-1]
+        return self._counted().first_rows[-1]
 
     @property
     def num_pages(self) -> int:
         """Pages of the column."""
-        return self._layout.first_pages[-1]
+        return self._counted().first_pages[-1]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """What the chain is made of at the moment."""
-        return self._layout.pieces
+        """What the chain is made of at the moment; how much each piece holds is known."""
+        return tuple(self._counted().known())
 
     def latest(self) -> PageDescriptor | None:
         """The last page, or None for a column without pages (seed 000)."""
-        layout = self._layout
+        layout = self._counted()
         while layout.first_pages[-1]:
-            index = max(i for i, piece in enumerate(layout.pieces) if piece.num_pages)
+            index = max(i for i, piece in enumerate(layout.known()) if piece.num_pages)
             piece = layout.pieces[index]
             if isinstance(piece, PageRun):
                 return piece.descriptor(piece.num_pages - 1)
@@ -199,36 +221,46 @@ class ColumnChain:
         -----
         O(log pages) once the page's segment is loaded; else one request for each level not loaded.
         """
-        run, first_row, first_page = self._settle(row)
+        layout = self._layout
+        first_rows = layout.first_rows
+        index = bisect_right(first_rows, row) - 1
+        if not 0 <= index < len(layout.pieces) or type(run := layout.pieces[index]) is not PageRun:
+            run, index, layout = self._settle(row)
+            first_rows = layout.first_rows
         view = run.prefix_view
-        index = bisect_right(view, row - first_row)
-        before = view[index - 1] if index else 0
-        return RowLocation(first_page + index, row - first_row - before, run, index)
+        row -= first_rows[index]
+        page = bisect_right(view, row)
+        return RowLocation(layout.first_pages[index] + page, row - view[page - 1] if page else row, run, page)
 
     def locate_rows(self, rows: NDArray[np.uint64]) -> RowLocations:
         """`locate_rows` over the whole chain, loading the pieces that are touched."""
         rows = np.asarray(rows, dtype=np.uint64)
-        outside = rows >= np.uint64(self.num_rows)
-        if outside.any():
-            raise _row_out_of_range(int(rows[int(np.argmax(outside))]), self.num_rows)
         if not len(rows):
             empty = np.zeros(0, dtype=np.int64)
             return RowLocations(empty, empty)
         layout = self._load_rows(rows)
-        piece_of = np.searchsorted(np.array(layout.first_rows, dtype=np.uint64), rows, side="right") - 1
-        positions = np.empty(len(rows), dtype=np.int64)
-        offsets = np.empty(len(rows), dtype=np.int64)
-        for index in np.unique(piece_of):
-            chosen = piece_of == index
-            run = layout.pieces[index]
-            assert isinstance(run, PageRun)
-            found = locate_rows(run.prefix_entries, rows[chosen] - np.uint64(layout.first_rows[index]))
-            positions[chosen] = found.positions + layout.first_pages[index]
-            offsets[chosen] = found.rows_in_page
+        firsts = np.array(layout.first_rows, dtype=np.uint64)
+        if bool((rows[1:] >= rows[:-1]).all()):
+            return _locate_sorted(layout, np.searchsorted(rows, firsts), rows)
+        piece_of = np.searchsorted(firsts, rows, side="right")
+        # 16-bit numbers are sorted by radix, in time that does not grow with log n.
+        narrow = np.uint16 if len(firsts) < 1 << 16 else np.int64
+        order = np.argsort(piece_of.astype(narrow), kind="stable")
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(piece_of, minlength=len(firsts))[1:])])
+        found = _locate_sorted(layout, bounds, rows[order])
+        positions, offsets = np.empty_like(found.positions), np.empty_like(found.rows_in_page)
+        positions[order] = found.positions
+        offsets[order] = found.rows_in_page
         return RowLocations(positions, offsets)
 
     def _load_rows(self, rows: NDArray[np.uint64]) -> _Layout:
+        last = int(rows.max())
         layout = self._layout
+        if last >= layout.first_rows[-1]:
+            layout = self._counted()
+        if last >= layout.first_rows[-1]:
+            outside = rows >= np.uint64(layout.first_rows[-1])
+            raise _row_out_of_range(int(rows[int(np.argmax(outside))]), layout.first_rows[-1])
         while True:
             firsts = np.array(layout.first_rows, dtype=np.uint64)
             touched = np.unique(np.searchsorted(firsts, rows, side="right") - 1)
@@ -243,7 +275,8 @@ class ColumnChain:
         end = self.num_rows if end is None else end
         row = start
         while row < end:
-            run, first_row, _ = self._settle(row)
+            run, index, layout = self._settle(row)
+            first_row = layout.first_rows[index]
             prefix = run.prefix_entries
             # As uint64: beside a signed number numpy would compare as float64, inexact from 2^53 on.
             low = int(np.searchsorted(prefix, np.uint64(row - first_row), side="right"))
@@ -278,7 +311,7 @@ class ColumnChain:
 
     def pages_at(self, positions: NDArray[np.int64]) -> list[PageDescriptor]:
         """Descriptors of the pages at increasing positions."""
-        layout = self._layout
+        layout = self._counted()
         while True:
             piece_of = np.searchsorted(np.array(layout.first_pages), positions, side="right") - 1
             lazy = [i for i in np.unique(piece_of).tolist() if isinstance(layout.pieces[i], LazyRun)]
@@ -291,7 +324,7 @@ class ColumnChain:
             run = layout.pieces[index]
             assert isinstance(run, PageRun)
             inside = positions[piece_of == index] - layout.first_pages[index]
-            chosen = PageRun(run.pages.take(pa.array(inside)))
+            chosen = PageRun(run.pages.take(number_column(inside, pa.int64())))
             found += chosen.descriptors(0, chosen.num_pages)
         return found
 
@@ -300,8 +333,35 @@ class ColumnChain:
         runs = [piece for piece in self._load_all().pieces if isinstance(piece, PageRun)]
         return PageRun.concat(runs) if runs else PageRun(empty_batch(PAGE_SCHEMA))
 
-    def _load_all(self) -> _Layout:
+    def pages_between(self, first_row: int, end_row: int) -> PageRun:
+        """The pages, empty ones too, that begin at `first_row` or later and end at `end_row` or before.
+
+        Notes
+        -----
+        Loads the pieces that touch these rows and no others.
+        """
         layout = self._layout
+        while True:
+            near = [
+                i
+                for i in range(len(layout.pieces))
+                if layout.first_rows[i] <= end_row and layout.first_rows[i + 1] >= first_row
+            ]
+            lazy = [i for i in near if isinstance(layout.pieces[i], LazyRun)]
+            if not lazy:
+                break
+            for index in reversed(lazy):
+                layout = self._expand(layout, index)
+        runs = [piece for i in near if isinstance(piece := layout.pieces[i], PageRun)]
+        if not runs:
+            return PageRun(empty_batch(PAGE_SCHEMA))
+        whole = PageRun.concat(runs)
+        ends = whole.prefix_entries.astype(np.int64) + layout.first_rows[near[0]]
+        inside = np.flatnonzero((ends - whole.numbers("entry_count") >= first_row) & (ends <= end_row))
+        return whole.slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else whole.slice(0, 0)
+
+    def _load_all(self) -> _Layout:
+        layout = self._counted()
         while lazy := [i for i, piece in enumerate(layout.pieces) if isinstance(piece, LazyRun)]:
             for index in reversed(lazy):
                 layout = self._expand(layout, index)
@@ -334,11 +394,11 @@ class ColumnChain:
         ):
             pieces = list(group)
             tail += pieces if lazy else [PageRun.concat([p for p in pieces if isinstance(p, PageRun)])]
-        return ColumnChain(_merge_small((*self.pieces, *tail))) if tail else self
+        return ColumnChain(_merge_small((*self._layout.pieces, *tail))) if tail else self
 
     def _replace(self, edit: ChainEdit) -> ColumnChain:
         first, last = edit.first_row, edit.first_row + edit.removed_entries
-        layout = self._layout
+        layout = self._counted()
         while True:
             near = [
                 i
@@ -372,7 +432,7 @@ class ColumnChain:
                 f"A splice puts {edit.added.num_rows} rows in the place of rows [{first}, {last}), which are "
                 f"not the last of the chain: the log contradicts itself."
             )
-        pieces: list[Piece] = list(layout.pieces[: near[0]])
+        pieces: list[Piece | OpenRun] = list(layout.pieces[: near[0]])
         pieces += _cut(runs, 0, begin)
         if edit.added.num_pages:
             pieces.append(edit.added)
@@ -380,17 +440,30 @@ class ColumnChain:
         pieces += layout.pieces[near[-1] + 1 :]
         return ColumnChain(pieces)
 
-    def _settle(self, row: int) -> tuple[PageRun, int, int]:
-        """The loaded run that holds a row, the row at which it begins, and the position of its first page."""
+    def _settle(self, row: int) -> tuple[PageRun, int, _Layout]:
+        """The loaded run that holds a row, its index in the layout, and that layout."""
         layout = self._layout
+        if row >= layout.first_rows[-1]:
+            layout = self._counted()
         while True:
             if not 0 <= row < layout.first_rows[-1]:
                 raise _row_out_of_range(row, layout.first_rows[-1])
             index = bisect_right(layout.first_rows, row) - 1
             piece = layout.pieces[index]
             if type(piece) is PageRun:
-                return piece, layout.first_rows[index], layout.first_pages[index]
+                return piece, index, layout
             layout = self._expand(layout, index)
+
+    def _counted(self) -> _Layout:
+        """The layout with the size of every piece known."""
+        layout = self._layout
+        while not layout.complete:
+            index = len(layout.first_rows) - 1
+            piece = layout.pieces[index]
+            assert isinstance(piece, OpenRun)
+            found = (*layout.pieces[:index], *piece.expand(), *layout.pieces[index + 1 :])
+            self._layout = layout = _Layout.of(found)
+        return layout
 
     def _expand(self, layout: _Layout, index: int) -> _Layout:
         """The layout with one promise kept, for the caller to go on with.
@@ -412,22 +485,48 @@ class ColumnChain:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Layout:
-    """Pieces with running totals in front of each, and the grand total last."""
+    """Pieces, with running totals as far as sizes are known: in front of each, and the grand total last."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece | OpenRun, ...]
     first_rows: list[int]
     first_pages: list[int]
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece]) -> _Layout:
+    def of(cls, pieces: Sequence[Piece | OpenRun]) -> _Layout:
+        known: list[Piece] = []
+        for piece in pieces:
+            if isinstance(piece, OpenRun):
+                break
+            known.append(piece)
         return cls(
             tuple(pieces),
-            list(accumulate((piece.num_rows for piece in pieces), initial=0)),
-            list(accumulate((piece.num_pages for piece in pieces), initial=0)),
+            list(accumulate((piece.num_rows for piece in known), initial=0)),
+            list(accumulate((piece.num_pages for piece in known), initial=0)),
         )
 
+    @property
+    def complete(self) -> bool:
+        return len(self.first_rows) > len(self.pieces)
 
-def _merge_small(pieces: Sequence[Piece]) -> list[Piece]:
+    def known(self) -> list[Piece]:
+        return [piece for piece in self.pieces if not isinstance(piece, OpenRun)]
+
+
+def _locate_sorted(layout: _Layout, bounds: NDArray[np.int64], rows: NDArray[np.uint64]) -> RowLocations:
+    """Where rows are that stand piece by piece: those in [bounds[i], bounds[i + 1]) are in loaded piece i."""
+    positions = np.empty(len(rows), dtype=np.int64)
+    offsets = np.empty(len(rows), dtype=np.int64)
+    for index in np.flatnonzero(np.diff(bounds)).tolist():
+        run = layout.pieces[index]
+        assert isinstance(run, PageRun)
+        start, stop = int(bounds[index]), int(bounds[index + 1])
+        found = locate_rows(run.prefix_entries, rows[start:stop] - np.uint64(layout.first_rows[index]))
+        np.add(found.positions, layout.first_pages[index], out=positions[start:stop])
+        offsets[start:stop] = found.rows_in_page
+    return RowLocations(positions, offsets)
+
+
+def _merge_small(pieces: Sequence[Piece | OpenRun]) -> list[Piece | OpenRun]:
     """The pieces, with runs at the end joined like the digits of a binary counter.
 
     So a stream of single pages costs O(log pages) each and leaves O(log pages) pieces.

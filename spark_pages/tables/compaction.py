@@ -6,7 +6,7 @@ in a Spark executor; the transaction commits all of it at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.errors import SparkPagesError
 from spark_pages.io import PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.model.actions import Claim
+from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import NewPage, PageRun
+from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.claims import RowRange, claim_rows, release_claims
 from spark_pages.tables.page_writer import PlacedPages, stage_column
-from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
 
@@ -108,25 +112,77 @@ def rewrite_into(
     return placed.place(stage_column(values, target_bytes), inline=False)
 
 
-def compact_table(txn: Transaction, name: str) -> dict[str, Any]:
-    """Compact one table in this process and commit."""
-    snapshot: Snapshot = txn.snapshot
-    table = snapshot.table(name)
-    tasks = plan_compaction(table)
-    placed = PlacedPages(txn.store, txn.next_page_file)
-    after = 0
+def claimed_ranges(tasks: Sequence[CompactionTask]) -> dict[ChainKey, RowRange]:
+    """The rows that the tasks of each chain cover, for a claim."""
+    ranges: dict[ChainKey, RowRange] = {}
     for task in tasks:
-        kind = table.schema.field(task.column).type
-        new = rewrite_into(placed, task.run, kind, table.page_handler, TARGET_PAGE_BYTES)
-        after += len(new)
-        txn.replace_pages(task.table_id, task.field_id, task.first_row, task.run.page_ids.tolist(), new)
-    placed.finish_file()
-    before = sum(task.run.num_pages for task in tasks)
-    version = txn.commit() if tasks else None
+        key = (task.table_id, task.field_id)
+        first, end = ranges.get(key, (task.first_row, task.first_row))
+        ranges[key] = (min(first, task.first_row), max(end, task.first_row + task.run.num_rows))
+    return ranges
+
+
+def tasks_within(tasks: Sequence[CompactionTask], claims: Sequence[Claim]) -> list[CompactionTask]:
+    """The tasks that lie inside of what was claimed."""
+    held = {(claim.table_id, claim.field_id): claim for claim in claims}
+    return [
+        task
+        for task in tasks
+        if (claim := held.get((task.table_id, task.field_id))) is not None
+        and claim.first_row <= task.first_row
+        and task.first_row + task.run.num_rows <= claim.end_row
+    ]
+
+
+def compact_table(begin: Callable[[str], Transaction], name: str, runtime: Runtime) -> dict[str, Any]:
+    """Claim the small pages of a table, compact them in this process, and commit.
+
+    Parameters
+    ----------
+    begin
+        Opens a transaction for the operation that it is told.
+    """
+    planned = plan_compaction(begin("compact pages").snapshot.table(name))
+    owner = f"{writer_name()} {runtime.token()[:8]}"
+    claims: list[Claim] = []
+    if planned:
+        claims = claim_rows(lambda: begin("claim rows"), claimed_ranges(planned), owner, runtime)
+    before = after = 0
+    version = None
+    runs = 0
+    if claims:
+        try:
+            with begin("compact pages") as txn:
+                table = txn.snapshot.table(name)
+                tasks = tasks_within(plan_compaction(table), claims)
+                placed = PlacedPages(txn.store, txn.next_page_file)
+                for task in tasks:
+                    kind = table.schema.field(task.column).type
+                    new = rewrite_into(placed, task.run, kind, table.page_handler, TARGET_PAGE_BYTES)
+                    after += len(new)
+                    before += task.run.num_pages
+                    removed = task.run.page_ids.tolist()
+                    txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, new)
+                placed.finish_file()
+                release_claims(txn, claims)
+            version, runs = txn.version, len(tasks)
+        except SparkPagesError:
+            give_up(begin, claims)
+            raise
     return {
         "table": name,
-        "runs": len(tasks),
+        "runs": runs,
         "pages_before": before,
         "pages_after": after,
         "version": version,
+        "claimed_by_others": len(claimed_ranges(planned)) - len(claims),
     }
+
+
+def give_up(begin: Callable[[str], Transaction], claims: Sequence[Claim]) -> None:
+    """Release claims after a failure, if that can be done now; otherwise they expire."""
+    try:
+        with begin("release claims") as txn:
+            release_claims(txn, claims)
+    except SparkPagesError:
+        return

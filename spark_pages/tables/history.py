@@ -1,16 +1,19 @@
-"""What happened between versions: transactions, and pages added and removed. Pure."""
+"""What happened to a store: a row for each transaction, maintenance included. Pure."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.log.replay import LoadManifest, form_ids
-from spark_pages.model.actions import Commit
+from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
+from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.tables.changes import touched_rows
+from spark_pages.tables.row_ranges import RowRanges
 
 _HISTORY_SCHEMA = pa.schema(
     [
@@ -21,85 +24,92 @@ _HISTORY_SCHEMA = pa.schema(
         ("read_version", pa.int64()),
         ("pages_added", pa.int64()),
         ("pages_removed", pa.int64()),
+        ("bytes_added", pa.int64()),
         ("rows_added", pa.int64()),
+        ("rows_updated", pa.int64()),
+        ("rows_removed", pa.int64()),
         ("tables_created", pa.int64()),
         ("app_id", pa.string()),
         ("app_version", pa.int64()),
         ("parameters", pa.string()),
+        ("checkpoint", pa.int64()),
+        ("min_readable", pa.int64()),
         ("transaction", pa.string()),
     ]
 )
-CHANGES_SCHEMA = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("table_id", pa.int64()),
-        ("field_id", pa.int32()),
-        ("change", pa.string()),
-        ("page_id", pa.int64()),
-        ("entry_count", pa.int64()),
-        ("data_change", pa.bool_()),
-    ]
-)
+
+
+@dataclass(eq=False, slots=True)
+class _Moved:
+    """What one transaction did to the rows of one table, as far as its record tells."""
+
+    added: dict[ChainKey, int] = field(default_factory=dict)
+    removed: dict[ChainKey, int] = field(default_factory=dict)
+    updated: list[tuple[int, int]] = field(default_factory=list)
+
+    def splice(self, splice: Splice) -> None:
+        key = (splice.table_id, splice.field_id)
+        growth = splice.added_entries - splice.removed_entries
+        self.added[key] = self.added.get(key, 0) + max(growth, 0)
+        self.removed[key] = self.removed.get(key, 0) + max(-growth, 0)
+        end = splice.first_row + min(splice.removed_entries, splice.added_entries)
+        if splice.removed:
+            touched = touched_rows(splice, splice.first_row)
+            self.updated += [(start, min(stop, end)) for start, stop in touched if start < end]
+
+    @property
+    def rows_updated(self) -> int:
+        return RowRanges.joined(np.array(self.updated, dtype=np.int64).reshape(-1, 2)).num_rows
 
 
 def history_table(commits: Iterable[Commit]) -> pa.Table:
-    """A row for each transaction, in the order given."""
-    rows = []
-    for commit in commits:
-        for record in commit.records:
-            splices = [splice for splice in record.splices if splice.table_id != CATALOG_TABLE]
-            grown: dict[int, int] = {}
-            for splice in splices:
-                key = splice.table_id
-                growth = splice.added_entries - splice.removed_entries
-                grown[key] = max(grown.get(key, 0), growth)
-            rows.append(
-                {
-                    "version": commit.version,
-                    "timestamp": commit.timestamp_us,
-                    "operation": record.operation,
-                    "writer": record.writer,
-                    "read_version": record.read_version,
-                    "pages_added": sum(splice.stop - splice.start for splice in splices),
-                    "pages_removed": sum(len(splice.removed) for splice in splices),
-                    "rows_added": sum(grown.values()),
-                    "tables_created": sum(intent.table_id != CATALOG_TABLE for intent in record.intents),
-                    "app_id": record.app_id,
-                    "app_version": record.app_version,
-                    "parameters": json.dumps(dict(record.parameters), sort_keys=True),
-                    "transaction": record.token,
-                }
-            )
+    """A row for each transaction, in the order given.
+
+    Returns
+    -------
+    pyarrow.Table
+        `rows_added`, `rows_updated`, `rows_removed`: rows of tables, whatever number of columns; a truncate
+        does not tell how many rows it takes, so `rows_removed` is null there. `bytes_added`: of pages put in,
+        also of old ones that a restore brings back. `checkpoint`: the newest checkpoint that was there when
+        the commit was made, or null. `min_readable`: set by a vacuum, the oldest version that can be read
+        from then on.
+    """
+    rows = [_row(commit, record) for commit in commits for record in commit.records]
     return pa.Table.from_pylist(rows, schema=_HISTORY_SCHEMA)
 
 
-def changes_table(commits: Iterable[Commit], table_id: int | None, load_manifest: LoadManifest) -> pa.Table:
-    """A row for each page that a commit added or removed; `table_id` None takes all tables."""
-    parts = [CHANGES_SCHEMA.empty_table()]
-    for commit in commits:
-        for record in commit.records:
-            own = form_ids(record.pages, commit.version, record.base_ordinal)
-            for splice in record.splices:
-                if splice.table_id == CATALOG_TABLE or table_id not in (None, splice.table_id):
-                    continue
-                added = own
-                if splice.source:
-                    manifest = record.manifests[splice.source - 1]
-                    added = form_ids(load_manifest(manifest)[0], commit.version, manifest.base_ordinal)
-                added = added.slice(splice.start, splice.stop - splice.start)
-                removed, n = len(splice.removed), added.num_rows
-                parts.append(
-                    pa.table(
-                        [
-                            pa.repeat(pa.scalar(commit.version, pa.int64()), removed + n),
-                            pa.repeat(pa.scalar(splice.table_id, pa.int64()), removed + n),
-                            pa.repeat(pa.scalar(splice.field_id, pa.int32()), removed + n),
-                            pa.array(np.repeat(np.array(["removed", "added"]), [removed, n]), pa.string()),
-                            pa.concat_arrays([pa.array(splice.removed, pa.int64()), added.column("page_id")]),
-                            pa.concat_arrays([pa.nulls(removed, pa.int64()), added.column("entry_count")]),
-                            pa.repeat(pa.scalar(splice.data_change), removed + n),
-                        ],
-                        schema=CHANGES_SCHEMA,
-                    )
-                )
-    return pa.concat_tables(parts)
+def _row(commit: Commit, record: TransactionRecord) -> dict[str, object]:
+    splices = [splice for splice in record.splices if splice.table_id != CATALOG_TABLE]
+    tables: dict[int, _Moved] = {}
+    for splice in splices:
+        tables.setdefault(splice.table_id, _Moved()).splice(splice)
+    kinds = [intent.kind for intent in record.intents if intent.table_id != CATALOG_TABLE]
+    cleared = IntentKind.TRUNCATE in kinds or IntentKind.PURGE in kinds
+    removed = sum(max(each.removed.values()) for each in tables.values())
+    return {
+        "version": commit.version,
+        "timestamp": commit.timestamp_us,
+        "operation": record.operation,
+        "writer": record.writer,
+        "read_version": record.read_version,
+        "pages_added": sum(splice.stop - splice.start for splice in splices),
+        "pages_removed": sum(len(splice.removed) for splice in splices),
+        "bytes_added": _bytes_added(record, splices),
+        "rows_added": sum(max(each.added.values()) for each in tables.values()),
+        "rows_updated": sum(each.rows_updated for each in tables.values()),
+        "rows_removed": None if cleared else removed,
+        "tables_created": kinds.count(IntentKind.CREATE),
+        "app_id": record.app_id,
+        "app_version": record.app_version,
+        "parameters": json.dumps(dict(record.parameters), sort_keys=True),
+        "checkpoint": commit.checkpoint.version if commit.checkpoint else None,
+        "min_readable": record.retention.min_readable if record.retention else None,
+        "transaction": record.token,
+    }
+
+
+def _bytes_added(record: TransactionRecord, splices: Sequence[Splice]) -> int:
+    """Bytes of the pages put in; manifests tell theirs without being read."""
+    sizes = record.pages.column("actual_len").to_numpy()
+    own = sum(int(sizes[each.start : each.stop].sum()) for each in splices if each.source == 0)
+    return own + sum(manifest.page_bytes for manifest in record.manifests)

@@ -32,6 +32,18 @@ class RowRanges:
         return cls(np.array([b[0] for b in bounds], np.int64), np.array([b[1] for b in bounds], np.int64))
 
     @classmethod
+    def joined(cls, bounds: NDArray[np.int64]) -> RowRanges:
+        """The rows of any ranges, which may overlap and come in any order; shape (n, 2)."""
+        bounds = bounds[bounds[:, 0] < bounds[:, 1]]
+        bounds = bounds[np.argsort(bounds[:, 0], kind="stable")]
+        starts, reach = bounds[:, 0], np.maximum.accumulate(bounds[:, 1])
+        first = np.ones(len(starts), dtype=bool)
+        first[1:] = starts[1:] > reach[:-1]
+        last = np.ones(len(starts), dtype=bool)
+        last[:-1] = first[1:]
+        return cls(starts[first], reach[last])
+
+    @classmethod
     def chosen(cls, bounds: NDArray[np.int64], keep: Bools) -> RowRanges:
         """The cells [bounds[i], bounds[i + 1]) where `keep` says so, joined where they touch."""
         filled = bounds[1:] > bounds[:-1]

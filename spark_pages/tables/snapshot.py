@@ -9,6 +9,7 @@ from spark_pages.catalog.resolve import find_table, show_name
 from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.table import TableDefinition
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.table import Table
 
@@ -66,11 +67,14 @@ class Snapshot:
         TableNotFoundError
             If there is none; suggests names that look like it.
         """
-        definition = find_table(self.log, name)
+        return self.table_of(find_table(self.log, name))
+
+    def table_of(self, definition: TableDefinition) -> Table:
+        """The table that a definition of this version describes."""
 
         def directory_as_of(timestamp_us: int) -> PageDirectory:
             assert self._as_of is not None
-            return self._as_of(timestamp_us).table(name).directory
+            return self._as_of(timestamp_us).table(show_name(definition)).directory
 
         as_of = directory_as_of if self._as_of else None
         return Table(definition, PageDirectory(self.log, definition, as_of), self._pages)

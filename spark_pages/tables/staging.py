@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from spark_pages.errors import InternalError
 from spark_pages.log.digest import locate
 from spark_pages.log.names import manifest_key
 from spark_pages.log.segment import encode_manifest
@@ -60,8 +61,36 @@ def place_splices(
     large transaction. A crash leaves orphans that no snapshot sees.
     """
     staged = [p for splice in splices_in for p in splice.pages if isinstance(p, StagedPage)]
-    inline = fits_inline(staged)
     placed = PlacedPages(store, next_page_file)
+    pages, splices = _place(placed, splices_in, fits_inline(staged))
+    placed.finish_file()
+    batch, stats = page_batches(pages)
+    if len(pages) <= MANIFEST_PAGES:
+        return Prepared(batch, stats, splices, None)
+    data = encode_manifest(batch, stats)
+    location = locate(manifest_key(f"{token}-0"), data)
+    store.put(location.key, data)
+    return Prepared(
+        batch.slice(0, 0),
+        stats.slice(0, 0),
+        tuple(replace(splice, source=1) for splice in splices),
+        ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages)),
+    )
+
+
+def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> Prepared:
+    """Every page stays in memory: for a transaction that reads what it has staged."""
+
+    def no_file() -> str:
+        raise InternalError("A page that was to stay in memory asked for a page file.")
+
+    pages, splices = _place(PlacedPages(store, no_file), splices_in, inline=True)
+    return Prepared(*page_batches(pages), splices, None)
+
+
+def _place(
+    placed: PlacedPages, splices_in: Sequence[StagedSplice], inline: bool
+) -> tuple[list[NewPage], tuple[Splice, ...]]:
     pages: list[NewPage] = []
     splices: list[Splice] = []
     table: int | None = None
@@ -87,16 +116,4 @@ def place_splices(
                 splice.touched,
             )
         )
-    placed.finish_file()
-    batch, stats = page_batches(pages)
-    if len(pages) <= MANIFEST_PAGES:
-        return Prepared(batch, stats, tuple(splices), None)
-    data = encode_manifest(batch, stats)
-    location = locate(manifest_key(f"{token}-0"), data)
-    store.put(location.key, data)
-    return Prepared(
-        batch.slice(0, 0),
-        stats.slice(0, 0),
-        tuple(replace(splice, source=1) for splice in splices),
-        ManifestRef(location, 0, len(pages)),
-    )
+    return pages, tuple(splices)

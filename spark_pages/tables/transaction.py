@@ -1,12 +1,12 @@
 """A transaction: changes are staged, pages reach storage, one commit makes all of it visible.
 
-Follow a commit from `Transaction.append` (pages are encoded) over `_prepare` (pages get their places)
-to `_record` (what the log is told, formed anew on each rebase) and `Log.commit`.
+Follow a commit from `Transaction.append` (pages are encoded into the `Workspace`) over `commit` (pages get
+their places) to `Workspace.record` (what the log is told, formed anew on each rebase) and `Log.commit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -15,33 +15,36 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from spark_pages.catalog.bootstrap import describe
-from spark_pages.catalog.resolve import check_columns, find_table, parse_name, show_name
+from spark_pages.catalog.resolve import check_columns, find_table, parse_name
 from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
 from spark_pages.errors import (
+    CommitConflictError,
     InvalidInputError,
-    RaggedTableError,
     RowOutOfRangeError,
     SchemaMismatchError,
     TableExistsError,
 )
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
-from spark_pages.log.commit_protocol import AlreadyLanded
+from spark_pages.log.commit_messages import AlreadyLanded
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.names import page_file_key
-from spark_pages.log.state import LogState, TableName
-from spark_pages.model.actions import CatalogIntent, IntentKind, ManifestRef, TransactionRecord
-from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, NewPage, concat_batches, page_batches
+from spark_pages.log.replay import Fold
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import Claim, TransactionRecord
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.runtime import Runtime, writer_name
+from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.page_writer import StagedPage, stage_column, stage_constant
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.staging import Prepared, StagedSplice, place_splices
+from spark_pages.tables.staging import Prepared, StagedSplice, place_in_memory, place_splices
+from spark_pages.tables.table import Table
 from spark_pages.tables.updates import Updates, rewrite_pages
 from spark_pages.tables.values import as_table, cast_column
+from spark_pages.tables.workspace import Heading, Workspace
 
 
 class Transaction:
@@ -54,12 +57,18 @@ class Transaction:
     ----------
     version
         The committed version; None before the commit, and the read version if nothing was staged.
+
+    Notes
+    -----
+    A transaction that only appends asks storage for nothing before its commit: it stands on the newest
+    version that this process knows, and is put behind what others have committed since. Whatever reads,
+    updates or creates asks for the newest version first.
     """
 
     def __init__(
         self,
         log: Log,
-        snapshot: Snapshot,
+        view: Callable[[LogSnapshot], Snapshot],
         runtime: Runtime,
         *,
         operation: str,
@@ -73,23 +82,21 @@ class Transaction:
             raise InvalidInputError(f"isolation is {isolation!r}: expected 'snapshot' or 'serializable'.")
         if (app_id is None) != (app_version is None):
             raise InvalidInputError("app_id and app_version go together: give both or neither.")
-        check_writable(snapshot.log.state.features)
-        self.snapshot = snapshot
         self.version: int | None = None
         self._log = log
+        self._view = view
         self._runtime = runtime
-        self._operation = operation
-        self._parameters = dict(parameters or {})
-        self._app = (app_id, app_version)
-        self._serializable = isolation == "serializable"
+        self._heading = Heading(runtime.token(), operation, dict(parameters or {}), app_id, app_version)
         self._page_bytes = page_bytes
-        self._token = runtime.token()
-        self._created: dict[TableName, TableDefinition] = {}
-        self._splices: list[StagedSplice] = []
-        self._updates: dict[tuple[str, str], Updates] = {}
-        self._properties: dict[str, str] = {}
+        self._work = Workspace()
+        self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._file_count = 0
         self._closed = False
+        self._is_newest = False
+        self._base = log.known()
+        check_writable(self._base.state.features)
+        if isolation == "serializable":
+            self._stand_on_newest()
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +111,63 @@ class Transaction:
 
     def __repr__(self) -> str:
         state = f"committed as version {self.version}" if self.version is not None else "open"
-        return f"Transaction({self._operation!r}, reads version {self.snapshot.version}, {state})"
+        return f"Transaction({self._heading.operation!r}, reads version {self._read_version}, {state})"
+
+    # reading
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The store as the transaction found it; what is staged is not in it."""
+        self._stand_on_newest()
+        return self._view(self._base)
+
+    def table(self, name: str) -> Table:
+        """A table with what this transaction has staged so far.
+
+        Notes
+        -----
+        Serializable isolation counts the whole table as read.
+        """
+        self._check_open()
+        self._stand_on_newest()
+        pending = replace(self._work, splices=[*self._rewrites(), *self._work.splices])
+        pending.check_ragged()
+        prepared = place_in_memory(self._log.store, pending.splices)
+        record = pending.record(self._heading, prepared, self._read_version, self._base.state, self._log.bind)
+        fold = Fold(self._base.state, self._log.load_manifest)
+        fold.record(record, self._read_version + 1)
+        table = self._view(self._log.bind(fold.state(), self._base)).table(name)
+        if self._relied_on is not None:
+            self._relied_on.add(table.definition.table_id)
+        return table
+
+    def _stand_on_newest(self) -> None:
+        """Make sure that nothing newer was there when it is asked for first.
+
+        Raises
+        ------
+        CommitConflictError
+            If a table that has been written to is another one by now.
+        """
+        if self._is_newest:
+            return
+        newest = self._log.refresh()
+        for table_id, definition in self._work.definitions.items():
+            name = (definition.namespace_id, definition.name)
+            if table_id >= 0 and newest.table(name) != definition:
+                raise CommitConflictError(
+                    f"Table {definition.name!r} was changed between version {self._read_version}, on which "
+                    f"this transaction stands, and version {newest.state.version}. Nothing was committed.",
+                    hint="Repeat the transaction.",
+                    read_version=self._read_version,
+                    conflicting_version=newest.state.version,
+                )
+        self._base = newest
+        self._is_newest = True
+
+    @property
+    def _read_version(self) -> int:
+        return self._base.state.version
 
     # staging
 
@@ -137,13 +200,14 @@ class Transaction:
         namespace, bare = parse_name(name)
         if namespace == SYSTEM_NAMESPACE:
             raise InvalidInputError(f"Cannot create {name!r}: the namespace 'system' is the store's own.")
+        self._stand_on_newest()
         key = (namespace, bare)
-        if key in self._created or self.snapshot.log.table(key) is not None:
+        if key in self._work.created or self._base.table(key) is not None:
             raise TableExistsError(
-                f"There is a table {name!r} at version {self.snapshot.version} already.", table=name
+                f"There is a table {name!r} at version {self._read_version} already.", table=name
             )
-        self._created[key] = TableDefinition(
-            table_id=TableId(-1 - len(self._created)),
+        self._work.created[key] = TableDefinition(
+            table_id=TableId(-1 - len(self._work.created)),
             name=bare,
             schema=with_field_ids(schema),
             next_field_id=len(schema) + 1,
@@ -184,25 +248,19 @@ class Transaction:
             )
         if not rows.num_rows:
             return
+        table_id = definition.table_id
+        staged: list[StagedSplice] = []
         for column, field_id in definition.field_ids.items():
             if column not in rows.column_names and not definition.aligned:
                 continue
             pages = self._stage(definition, rows, column)
-            key = (definition.table_id, field_id)
-            first_row = sum(s.added_entries for s in self._splices if (s.table_id, s.field_id) == key)
-            if definition.table_id >= 0:
-                first_row += self.snapshot.log.chain(key).num_rows
-            self._splices.append(
-                StagedSplice(
-                    definition.table_id,
-                    field_id,
-                    first_row,
-                    (),
-                    0,
-                    pages,
-                    touched=((first_row, first_row + rows.num_rows),),
-                )
-            )
+            first_row = self._work.staged_rows(table_id, field_id)
+            if table_id >= 0:
+                first_row += self._base.chain((table_id, field_id)).num_rows
+            touched = ((first_row, first_row + rows.num_rows),)
+            staged.append(StagedSplice(table_id, field_id, first_row, (), 0, pages, touched=touched))
+        self._work.definitions[table_id] = definition
+        self._work.splices += staged
 
     def update(self, table: str, column: str, rows: ArrayLike, values: Any) -> None:
         """The rows of one column hold other values from this commit on.
@@ -223,7 +281,8 @@ class Transaction:
         Each page that holds one of the rows is read and rewritten once, at commit.
         """
         self._check_open()
-        definition = find_table(self.snapshot.log, table)
+        self._stand_on_newest()
+        definition = find_table(self._base, table)
         check_columns(definition, [column])
         numbers = np.asarray(rows)
         if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
@@ -236,15 +295,16 @@ class Transaction:
         if len(numbers) and int(numbers.min()) < 0:
             raise RowOutOfRangeError(f"Row {int(numbers.min())} does not exist: rows are numbered from 0.")
         key = (definition.table_id, definition.field_ids[column])
-        self.snapshot.log.chain(key).locate_rows(numbers.astype(np.uint64))
-        updates = self._updates.setdefault((show_name(definition), column), Updates())
+        self._base.chain(key).locate_rows(numbers.astype(np.uint64))
+        self._work.definitions[definition.table_id] = definition
+        updates = self._work.updates.setdefault((definition.table_id, column), Updates())
         updates.rows.append(numbers.astype(np.int64))
         updates.values.append(array)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """The store has these properties from this commit on."""
         self._check_open()
-        self._properties.update(properties)
+        self._work.properties.update(properties)
 
     def replace_pages(
         self,
@@ -267,9 +327,14 @@ class Transaction:
         """
         self._check_open()
         entries = sum(page.entry_count for page in pages)
-        self._splices.append(
+        self._work.splices.append(
             StagedSplice(table_id, field_id, first_row, tuple(removed), entries, pages, data_change=False)
         )
+
+    def claim(self, claim: Claim) -> None:
+        """An owner says that it works on some rows, or (with expiry 0) that it has finished."""
+        self._check_open()
+        self._work.claims.append(claim)
 
     @property
     def store(self) -> ObjectStore:
@@ -279,16 +344,14 @@ class Transaction:
     def next_page_file(self) -> str:
         """Key of the next page file of this transaction."""
         self._file_count += 1
-        return page_file_key(self.snapshot.version, self._token, self._file_count - 1)
+        return page_file_key(self._read_version, self._heading.token, self._file_count - 1)
 
     # finishing
 
     def rollback(self) -> None:
         """Nothing staged will ever be visible."""
         self._closed = True
-        self._splices.clear()
-        self._updates.clear()
-        self._created.clear()
+        self._work = Workspace()
 
     def commit(self) -> int:
         """All that was staged is in the log, durably; gives the version.
@@ -296,43 +359,74 @@ class Transaction:
         Raises
         ------
         CommitConflictError, CommitUnknownError, RaggedTableError
+
+        Notes
+        -----
+        Page files of large transactions are written first, one request each; the commit itself is one more
+        where nobody races.
         """
         self._check_open()
-        landed = self._landed(self.snapshot.log.state)
+        landed = self._landed(self._base.state)
         if landed is not None:
             self.rollback()
             self.version = landed
             return landed
-        prepared = self._prepare()
+        self._work.splices[:0] = self._rewrites()
+        self._work.updates.clear()
+        self._work.check_ragged()
         self._closed = True
-        if prepared is None:
-            self.version = self.snapshot.version
+        if self._work.empty:
+            self.version = self._read_version
             return self.version
-        outcome = self._log.commit(
-            self.snapshot.log, lambda state: self._record(prepared, state), self._relied_on()
-        )
-        self.version = outcome.version
+        token = self._heading.token
+        prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, token)
+        self.version = self._bring_in(prepared)
+        self._log.after_commit(self.version)
         return self.version
 
-    def _relied_on(self) -> frozenset[int]:
+    def _bring_in(self, prepared: Prepared) -> int:
+        """Commit; where a conflict may only come from standing on an old version, once more on the newest."""
+        try:
+            return self._log.commit(self._base, self._build(prepared), self._reads()).version
+        except CommitConflictError:
+            if self._is_newest:
+                raise
+            self._stand_on_newest()
+            retention = self._base.state.retention
+            if self._file_count and retention is not None:
+                raise  # page files bear the version read before, by which vacuum may have judged them
+        return self._log.commit(self._base, self._build(prepared), self._reads()).version
+
+    def _build(self, prepared: Prepared) -> Callable[[LogState], TransactionRecord | AlreadyLanded]:
+        def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+            landed = self._landed(state)
+            if landed is not None:
+                return AlreadyLanded(landed)
+            return self._work.record(self._heading, prepared, self._read_version, state, self._log.bind)
+
+        return build
+
+    def _reads(self) -> frozenset[int]:
         """Tables whose rows must not change before the commit."""
-        if not self._serializable:
-            return frozenset()
-        return frozenset(s.table_id for s in self._splices if s.table_id >= 0)
+        return frozenset() if self._relied_on is None else self._work.tables() | self._relied_on
 
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidInputError("The transaction has ended: open another one with store.transaction().")
 
     def _landed(self, state: LogState) -> int | None:
-        app_id, app_version = self._app
+        app_id, app_version = self._heading.app_id, self._heading.app_version
         if app_id is None or app_version is None or app_id not in state.apps:
             return None
         newest, version = state.apps[app_id]
         return version if newest >= app_version else None
 
     def _definition(self, table: str) -> TableDefinition:
-        return self._created.get(parse_name(table)) or find_table(self.snapshot.log, table)
+        name = parse_name(table)
+        found = self._work.created.get(name) or self._base.table(name)
+        if found is None:
+            self._stand_on_newest()
+        return found or find_table(self._base, table)
 
     def _stage(self, definition: TableDefinition, rows: pa.Table, column: str) -> list[StagedPage]:
         wanted = definition.bare_schema.field(column)
@@ -344,71 +438,10 @@ class Transaction:
             return [stage_constant(pa.scalar(None, wanted.type), rows.num_rows)]
         return stage_column(cast_column(rows.column(column), wanted, definition.name), self._page_bytes)
 
-    def _prepare(self) -> Prepared | None:
-        """Give every page its place; nothing refers to them before the commit."""
-        for (table, column), updates in self._updates.items():
-            self._splices[:0] = rewrite_pages(self.snapshot.table(table), column, updates)
-        self._updates.clear()
-        if not (self._splices or self._created or self._properties):
-            return None
-        self._check_ragged()
-        return place_splices(self._log.store, self._splices, self.next_page_file, self._token)
-
-    def _check_ragged(self) -> None:
-        growth: dict[int, dict[int, int]] = {}
-        for splice in self._splices:
-            per_field = growth.setdefault(splice.table_id, {})
-            per_field[splice.field_id] = (
-                per_field.get(splice.field_id, 0) + splice.added_entries - splice.removed_entries
-            )
-        definitions = {d.table_id: d for d in [*self._created.values(), *self.snapshot.log.tables()]}
-        for table_id, per_field in growth.items():
-            definition = definitions[TableId(table_id)]
-            sizes = {name: per_field.get(field_id, 0) for name, field_id in definition.field_ids.items()}
-            if definition.aligned and len(set(sizes.values())) > 1:
-                raise RaggedTableError(
-                    f"The columns of {definition.name!r} would grow by different numbers of rows: {sizes}."
-                )
-
-    def _record(self, prepared: Prepared, state: LogState) -> TransactionRecord | AlreadyLanded:
-        """What the log is told, on top of `state`: final table ids, and the rows of table 0."""
-        landed = self._landed(state)
-        if landed is not None:
-            return AlreadyLanded(landed)
-        final = {
-            definition.table_id: TableId(state.next_table_id + index)
-            for index, definition in enumerate(self._created.values())
-        }
-        created = [replace(d, table_id=final[d.table_id]) for d in self._created.values()]
-        splices = [
-            replace(splice, table_id=final.get(splice.table_id, splice.table_id))
-            for splice in prepared.splices
-        ]
-        pages, stats = prepared.pages, prepared.stats
-        if created:
-            rows_before = self._log.bind(state).chain((CATALOG_TABLE, 1)).num_rows
-            described, catalog_splices = describe(created, rows_before, first_page=pages.num_rows)
-            more_pages, more_stats = page_batches(described)
-            pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
-            stats = concat_batches([stats, more_stats], STATS_SCHEMA)
-            splices += catalog_splices
-        manifests: tuple[ManifestRef, ...] = ()
-        if prepared.manifest is not None:
-            manifests = (replace(prepared.manifest, base_ordinal=pages.num_rows),)
-        return TransactionRecord(
-            token=self._token,
-            operation=self._operation,
-            parameters=self._parameters,
-            writer=writer_name(),
-            app_id=self._app[0],
-            app_version=self._app[1],
-            read_version=self.snapshot.version,
-            pages=pages,
-            stats=stats,
-            manifests=manifests,
-            splices=tuple(splices),
-            intents=tuple(
-                CatalogIntent(IntentKind.CREATE, d.table_id, d.namespace_id, d.name, d) for d in created
-            ),
-            properties=self._properties,
-        )
+    def _rewrites(self) -> list[StagedSplice]:
+        """Pages that updates touch, rewritten."""
+        splices: list[StagedSplice] = []
+        for (table_id, column), updates in self._work.updates.items():
+            definition = self._work.definitions[table_id]
+            splices += rewrite_pages(self._view(self._base).table_of(definition), column, updates)
+        return splices

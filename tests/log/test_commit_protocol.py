@@ -10,7 +10,7 @@ import pytest
 from spark_pages.errors import InvalidInputError
 from spark_pages.log import commit_protocol as commit_protocol_module
 from spark_pages.log.commit_codec import decode_slot
-from spark_pages.log.commit_protocol import (
+from spark_pages.log.commit_messages import (
     AlreadyLanded,
     Committed,
     Conflict,
@@ -22,8 +22,8 @@ from spark_pages.log.commit_protocol import (
     ReadSlots,
     ReadTail,
     Unknown,
-    commit_protocol,
 )
+from spark_pages.log.commit_protocol import commit_protocol
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState

@@ -96,7 +96,7 @@ def test_small_things_are_set_replaced_and_taken_away():
             app_id="etl",
             app_version=7,
             properties={"k": "1"},
-            tags=(Tag("a", 0), Tag("b", 0)),
+            tags=(Tag("a", 2), Tag("b", 2)),
             leases=(Lease("l", 0, 99), Lease("m", 0, 99)),
             claims=(Claim(1, 1, 0, 3, "me", 1, 99),),
             retention=Retention(1, 2),
@@ -119,7 +119,7 @@ def test_small_things_are_set_replaced_and_taken_away():
 
     assert state.apps == {"etl": (7, 1)}
     assert state.properties == {"k": "2"}
-    assert state.tags == {"b": 0}
+    assert state.tags == {"b": 2}
     assert list(state.leases) == ["m"]
     assert [claim.owner for claim in state.claims] == ["you"]
     assert state.retention == Retention(1, 2)

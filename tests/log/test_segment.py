@@ -52,7 +52,7 @@ def test_a_segment_is_read_as_it_was_written_whatever_of_it_is_derived(pages, da
     )
     table_ids, field_ids = (np.array(column, np.int64) for column in zip(*keys, strict=True))
 
-    read = decode_segment(encode_segment(Segment(table_ids, field_ids, batch)), "segment")
+    read = decode_segment(encode_segment(Segment.of(table_ids, field_ids, batch)), "segment")
 
     assert read.pages.to_pylist() == batch.to_pylist()
     assert read.table_ids.tolist() == table_ids.tolist()

@@ -1,0 +1,1 @@
+"""Measurements that anyone can repeat; each module prints a table, and JSON with ``--json``."""

@@ -1,0 +1,156 @@
+"""Looking after a log: checkpoints and log compaction, when asked and beside commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_pages.errors import SparkPagesError
+from spark_pages.log.background import Background
+from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.checkpoint_policy import Due, LogPolicy, due_after
+from spark_pages.log.checkpoint_writer import write_checkpoint
+from spark_pages.log.compaction import WHOLE
+from spark_pages.log.compaction_writer import LogCompaction, compact_slots
+from spark_pages.log.features import check_writable
+from spark_pages.log.head import on_named_checkpoint
+from spark_pages.log.hint import write_hint
+from spark_pages.log.newest import Newest
+from spark_pages.log.replay import LoadManifest
+from spark_pages.log.slots import SlotReader
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.runtime import Runtime
+
+_ADOPT_COMMITS = 64
+_ADOPT_BYTES = 4 << 20
+_MOST_RANGES = 64
+
+
+class LogCare:
+    """Looks after one log.
+
+    Parameters
+    ----------
+    runtime
+        Randomness, parallel requests, and threads for what is done beside commits.
+    slots, tree
+        Readers of the log.
+    newest
+        The newest snapshot known.
+    refresh
+        Gives the newest snapshot there is.
+    load_manifest
+        Reads page manifests.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        slots: SlotReader,
+        tree: TreeReader,
+        newest: Newest,
+        refresh: Callable[[], LogSnapshot],
+        load_manifest: LoadManifest,
+    ) -> None:
+        self._runtime = runtime
+        self._store = slots.store
+        self._slots = slots
+        self._tree = tree
+        self._newest = newest
+        self._refresh = refresh
+        self._load_manifest = load_manifest
+        self._background = Background(runtime.spawn, self._do)
+        self._looked_at = -1
+        self._unreadable: CheckpointRef | None = None
+
+    def checkpoint(self) -> CheckpointRef:
+        """A checkpoint of the newest version is there, and so is a hint at it.
+
+        Notes
+        -----
+        Grows with the segments and parts touched since the last checkpoint.
+        """
+        return self._checkpoint(self._refresh())
+
+    def _checkpoint(self, head: LogSnapshot) -> CheckpointRef:
+        base = head.checkpoint
+        if base is not None and base.ref.version == head.state.version:
+            return base.ref
+        check_writable(head.state.features)
+        # Only on a checkpoint that the log names does vacuum surely keep what the new one shares with it.
+        based = on_named_checkpoint(self._slots, self._tree, head.state, self._load_manifest)
+        base = head.checkpoint if based is head.state else self._newest.bind(based).checkpoint
+        ref = write_checkpoint(self._store, based, base, self._runtime.token(), self._runtime.map)
+        self._newest.adopt(ref)  # reads the root back
+        self._leave_hint()
+        return ref
+
+    def compact(self) -> LogCompaction:
+        """Every slot that can be is in compacted ranges, and the hint says so.
+
+        Notes
+        -----
+        One request for each range that is there already; see `compact_slots` for the others. Slots below
+        the version that the log names as compacted are not looked at.
+        """
+        state = self._refresh().state
+        check_writable(state.features)
+        return self._compact(state.compacted, state.version + 1, None)
+
+    def _compact(self, compacted: int, stop: int, most: int | None) -> LogCompaction:
+        done = compact_slots(self._store, self._runtime.map, compacted, stop, most)
+        if done.compacted > compacted:
+            self._slots.learn(done.compacted)
+            self._newest.learn(done.compacted)
+            self._leave_hint()
+        return done
+
+    def _leave_hint(self) -> None:
+        known = self._newest.snapshot
+        if known is not None:
+            write_hint(self._store, known.state.newest_checkpoint, known.state.compacted)
+
+    def after_commit(self, version: int) -> None:
+        """What is due after an own commit will be done beside the caller. Never waits, never fails."""
+        known = self._newest.snapshot
+        if known is None or version <= self._looked_at:
+            return  # members of a group share their commit
+        self._looked_at = version
+        due = due_after(version, known.state, LogPolicy.of(known.state.properties))
+        if due:
+            self._background.ask(due)
+
+    def _do(self, due: Due) -> None:
+        known = self._newest.snapshot
+        if known is None:
+            return
+        if due.compaction:
+            whole = (known.state.version + 1) >> WHOLE << WHOLE
+            self._compact(known.state.compacted, whole, _MOST_RANGES)
+        if due.checkpoint:
+            self._checkpoint(known)
+
+    def settle(self, head: LogSnapshot) -> LogSnapshot:
+        """The snapshot, on a newer checkpoint if commits name one and much has come since the old one.
+
+        Notes
+        -----
+        One request for each such checkpoint. So what a process keeps of commits does not grow for ever.
+        """
+        state = head.state
+        ref = state.named_checkpoint
+        if ref is None or ref == self._unreadable:
+            return head
+        newer_by = ref.version - (state.base.version if state.base else -1)
+        if newer_by < _ADOPT_COMMITS and not (newer_by > 0 and state.tail_bytes >= _ADOPT_BYTES):
+            return head
+        try:
+            self._newest.adopt(ref)
+        except SparkPagesError:
+            self._unreadable = ref  # the old one will do
+        known = self._newest.snapshot
+        return known if known is not None and known.state.version >= state.version else head
+
+    def end(self, timeout_s: float | None) -> None:
+        """What is due has been done, or the time is up; from now on nothing is done beside commits."""
+        self._background.end(timeout_s)

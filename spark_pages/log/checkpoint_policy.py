@@ -1,0 +1,113 @@
+"""When a process that commits looks after the log: which checkpoint, which log compaction is due. Pure.
+
+Several processes must not all do it at once, and must not have to agree. So the number of the version
+decides: whoever commits a version that is a multiple does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_pages.log.state import LogState
+
+CHECKPOINT_COMMITS = "checkpoint_commits"
+"""Property of a store: a checkpoint after so many commits; 0 for never."""
+
+CHECKPOINT_BYTES = "checkpoint_bytes"
+"""Property of a store: a checkpoint once commits since the last brought so many bytes; 0 for never."""
+
+LOG_COMPACTION_COMMITS = "log_compaction_commits"
+"""Property of a store: log compaction after so many commits; 0 for never."""
+
+_LOOK_EVERY = 8
+"""Bytes are looked at by whoever commits every 8th version."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPolicy:
+    """How often the log is looked after.
+
+    Attributes
+    ----------
+    checkpoint_commits
+        After so many versions a checkpoint; 0 never for their number.
+    checkpoint_bytes
+        Once the commits since the last checkpoint brought pages of so many bytes; 0 never for their bytes.
+    compaction_commits
+        After so many versions log compaction, which works in steps of 16; 0 never.
+    """
+
+    checkpoint_commits: int = 64
+    checkpoint_bytes: int = 16 << 20
+    compaction_commits: int = 16
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> LogPolicy:
+        """What the properties of a store ask for; a default where one makes no sense."""
+        default = cls()
+        return cls(
+            _number(properties, CHECKPOINT_COMMITS, default.checkpoint_commits),
+            _number(properties, CHECKPOINT_BYTES, default.checkpoint_bytes),
+            _number(properties, LOG_COMPACTION_COMMITS, default.compaction_commits),
+        )
+
+
+def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name, "")
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if text:
+        _logger.warning(
+            "The property %s of the store is %r, not a whole number: %d is used.", name, text, default
+        )
+    return default
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be done for the log."""
+
+    checkpoint: bool = False
+    compaction: bool = False
+
+    def __or__(self, other: Due) -> Due:
+        """Both together."""
+        return Due(self.checkpoint or other.checkpoint, self.compaction or other.compaction)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return self.checkpoint or self.compaction
+
+
+def due_after(version: int, state: LogState, policy: LogPolicy) -> Due:
+    """What the process that has committed a version should do.
+
+    Parameters
+    ----------
+    state
+        The newest that it knows, of this version or later.
+    """
+    number = version + 1
+    return Due(
+        checkpoint=_checkpoint_is_due(number, state, policy),
+        compaction=policy.compaction_commits > 0 and number % policy.compaction_commits == 0,
+    )
+
+
+def _checkpoint_is_due(number: int, state: LogState, policy: LogPolicy) -> bool:
+    newest = state.newest_checkpoint.version if state.newest_checkpoint else -1
+    since = number - 1 - newest
+    if policy.checkpoint_commits > 0 and number % policy.checkpoint_commits == 0:
+        return since > policy.checkpoint_commits // 2  # else somebody has made one just now
+    stands_on = state.base.version if state.base else -1
+    return (
+        policy.checkpoint_bytes > 0
+        and number % _LOOK_EVERY == 0
+        and since > 0
+        and stands_on == newest
+        and state.tail_bytes >= policy.checkpoint_bytes
+    )

@@ -1,0 +1,131 @@
+"""Avro containers that carry their own digest: the outer form of slots and of compacted ranges. Pure.
+
+The digest stands in the container's metadata as 64 hexadecimal characters and covers the whole object
+with those characters replaced by zeros, so that no bit of the object is unguarded.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+
+from spark_pages.errors import DamageError
+from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of
+
+DIGEST_KEY = "spark_pages.digest"
+_ZEROS = "0" * DIGEST_HEX_LENGTH
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+
+
+def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) -> tuple[bytes, str]:
+    """Bytes of a container with one block, and its digest. The same records always give the same bytes."""
+    out = io.BytesIO()
+    fastavro.writer(
+        out,
+        schema,
+        records,
+        codec="null",
+        sync_interval=1 << 62,
+        metadata={DIGEST_KEY: _ZEROS},
+        sync_marker=sync_marker,
+    )
+    data = out.getvalue()
+    digest = digest_of(data)
+    return data.replace(_ZEROS.encode(), digest.encode(), 1), digest
+
+
+def check_container(data: bytes, claimed: str, key: str) -> None:
+    """Refuse a container whose digest is not the one that it carries.
+
+    Raises
+    ------
+    DamageError
+        Names the object.
+    """
+    hexadecimal = claimed.encode()
+    if len(hexadecimal) != DIGEST_HEX_LENGTH or data.count(hexadecimal) != 1:
+        raise DamageError(f"{key} does not carry its digest exactly once: it was damaged.", key=key)
+    found = digest_of(data.replace(hexadecimal, _ZEROS.encode()))
+    if found != claimed:
+        raise DamageError(f"{key} should have digest {claimed} but has {found}: it was damaged.", key=key)
+
+
+class ContainerSchema:
+    """A schema, and the form in which the containers of this release hold it.
+
+    Parameters
+    ----------
+    parsed
+        What `fastavro.parse_schema` gave.
+    """
+
+    def __init__(self, parsed: Any) -> None:
+        self.parsed = parsed
+        self.written = _metadata(encode_container(parsed, [], bytes(_SYNC_BYTES))[0])[0]["avro.schema"]
+
+
+def decode_container(data: bytes, schema: ContainerSchema, key: str) -> tuple[list[Any], str]:
+    """The records, with their names where the schema is a union, and the digest once it is known to be right.
+
+    Raises
+    ------
+    DamageError
+        If the digest is wrong. What else an object that is no such container makes the decoder raise is for
+        the caller to name.
+
+    Notes
+    -----
+    A container that holds this release's schema is decoded without parsing it again.
+    """
+    metadata, block = _metadata(data)
+    claimed = metadata.get(DIGEST_KEY, b"").decode()
+    check_container(data, claimed, key)
+    names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
+    if metadata.get("avro.schema") != schema.written or metadata.get("avro.codec") != b"null":
+        return list(fastavro.reader(io.BytesIO(data), reader_schema=schema.parsed, **names)), claimed
+    source = io.BytesIO(data)
+    source.seek(block)
+    count, size = _long(source), _long(source)
+    end = source.tell() + size
+    records = [fastavro.schemaless_reader(source, schema.parsed, None, **names) for _ in range(count)]
+    if source.tell() != end or len(data) != end + _SYNC_BYTES:
+        raise ValueError("the block does not end where it says")
+    return records, claimed
+
+
+def _metadata(data: bytes) -> tuple[dict[str, bytes], int]:
+    """The metadata of a container, and where its first block begins."""
+    source = io.BytesIO(data)
+    if source.read(len(_MAGIC)) != _MAGIC:
+        raise ValueError("not an Avro container")
+    metadata: dict[str, bytes] = {}
+    while count := _long(source):
+        if count < 0:
+            count = -count
+            _long(source)
+        for _ in range(count):
+            name = _bytes(source).decode()
+            metadata[name] = _bytes(source)
+    return metadata, source.tell() + _SYNC_BYTES
+
+
+def _long(source: io.BytesIO) -> int:
+    shift = number = 0
+    while True:
+        (byte,) = source.read(1)
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1)
+        shift += 7
+
+
+def _bytes(source: io.BytesIO) -> bytes:
+    length = _long(source)
+    found = source.read(length) if length >= 0 else b""
+    if len(found) != length:
+        raise ValueError("the container ends too early")
+    return found

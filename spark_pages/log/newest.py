@@ -1,0 +1,104 @@
+"""The newest snapshot that a process knows of one log. It only moves forward, whoever moves it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import replace
+
+from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.replay import stand_on
+from spark_pages.log.retention import is_sound, usable
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef
+
+_all: weakref.WeakSet[Newest] = weakref.WeakSet()
+
+
+class Newest:
+    """Holds the newest snapshot; safe to share between threads.
+
+    Parameters
+    ----------
+    tree
+        Reads checkpoints.
+    """
+
+    def __init__(self, tree: TreeReader) -> None:
+        self._tree = tree
+        self._lock = threading.Lock()
+        self.snapshot: LogSnapshot | None = None
+        _all.add(self)
+
+    def unlock(self) -> None:
+        """Nobody holds the lock: a forked child has none of the threads that might."""
+        self._lock = threading.Lock()
+
+    def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+        """The snapshot of a state, with what `older` has loaded where nothing touched it."""
+        return LogSnapshot(state, Checkpoint(state.base, self._tree) if state.base else None, older)
+
+    def advance(self, state: LogState) -> LogSnapshot:
+        """The state is the newest one, unless a newer one is known; gives the newest.
+
+        Notes
+        -----
+        A state that stands on an older checkpoint than the one known is put on that one: a transaction
+        that began before a checkpoint does not bring the old one back.
+        """
+        with self._lock:
+            known = self.snapshot
+            if known is None:
+                self.snapshot = self.bind(state)
+            elif state.version > known.state.version:
+                base = known.state.base
+                if base is not None and self._fits(state, base):
+                    state = stand_on(state, base)
+                state = replace(state, compacted=max(state.compacted, known.state.compacted))
+                self.snapshot = self.bind(state, known)
+            elif state.version == known.state.version and not is_sound(known.state):
+                self.snapshot = self.bind(state, known)
+            assert self.snapshot is not None
+            return self.snapshot
+
+    @staticmethod
+    def _fits(state: LogState, base: CheckpointRef) -> bool:
+        return _is_older(state.base, base) and usable(base, state.named_checkpoint, state.retention)
+
+    def adopt(self, ref: CheckpointRef) -> None:
+        """The newest snapshot stands on this checkpoint from now on, so that what it keeps stays small.
+
+        Notes
+        -----
+        One request, for the root, if it has not been read yet. Chains are promised anew, but for those that
+        are loaded whole.
+        """
+        checkpoint = Checkpoint(ref, self._tree)
+        with self._lock:
+            known = self.snapshot
+            if known is None or not usable(ref, known.state.named_checkpoint, known.state.retention):
+                return  # vacuum passed meanwhile: nobody will use it
+            if ref.version <= known.state.version and _is_older(known.state.base, ref):
+                self.snapshot = known.on(stand_on(known.state, ref), checkpoint)
+
+    def learn(self, compacted: int) -> None:
+        """Slots below this version are in compacted ranges, and the next commit says so."""
+        with self._lock:
+            known = self.snapshot
+            if known is not None and compacted > known.state.compacted:
+                told = replace(known.state, compacted=compacted)
+                self.snapshot = LogSnapshot(told, known.checkpoint, known)
+
+
+def _is_older(one: CheckpointRef | None, other: CheckpointRef) -> bool:
+    return one is None or one.version < other.version
+
+
+def _unlock_all() -> None:
+    for each in list(_all):
+        each.unlock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)

@@ -1,0 +1,160 @@
+"""What retention keeps: which version is the oldest, and which checkpoints may still be used. Pure.
+
+Vacuum may delete what no version from the oldest on needs. Three rules make that safe without any clock.
+They are told in full, with the proof, in `docs/retention.md`:
+
+1. Transactions that read before `min_epoch` conflict once a `Retention` is in the log.
+2. A checkpoint is built on the newest one that the log names.
+3. A checkpoint older than `min_epoch` that no commit named before the `Retention` is never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef, Commit, Lease, Retention
+from spark_pages.model.ids import Version
+
+DEFAULT_RETENTION = timedelta(days=7)
+"""How long a version stays readable after it was replaced by the next, where nobody says otherwise."""
+
+VERSIONS_PROPERTY = "retention_versions"
+SECONDS_PROPERTY = "retention_seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much is to be kept; of two bounds the one that keeps more holds.
+
+    Attributes
+    ----------
+    versions
+        So many of the newest versions, at least 1; None where their number does not matter.
+    age_us
+        Every version that was the newest at some time in so many microseconds; None likewise.
+    """
+
+    versions: int | None = None
+    age_us: int | None = None
+
+
+def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) -> Keep:
+    """What a caller asks to keep; else what the properties of the store say; else seven days.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is negative, or a property is not a number.
+    """
+    if isinstance(retention, timedelta):
+        return _checked(Keep(age_us=retention // timedelta(microseconds=1)))
+    if retention is not None:
+        return _checked(Keep(versions=int(retention)))
+    versions = _number(properties, VERSIONS_PROPERTY)
+    seconds = _number(properties, SECONDS_PROPERTY)
+    if versions is None and seconds is None:
+        return Keep(age_us=DEFAULT_RETENTION // timedelta(microseconds=1))
+    return _checked(Keep(versions, None if seconds is None else seconds * 1_000_000))
+
+
+def _number(properties: Mapping[str, str], name: str) -> int | None:
+    if name not in properties:
+        return None
+    try:
+        return int(properties[name])
+    except ValueError:
+        raise InvalidInputError(
+            f"The property {name} of the store is {properties[name]!r}: expected a whole number."
+        ) from None
+
+
+def _checked(keep: Keep) -> Keep:
+    if min(keep.versions or 0, keep.age_us or 0) < 0:
+        raise InvalidInputError("A retention is never negative: give a timedelta, or a number of versions.")
+    return keep
+
+
+def pinned(tags: Mapping[str, int], leases: Iterable[Lease], now_us: int) -> list[int]:
+    """The versions that tags and unexpired leases hold."""
+    return [*tags.values(), *(lease.version for lease in leases if lease.expires_at_us > now_us)]
+
+
+def oldest_to_keep(state: LogState, wanted: int, now_us: int) -> int:
+    """The oldest version that stays readable: never past a tag or unexpired lease, never back.
+
+    Parameters
+    ----------
+    wanted
+        The oldest version that is to be kept for its age or number.
+    """
+    now = state.retention.min_readable if state.retention else 0
+    held = pinned(state.tags, state.leases.values(), now_us)
+    return max(now, min([wanted, state.version, *held]))
+
+
+def further(one: Retention | None, two: Retention | None) -> Retention | None:
+    """Both bounds together: neither ever moves back."""
+    if one is None or two is None:
+        return one or two
+    leading = two if two.min_readable >= one.min_readable else one
+    return replace(leading, min_epoch=Version(max(one.min_epoch, two.min_epoch)))
+
+
+def check_kept(
+    retention: Retention, commit: Commit, tags: Mapping[str, int], leases: Mapping[str, Lease]
+) -> None:
+    """A commit that moves retention passes no tag, and no lease that is unexpired at the commit's time.
+
+    Raises
+    ------
+    DamageError
+        If it does: a faulty writer made it.
+    """
+    oldest = max(retention.min_epoch, retention.min_readable)
+    for name, version in tags.items():
+        if version < oldest:
+            raise DamageError(
+                f"Commit {commit.version} ends versions before {oldest}, but the tag {name!r} holds version "
+                f"{version}: the log contradicts itself."
+            )
+    for lease in leases.values():
+        if lease.version < oldest and lease.expires_at_us > commit.timestamp_us:
+            raise DamageError(
+                f"Commit {commit.version} ends versions before {oldest}, but lease {lease.lease_id} holds "
+                f"version {lease.version} for a while longer: the log contradicts itself."
+            )
+
+
+def newer(one: CheckpointRef | None, two: CheckpointRef | None) -> CheckpointRef | None:
+    """The one of the newer version; the first where they are of the same."""
+    if one is None or two is None:
+        return one or two
+    return two if two.version > one.version else one
+
+
+def usable(
+    checkpoint: CheckpointRef | None, named: CheckpointRef | None, retention: Retention | None
+) -> bool:
+    """Whether vacuum cannot have deleted any object of the checkpoint.
+
+    Parameters
+    ----------
+    checkpoint
+        A checkpoint, or None for a state that was replayed from the first commit.
+    named
+        The newest one that the log names.
+    retention
+        As of the newest version.
+    """
+    if retention is None or checkpoint == named:
+        return True
+    return checkpoint is not None and checkpoint.version >= retention.min_epoch
+
+
+def is_sound(state: LogState) -> bool:
+    """Whether all that a state of the newest version stands on is surely there."""
+    return state.named_checkpoint is None or usable(state.base, state.named_checkpoint, state.retention)

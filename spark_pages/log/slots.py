@@ -1,0 +1,211 @@
+"""Reading slots of the log by name: one, several, or all that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.hint import read_hints
+from spark_pages.log.names import commit_key
+from spark_pages.log.range_reader import RangeReader, is_chained
+from spark_pages.model.actions import Commit, Tombstone
+from spark_pages.runtime import Mapper, map_in_threads
+from spark_pages.storage.store import ObjectStore
+
+_ROUND_LIMIT = 32
+
+
+class SlotReader:
+    """Reads slots by name, several at once."""
+
+    def __init__(self, store: ObjectStore, map_all: Mapper = map_in_threads) -> None:
+        self.store = store
+        self.map_all = map_all
+        self._ranges = RangeReader(store, self.read, map_all)
+        self._compacted = 0
+
+    def learn(self, compacted: int) -> None:
+        """Slots below this version are said to be in compacted ranges."""
+        self._compacted = max(self._compacted, compacted)
+
+    def read(self, version: int) -> Commit | Tombstone | None:
+        """What slot `version` holds, or None where it is empty."""
+        key = commit_key(version)
+        try:
+            slot = decode_slot(self.store.get(key), key)
+        except ObjectNotFoundError:
+            return None
+        if slot.version != version:
+            raise DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key)
+        return slot
+
+    def read_many(self, versions: Sequence[int]) -> list[Commit | Tombstone | None]:
+        """What the slots hold, in order, in one parallel round."""
+        return self.map_all(self.read, versions)
+
+    def commits(self, start: int, stop: int) -> list[Commit]:
+        """Commits [start, stop).
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If one of them has been cleaned away.
+        DamageError
+            If one of them is missing.
+
+        Notes
+        -----
+        Where they are compacted, requests grow with the logarithm of their number. The last one always
+        comes from its slot.
+        """
+        if stop - start > 2 and start < self._compacted:
+            bundled = self._ranges.between(start, stop - 1, self._compacted)
+            if len(bundled) == stop - 1 - start:
+                slots = [*bundled, as_commit(self.read(stop - 1), stop - 1)]
+                if is_chained(slots):
+                    return [as_commit(slot, slot.version) for slot in slots]
+        found: list[Commit] = []
+        for first in range(start, stop, _ROUND_LIMIT):
+            wanted = range(first, min(first + _ROUND_LIMIT, stop))
+            for version, slot in zip(wanted, self.read_many(wanted), strict=True):
+                found.append(as_commit(slot, version))
+        return found
+
+    def present(self, versions: Sequence[int]) -> list[Commit | Tombstone]:
+        """What the slots hold, which must all be there.
+
+        Raises
+        ------
+        DamageError
+            If one of them is empty.
+        """
+        found: list[Commit | Tombstone] = []
+        for first in range(0, len(versions), _ROUND_LIMIT):
+            wanted = versions[first : first + _ROUND_LIMIT]
+            for version, slot in zip(wanted, self.read_many(wanted), strict=True):
+                found.append(slot if isinstance(slot, Tombstone) else as_commit(slot, version))
+        return found
+
+    def tail(
+        self,
+        start: int,
+        in_haste: bool = False,
+        known: Mapping[int, Commit | Tombstone | None] = MappingProxyType({}),
+    ) -> list[Commit | Tombstone]:
+        """What slots from `start` on hold, up to the first empty one.
+
+        Stops behind a tombstone: whoever meets one goes another way.
+
+        Parameters
+        ----------
+        in_haste
+            Where few are expected: in rounds of 1, 2, 4, … slots, without looking for compacted ranges.
+        known
+            What some slots held a moment ago; they are not asked again.
+
+        Notes
+        -----
+        Where nothing is there 1 request, and 2 where one slot is. Where two are, the hint is read, then
+        compacted ranges as far as it knows of them, then slots in rounds of 2, 4, 8, …
+        """
+        if in_haste:
+            return self._slots_from(start, 1)
+        found = bundled = self._bundled(start)
+        if not bundled:
+            found = self._first_two(start, known)
+            if len(found) < 2 or isinstance(found[-1], Tombstone):
+                return found
+            self.learn(read_hints(self.store).compacted)
+            bundled = self._bundled(start + 2)
+            found = found + bundled
+        if isinstance(found[-1], Tombstone):
+            return found
+        rest = self._slots_from(start + len(found), 2)
+        if bundled and not self._is_proved(found, rest):
+            self._compacted = 0
+            return self._slots_from(start, 1)
+        return found + rest
+
+    def _first_two(
+        self, start: int, known: Mapping[int, Commit | Tombstone | None]
+    ) -> list[Commit | Tombstone]:
+        """What the next two slots hold, asked one after the other: most readers find one or none."""
+        first = known[start] if start in known else self.read(start)
+        if first is None or isinstance(first, Tombstone):
+            return [first] if first else []
+        second = self.read(start + 1)
+        return [first, second] if second else [first]
+
+    def _slots_from(self, start: int, size: int) -> list[Commit | Tombstone]:
+        """What slots hold, up to the first empty one or a tombstone, in rounds of growing size."""
+        found: list[Commit | Tombstone] = []
+        while True:
+            first = start + len(found)
+            for slot in self.read_many(range(first, first + size)):
+                if slot is None:
+                    return found
+                found.append(slot)
+                if isinstance(slot, Tombstone):
+                    return found
+            size = min(size * 2, _ROUND_LIMIT)
+
+    def _bundled(self, start: int) -> list[Commit | Tombstone]:
+        """What the slots from `start` on hold that are said to be in compacted ranges."""
+        if start >= self._compacted:
+            return []
+        found = self._ranges.between(start, self._compacted, self._compacted)
+        self._compacted = min(self._compacted, start + len(found))  # what was said may be wrong
+        return found
+
+    def _is_proved(self, found: Sequence[Commit | Tombstone], rest: Sequence[Commit | Tombstone]) -> bool:
+        """Whether the newest slot, read from the slot itself, vouches for what came out of ranges."""
+        slots = [*found, *rest]
+        newest = rest[-1] if rest else self.read(slots[-1].version)
+        return newest is not None and newest.digest == slots[-1].digest and is_chained(slots)
+
+    def newest(self, known: int = 0) -> int:
+        """Version of the head by galloping over slot names from a slot on; -1 where that is empty.
+
+        Notes
+        -----
+        Tombstones count as slots that are there. About 2 log2(head - known) requests.
+        """
+        if self.read(known) is None:
+            return -1
+        low, step = known, 1
+        while self.read(low + step) is not None:
+            low, step = low + step, step * 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.read(middle) is None:
+                high = middle
+            else:
+                low = middle
+        return low
+
+
+def as_commit(slot: Commit | Tombstone | None, version: int) -> Commit:
+    """The commit that slot `version` must hold.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If it has been cleaned away.
+    DamageError
+        If it is missing.
+    """
+    if isinstance(slot, Commit):
+        return slot
+    if slot is None:
+        raise DamageError(
+            f"{commit_key(version)} is missing, though later commits are there: the log has a gap.",
+            hint="Run `spark-pages verify` and restore the object.",
+        )
+    raise SnapshotExpiredError(
+        f"Commit {version} has been cleaned away; the log is readable from the checkpoint of version "
+        f"{slot.checkpoint.version} on.",
+        version=version,
+    )

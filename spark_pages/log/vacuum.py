@@ -1,0 +1,439 @@
+"""Vacuum: a plan of what goes, and its execution. `garbage` finds what nothing kept names.
+
+The order of `VacuumPlan.execute` is what makes it safe, and what lets it be killed anywhere:
+
+1. Commit a `Retention`. From then on nobody who read before it can bring anything back.
+2. Read what was committed since the plan was made. What that names stays.
+3. Delete page files, manifests and compacted ranges, then of dead checkpoints what is below before what
+   names it, so that what is left can still be found.
+4. Overwrite the slots by tombstones, oldest first. A slot is the last to go of all that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_pages.errors import CommitConflictError, ObjectNotFoundError
+from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.checkpoint_writer import write_checkpoint
+from spark_pages.log.commit_codec import encode_tombstone
+from spark_pages.log.commit_messages import AlreadyLanded
+from spark_pages.log.features import check_writable
+from spark_pages.log.garbage import (
+    ROUND,
+    CommitWalker,
+    Named,
+    Reason,
+    Trees,
+    TreeWalker,
+    epoch_of,
+    first_commit,
+    ranges_below,
+    rounds,
+)
+from spark_pages.log.head import SlotReader, base_state, version_at
+from spark_pages.log.log import Log
+from spark_pages.log.names import commit_key
+from spark_pages.log.orphans import find_orphans
+from spark_pages.log.replay import replay
+from spark_pages.log.retention import Keep, newer, oldest_to_keep
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import (
+    COMMITTED,
+    CheckpointRef,
+    Commit,
+    Lease,
+    Retention,
+    Tombstone,
+    TransactionRecord,
+)
+from spark_pages.model.ids import Version
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
+from spark_pages.runtime import Runtime, writer_name
+
+OBJECTS_SCHEMA = pa.schema([("key", pa.string()), ("bytes", pa.int64()), ("reason", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumResult:
+    """What a vacuum has done.
+
+    Attributes
+    ----------
+    version
+        The commit of its retention; None where nothing had to be committed.
+    oldest
+        The oldest version that can be read from now on.
+    objects, size_bytes
+        Objects deleted or turned into tombstones, and what they held.
+    spared
+        Objects of the plan that came into use again before the retention was in the log.
+    """
+
+    version: int | None
+    oldest: int
+    objects: int
+    size_bytes: int
+    spared: int = 0
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class VacuumPlan:
+    """What `execute` will delete: exactly this.
+
+    Attributes
+    ----------
+    version
+        The newest version when the plan was made.
+    retention
+        The bounds to be committed: versions from ``min_readable`` on stay readable.
+    objects
+        A row for each object: ``key``, ``bytes``, ``reason``. A slot is not deleted but becomes a tombstone.
+    slots
+        The slots among them, [first, end).
+    again
+        Whether a second vacuum, after this one, would find more: what only the checkpoint before needs.
+    """
+
+    version: int
+    retention: Retention
+    objects: pa.Table
+    slots: tuple[int, int] = (0, 0)
+    again: bool = False
+    _run: Callable[[VacuumPlan], VacuumResult] = field(default=lambda plan: _nothing(plan))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of objects by reason."""
+        counted = self.objects.column("reason").value_counts().to_pylist()
+        return {each["values"]: each["counts"] for each in sorted(counted, key=lambda each: each["values"])}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all objects."""
+        return pc.sum(self.objects.column("bytes")).as_py() or 0
+
+    def __repr__(self) -> str:
+        what = ", ".join(f"{count} × {reason}" for reason, count in self.counts.items()) or "nothing"
+        return (
+            f"VacuumPlan(versions {self.retention.min_readable} to {self.version} stay; {what}; "
+            f"{self.size_bytes:,} bytes)"
+        )
+
+    def execute(self) -> VacuumResult:
+        """Delete what the plan says, after the log has been told.
+
+        Raises
+        ------
+        CommitConflictError
+            If a tag or lease has been put on a version that would go; nothing was deleted. Plan again.
+
+        Notes
+        -----
+        May be killed anywhere and run again, and two may run at once. Costs one commit, one request for each
+        object, and two for each slot.
+        """
+        return self._run(self)
+
+
+def _nothing(plan: VacuumPlan) -> VacuumResult:
+    return VacuumResult(None, plan.retention.min_readable, 0, 0)
+
+
+class Vacuum:
+    """Plans and executes vacuums of one log.
+
+    Parameters
+    ----------
+    log
+        The log.
+    runtime
+        Clock, ids, and how requests of a round are made.
+    """
+
+    def __init__(self, log: Log, runtime: Runtime) -> None:
+        self._log = log
+        self._store = log.store
+        self._runtime = runtime
+        self._slots = SlotReader(log.store, runtime.map)
+        self._tree = TreeReader(log.store, runtime.map)
+        self._commits = CommitWalker(self._slots, self._tree, runtime.map)
+
+    # planning
+
+    def plan(self, keep: Keep, orphans: bool = False, further: bool = False) -> VacuumPlan:
+        """What may go when so much is kept.
+
+        Parameters
+        ----------
+        keep
+            How much.
+        orphans
+            Whether to list the store too, for what no commit ever named.
+        further
+            Whether to move on although only vacuum itself has committed since the last time.
+
+        Notes
+        -----
+        Requests: the commits from the first uncleaned one on, roots and parts of the checkpoints that they
+        name, segments that only old ones hold or that are new, and one for each object that goes. All
+        other segments of the oldest kept checkpoint are read where a page file may go, to prove it. May write
+        a checkpoint. Memory: a string for each page file that may go and for each object of those trees.
+        """
+        head = self._log.refresh().state
+        oldest = oldest_to_keep(head, self._wanted(keep, head), self._runtime.now_us())
+        before = head.retention
+        if before is not None and not further and not self._changed(before.min_readable, oldest):
+            oldest = before.min_readable
+        checkpoint = self._checkpoint_for(oldest, head)
+        retention = Retention(Version(oldest), Version(oldest), checkpoint)
+        end = min(oldest, checkpoint.version) if checkpoint else 0
+        objects, first, again = self._find(head, retention, end, orphans)
+        return VacuumPlan(
+            head.version,
+            retention,
+            self._sized(objects),
+            (first, max(first, end)),
+            again and oldest == head.version,
+            self._execute,
+        )
+
+    def _wanted(self, keep: Keep, head: LogState) -> int:
+        wanted = head.version
+        if keep.versions is not None:
+            wanted = min(wanted, head.version + 1 - max(1, keep.versions))
+        if keep.age_us is not None:
+            since = self._runtime.now_us() - keep.age_us
+            oldest = head.retention.min_readable if head.retention else 0
+            if self._log.time_of(oldest) > since:
+                wanted = min(wanted, oldest)
+            else:
+                wanted = min(wanted, version_at(self._log.time_of, head.version, since))
+        return max(0, wanted)
+
+    def _changed(self, start: int, end: int) -> bool:
+        """Whether some commit in (start, end] does more than vacuum does."""
+        return end > start and bool(self._commits.walk(start + 1, end + 1, below=0).changes)
+
+    def _checkpoint_for(self, oldest: int, head: LogState) -> CheckpointRef | None:
+        """The newest checkpoint from which `oldest` can be read, written if that lets more slots go."""
+        at = self._slots.commits(oldest, oldest + 1)[0].checkpoint
+        known = newer(at, head.retention.checkpoint if head.retention else None)
+        if known is not None and known.version > oldest:
+            known = at
+        if oldest == 0 or (known is not None and not self._changed(known.version, oldest)):
+            return known
+        if oldest == head.version:
+            ref = self._log.checkpoint()
+            return ref if ref.version == oldest else known
+        check_writable(head.features)
+        state = base_state(self._tree, at) if at else LogState()
+        state = replay(state, self._slots.commits(state.version + 1, oldest + 1), self._log.load_manifest)
+        ref = write_checkpoint(
+            self._store, state, self._log.bind(state).checkpoint, self._runtime.token(), self._runtime.map
+        )
+        base_state(self._tree, ref)  # read back before anything rests on it
+        return ref
+
+    def _find(
+        self, head: LogState, retention: Retention, end: int, orphans: bool
+    ) -> tuple[dict[str, Reason], int, bool]:
+        checkpoint, oldest = retention.checkpoint, retention.min_readable
+        if checkpoint is None:
+            return {}, 0, False
+        first = first_commit(self._slots, head.retention.min_readable) if head.retention else 0
+        first = min(first, oldest)
+        epoch = oldest if orphans else checkpoint.version
+        old = self._commits.walk(first, end, partial=True)
+        kept = self._commits.walk(max(first, end), head.version + 1, below=epoch)
+        floor = self._slots.commits(oldest, oldest + 1)[0].checkpoint
+        least = floor.version if floor else 0
+        named = {*old.checkpoints, *kept.checkpoints, checkpoint}
+        if head.retention is not None and head.retention.checkpoint is not None:
+            named.add(head.retention.checkpoint)
+        walker = TreeWalker(self._tree, self._runtime.map)
+        kept_refs = {ref for ref in named if ref.version >= least or ref == checkpoint}
+        living = walker.kept(kept_refs)
+        dead = walker.left(named - kept_refs)
+        found = {commit_key(version): Reason.SLOT for version in range(first, end)}
+        found |= {key: reason for key, reason in dead.reasons() if key not in living.keys()}
+        found |= dict.fromkeys(old.manifests - kept.manifests, Reason.MANIFEST)
+        found |= {each.key: Reason.COMPACTED for each in ranges_below(first, end)} if first < end else {}
+        gone = [node for key, node in dead.segments.items() if key not in living.segments]
+        files = old.page_files | {f for some in rounds(gone) for f in walker.page_files_left(some)}
+        listed: set[str] = set()
+        if orphans:
+            named_keys = {*old.manifests, *kept.manifests, *dead.keys(), *living.keys()}
+            seen = find_orphans(self._store, oldest, end, named_keys)
+            living = _merged(living, walker.left(seen.in_flight))
+            listed = seen.page_files
+            found |= dict.fromkeys(seen.others - living.keys() - set(found), Reason.ORPHAN)
+        candidates = {f for f in files | listed if epoch_of(f) is not None} - kept.page_files
+        shared = self._verify(walker, floor, checkpoint, living, dead, candidates)
+        for some in rounds(shared):
+            if not candidates:
+                break
+            candidates -= walker.page_files(some)
+        found |= {f: Reason.PAGE_FILE if f in files else Reason.ORPHAN for f in candidates}
+        again = floor is not None and floor != checkpoint and self._between(old, kept, floor, oldest)
+        return found, first, again
+
+    def _verify(
+        self,
+        walker: TreeWalker,
+        floor: CheckpointRef | None,
+        checkpoint: CheckpointRef,
+        living: Trees,
+        dead: Trees,
+        candidates: set[str],
+    ) -> Sequence[Node]:
+        """Read what the kept checkpoint has of its own, and take from the candidates what is named there.
+
+        Gives the segments of kept checkpoints that are not read yet, those that nothing dead shares first.
+        """
+        before = walker.kept([floor]) if floor and floor != checkpoint else Trees()
+        own = walker.kept([checkpoint])
+        fresh = {key: node for key, node in own.segments.items() if key not in before.segments}
+        for some in rounds(list(fresh.values())):
+            candidates -= walker.page_files(some)
+        rest = [key for key in living.segments if key not in fresh]
+        rest.sort(key=lambda key: key in dead.segments)
+        return [living.segments[key] for key in rest]
+
+    @staticmethod
+    def _between(old: Named, kept: Named, floor: CheckpointRef, oldest: int) -> bool:
+        return any(floor.version < version <= oldest for version in (*old.changes, *kept.changes))
+
+    def _sized(self, found: dict[str, Reason]) -> pa.Table:
+        """The objects that are there, with their sizes."""
+        keys = sorted(found)
+        sizes: list[int | None] = []
+        for start in range(0, len(keys), ROUND):
+            sizes += self._runtime.map(self._size, keys[start : start + ROUND])
+        there = [(key, size) for key, size in zip(keys, sizes, strict=True) if size is not None]
+        columns = (
+            [key for key, _ in there],
+            [size for _, size in there],
+            [found[key].value for key, _ in there],
+        )
+        return pa.table([pa.array(c, t.type) for c, t in zip(columns, OBJECTS_SCHEMA, strict=True)], OBJECTS_SCHEMA)
+
+    def _size(self, key: str) -> int | None:
+        try:
+            return self._store.size(key)
+        except ObjectNotFoundError:
+            return None
+
+    # execution
+
+    def _execute(self, plan: VacuumPlan) -> VacuumResult:
+        if not plan.objects.num_rows:
+            return _nothing(plan)
+        version = self._commit(plan)
+        head = self._log.refresh().state
+        came = self._commits.walk(plan.version + 1, head.version + 1)
+        spared = {*came.page_files, *came.manifests}
+        if came.checkpoints:
+            spared |= TreeWalker(self._tree, self._runtime.map).left(came.checkpoints).keys()
+        keys, sizes = (plan.objects.column(name).to_pylist() for name in ("key", "bytes"))
+        slots = {commit_key(v): v for v in range(*plan.slots)}
+        going = [key for key in keys if key not in spared and key not in slots]
+        for phase in _phases(going):
+            for start in range(0, len(phase), ROUND):
+                self._runtime.map(self._store.delete, phase[start : start + ROUND])
+        assert plan.retention.checkpoint is not None
+        for start in range(plan.slots[0], plan.slots[1], ROUND):
+            checkpoint = plan.retention.checkpoint
+            some = range(start, min(start + ROUND, plan.slots[1]))
+            self._runtime.map(lambda v: self._bury(v, checkpoint), some)
+        freed = sum(size for key, size in zip(keys, sizes, strict=True) if key not in spared)
+        done = len(going) + plan.slots[1] - plan.slots[0]
+        return VacuumResult(version, plan.retention.min_readable, done, freed, len(keys) - done)
+
+    def _commit(self, plan: VacuumPlan) -> int | None:
+        """The log says that versions before the oldest are gone; None where it said so already."""
+        retention = plan.retention
+        head = self._log.refresh()
+        if _covers(head.state.retention, retention):
+            return None
+        token = self._runtime.token()
+        parameters = {
+            "objects": str(plan.objects.num_rows),
+            "bytes": str(plan.size_bytes),
+            "oldest": str(retention.min_readable),
+        }
+
+        def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+            if _covers(state.retention, retention):
+                return AlreadyLanded(state.version)
+            oldest = oldest_to_keep(state, retention.min_readable, self._runtime.now_us())
+            if oldest < retention.min_readable:
+                raise CommitConflictError(
+                    f"A vacuum was to end versions before {retention.min_readable}, but by now a tag or lease "
+                    f"holds version {oldest}. Nothing was deleted.",
+                    hint="Plan again.",
+                )
+            over = [lease for lease in state.leases.values() if lease.version < retention.min_readable]
+            return TransactionRecord(
+                token=token,
+                operation="vacuum",
+                parameters=parameters,
+                read_version=head.state.version,
+                writer=writer_name(),
+                pages=empty_batch(PAGE_SCHEMA),
+                stats=empty_batch(STATS_SCHEMA),
+                retention=retention,
+                leases=tuple(Lease(lease.lease_id, lease.version, 0) for lease in over),
+            )
+
+        outcome = self._log.commit(head, build)
+        return outcome.version if outcome.commit is not None else None
+
+    def _bury(self, version: int, checkpoint: CheckpointRef) -> None:
+        """Slot `version` holds a tombstone."""
+        slot = self._slots.read(version)
+        if isinstance(slot, Commit):
+            tombstone = Tombstone(
+                slot.version,
+                slot.timestamp_us,
+                slot.token,
+                slot.digest,
+                tuple((record.token, COMMITTED) for record in slot.records),
+                checkpoint,
+            )
+            self._store.put(commit_key(version), encode_tombstone(tombstone)[0])
+
+
+def _covers(now: Retention | None, wanted: Retention) -> bool:
+    return (
+        now is not None
+        and now.min_readable >= wanted.min_readable
+        and now.min_epoch >= wanted.min_epoch
+    )
+
+
+def _merged(one: Trees, two: Trees) -> Trees:
+    return Trees(
+        one.roots | two.roots,
+        one.parts | two.parts,
+        one.segments | two.segments,
+        one.stats | two.stats,
+        one.catalogs | two.catalogs,
+    )
+
+
+_ORDER = ("_log/stats/", "_log/segments/", "_log/catalog/", "_log/parts/", "_log/checkpoints/")
+
+
+def _phases(keys: Sequence[str]) -> list[list[str]]:
+    """What goes first, and what only when that is gone."""
+    return [
+        [key for key in keys if not key.startswith(_ORDER)],
+        [key for key in keys if key.startswith(_ORDER[:3])],
+        [key for key in keys if key.startswith(_ORDER[3])],
+        [key for key in keys if key.startswith(_ORDER[4])],
+    ]

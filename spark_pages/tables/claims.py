@@ -1,0 +1,83 @@
+"""Claims: a maintenance job says which rows it works on, so that another one leaves them.
+
+A claim (seed 001, ``locked_by``) is advice. It expires by the clock, and nothing is wrong where two jobs do
+the same work all the same: the second one's commit conflicts, and only its work is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from spark_pages.errors import CommitConflictError
+from spark_pages.model.actions import Claim
+from spark_pages.model.chain import ChainKey
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.runtime import Runtime
+from spark_pages.tables.transaction import Transaction
+
+CLAIM_SECONDS = 600.0
+_TRIES = 5
+
+RowRange = tuple[int, int]
+
+
+def claim_rows(
+    begin: Callable[[], Transaction],
+    wanted: Mapping[ChainKey, RowRange],
+    owner: str,
+    runtime: Runtime,
+    seconds: float = CLAIM_SECONDS,
+) -> list[Claim]:
+    """Those of the wanted row ranges that nobody else holds are the owner's for a while.
+
+    Parameters
+    ----------
+    begin
+        Opens a transaction.
+    wanted
+        For each chain, rows [first, end).
+    owner
+        Tells this job from every other.
+    seconds
+        After this long others may take the rows.
+
+    Returns
+    -------
+    list of Claim
+        May be empty. Each has a fencing number larger than that of any earlier claim of its chain that is
+        still known.
+
+    Notes
+    -----
+    One commit, or none where nothing is free; tried again where others claim at the same moment.
+    """
+    for _ in range(_TRIES):
+        txn = begin()
+        now = runtime.now_us()
+        known: dict[ChainKey, list[Claim]] = {}
+        for claim in txn.snapshot.log.state.claims:
+            known.setdefault((claim.table_id, claim.field_id), []).append(claim)
+        taken = []
+        for key, (first, end) in wanted.items():
+            near = [c for c in known.get(key, []) if c.first_row < end and first < c.end_row]
+            if any(claim.expires_at_us > now and claim.owner != owner for claim in near):
+                continue
+            for stale in near:
+                txn.claim(replace(stale, expires_at_us=0))
+            fence = 1 + max((claim.fence for claim in known.get(key, [])), default=0)
+            expires = now + int(seconds * 1e6)
+            taken.append(Claim(TableId(key[0]), FieldId(key[1]), first, end, owner, fence, expires))
+            txn.claim(taken[-1])
+        try:
+            txn.commit()
+        except CommitConflictError:
+            continue
+        return taken
+    return []
+
+
+def release_claims(txn: Transaction, claims: Sequence[Claim]) -> None:
+    """From the commit of this transaction on, nobody holds the rows."""
+    for claim in claims:
+        txn.claim(replace(claim, expires_at_us=0))

@@ -1,0 +1,238 @@
+"""Restore: a new commit that makes rows, tables and properties what they were at an earlier version.
+
+`restore_plan.py` decides what has to be done; this module gives old pages a place where they need one, tells
+table 0, and brings the plan into the log. What nobody changed since is neither read nor written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_pages.catalog.bootstrap import describe
+from spark_pages.catalog.table_zero import THIS_COMMIT
+from spark_pages.errors import CommitConflictError
+from spark_pages.io import PageHandler
+from spark_pages.log.commit_messages import Build
+from spark_pages.log.digest import locate
+from spark_pages.log.log import Log
+from spark_pages.log.names import manifest_key, page_file_key
+from spark_pages.log.readable import check_version
+from spark_pages.log.segment import encode_manifest
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import ManifestRef, Splice, TransactionRecord
+from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
+from spark_pages.model.run import (
+    PAGE_SCHEMA,
+    STATS_SCHEMA,
+    NewPage,
+    concat_batches,
+    empty_batch,
+    page_batches,
+)
+from spark_pages.runtime import Runtime, writer_name
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.changes import Changes, rows_of
+from spark_pages.tables.page_writer import INLINE_TRANSACTION_BYTES, PlacedPages, StagedPage
+from spark_pages.tables.restore_plan import RestorePlan, plan_restore
+from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.staging import MANIFEST_PAGES
+from spark_pages.tables.updates import Updates, rewrite_pages
+
+_PATIENCE_S = 60.0
+_COMMITS_AT_ONCE = 256
+
+
+class _OvertakenError(CommitConflictError):
+    """The log moved on since the plan was made: make it again."""
+
+
+def restore(
+    log: Log, pages: PageHandler, runtime: Runtime, then: LogSnapshot, parameters: Mapping[str, str]
+) -> int:
+    """The newest version has the rows, tables and properties of an earlier one; gives the newest version.
+
+    Parameters
+    ----------
+    then
+        The store at the earlier version.
+    parameters
+        How the caller named it, for the history.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If retention has passed the earlier version meanwhile.
+    InvalidInputError
+        If a table has been purged since.
+    CommitConflictError
+        If others committed more quickly than plans could be made, for a minute.
+
+    Notes
+    -----
+    Reads the commits since then, and of checkpoints what describes the places that they changed. Pages are
+    neither read nor written, but for inline ones, where they are too many for a commit. A commit that lands
+    meanwhile is undone like those before it.
+    """
+    changes = Changes(lambda key: rows_of(then, key))
+    fed = then.state.version
+    deadline = runtime.monotonic_s() + _PATIENCE_S
+    while True:
+        head = log.refresh()
+        check_version(head.state, then.state.version)
+        while fed < head.state.version:
+            stop = min(fed + 1 + _COMMITS_AT_ONCE, head.state.version + 1)
+            for commit in log.commits(fed + 1, stop):
+                changes.feed(commit)
+            fed = stop - 1
+        plan = plan_restore(then, head, changes)
+        if plan.empty:
+            return head.state.version
+        record = _prepare(log.store, head, pages, plan, runtime.token(), parameters)
+        try:
+            return log.commit(head, _build(record, head.state, then.state.version)).version
+        except CommitConflictError as overtaken:
+            if runtime.monotonic_s() > deadline:
+                raise CommitConflictError(
+                    f"Others committed more quickly than a restore of version {then.state.version} could be "
+                    f"planned, for {_PATIENCE_S:.0f} s. Nothing was committed.",
+                    hint="Pause the other writers, or try again when there are fewer.",
+                    version=then.state.version,
+                ) from overtaken
+
+
+def _build(record: TransactionRecord, planned: LogState, version: int) -> Build:
+    """Gives the record as long as nothing has happened that the plan does not know of."""
+
+    def build(state: LogState) -> TransactionRecord:
+        check_version(state, version)
+        if not _same(state, planned):
+            raise _OvertakenError("The log moved on while a restore was planned.")
+        return record
+
+    return build
+
+
+def _same(one: LogState, two: LogState) -> bool:
+    """Whether nothing moved that a restore looks at."""
+    return (
+        one.edits == two.edits
+        and one.tables == two.tables
+        and one.names == two.names
+        and one.properties == two.properties
+        and one.next_table_id == two.next_table_id
+    )
+
+
+def _prepare(
+    store: ObjectStore,
+    head: LogSnapshot,
+    handler: PageHandler,
+    plan: RestorePlan,
+    token: str,
+    parameters: Mapping[str, str],
+) -> TransactionRecord:
+    """The record of a plan; page files and manifest that it names are durable."""
+    version = head.state.version
+    pages, stats = _with_homes(store, plan.pages, page_file_key(version, token, 0)), plan.stats
+    splices = plan.splices
+    manifest: ManifestRef | None = None
+    if pages.num_rows > MANIFEST_PAGES:
+        data = encode_manifest(pages, stats)
+        location = locate(manifest_key(f"{token}-0"), data)
+        store.put(location.key, data)
+        page_bytes = int(pages.column("actual_len").to_numpy().sum())
+        manifest = ManifestRef(location, 0, pages.num_rows, page_bytes)
+        splices = tuple(replace(splice, source=1) for splice in splices)
+        pages, stats = empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)
+    catalog_pages, catalog_splices = _table_zero(store, head, handler, plan, pages.num_rows)
+    if catalog_pages:
+        more_pages, more_stats = page_batches(catalog_pages)
+        pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
+        stats = concat_batches([stats, more_stats], STATS_SCHEMA)
+    return TransactionRecord(
+        token=token,
+        operation="restore",
+        parameters=parameters,
+        read_version=version,
+        writer=writer_name(),
+        pages=pages,
+        stats=stats,
+        manifests=() if manifest is None else (replace(manifest, base_ordinal=pages.num_rows),),
+        splices=(*splices, *catalog_splices),
+        intents=plan.intents,
+        properties=plan.properties,
+    )
+
+
+def _with_homes(store: ObjectStore, pages: pa.RecordBatch, key: str) -> pa.RecordBatch:
+    """The pages; where inline ones are too many for a commit, they get a page file, byte for byte."""
+    inline = np.flatnonzero(pages.column("kind").to_numpy() == PageKind.INLINE)
+    sizes = pages.column("actual_len").to_numpy()[inline].astype(np.int64)
+    if not len(inline) or (sizes.sum() <= INLINE_TRANSACTION_BYTES and pages.num_rows <= MANIFEST_PAGES):
+        return pages
+    bodies = pages.column("data").take(pa.array(inline)).to_pylist()
+    store.put(key, b"".join(body + bytes(-len(body) % PAGE_ALIGNMENT) for body in bodies))
+    allocated = (sizes + PAGE_ALIGNMENT - 1) // PAGE_ALIGNMENT * PAGE_ALIGNMENT
+    moved = np.zeros(pages.num_rows, dtype=bool)
+    moved[inline] = True
+    given = {
+        "kind": np.full(len(inline), int(PageKind.FILE)),
+        "offset": np.cumsum(allocated) - allocated,
+        "alloc_len": allocated,
+    }
+    columns: dict[str, pa.Array] = {}
+    for name, values in given.items():
+        column = pages.column(name).to_numpy().copy()
+        column[inline] = values
+        columns[name] = pa.array(column)
+    mask = pa.array(moved)
+    path = pc.if_else(mask, pa.scalar(key), pages.column("path").cast(pa.string()))
+    columns["path"] = path.dictionary_encode()
+    columns["data"] = pc.if_else(mask, pa.scalar(None, pa.binary()), pages.column("data"))
+    arrays = [columns.get(name, pages.column(name)) for name in PAGE_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA)
+
+
+def _table_zero(
+    store: ObjectStore, head: LogSnapshot, handler: PageHandler, plan: RestorePlan, first_page: int
+) -> tuple[list[NewPage], list[Splice]]:
+    """Inline pages of table 0 that end rows and tell definitions anew, and their splices."""
+    pages: list[NewPage] = []
+    splices: list[Splice] = []
+    if plan.ended:
+        zero = Snapshot(head, handler).table("system.catalog")
+        found = zero.read(["row_id", "deleted_by"], filter=[("table_id", "in", list(plan.ended))])
+        rows = found.filter(found.column("deleted_by").is_null()).column("row_id").to_numpy()
+        ends = pa.array(np.full(len(rows), THIS_COMMIT, dtype=np.int64))
+        places = PlacedPages(store, lambda: "")
+        for staged in rewrite_pages(zero, "deleted_by", Updates([rows], [ends])):
+            start = first_page + len(pages)
+            encoded = [page for page in staged.pages if isinstance(page, StagedPage)]
+            pages += places.place(encoded, inline=True)
+            splices.append(
+                Splice(
+                    staged.table_id,
+                    staged.field_id,
+                    staged.first_row,
+                    staged.removed,
+                    staged.removed_entries,
+                    0,
+                    start,
+                    first_page + len(pages),
+                    staged.added_entries,
+                    touched=staged.touched,
+                )
+            )
+    if plan.described:
+        rows_before = head.chain((CATALOG_TABLE, 1)).num_rows
+        more, more_splices = describe(list(plan.described), rows_before, first_page + len(pages))
+        pages += more
+        splices += more_splices
+    return pages, splices

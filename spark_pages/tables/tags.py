@@ -1,0 +1,139 @@
+"""Tags: names of versions, set and taken away by commits of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from spark_pages.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    VersionNotFoundError,
+)
+from spark_pages.log.log import Log
+from spark_pages.log.readable import check_version
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import Tag, TransactionRecord
+from spark_pages.model.ids import Version
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
+from spark_pages.runtime import Runtime, writer_name
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
+
+
+def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace: bool) -> int:
+    """The tag names the version (by default the newest one), which is given back.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If it names another version and `replace` is false.
+    VersionNotFoundError, SnapshotExpiredError
+        If there is no such version, or it cannot be read any more; also where a commit that came in
+        between made it so.
+
+    Notes
+    -----
+    One commit, or none where the tag names this version already.
+    """
+    _check_name(name)
+    head = log.refresh()
+    tagged = head.state.version if version is None else version
+
+    def check(state: LogState) -> None:
+        check_version(state, tagged, f"to be tagged {name!r}")
+        held = state.tags.get(name)
+        if held is not None and held != tagged and not replace:
+            raise AlreadyExistsError(
+                f"The tag {name!r} names version {held} already, and was to name version {tagged}.",
+                hint="Choose another name, or say replace=True.",
+                tag=name,
+                version=held,
+            )
+
+    check(head.state)
+    if head.state.tags.get(name) == tagged:
+        return tagged
+    token = runtime.token()
+
+    def build(state: LogState) -> TransactionRecord:
+        check(state)
+        tag = Tag(name, Version(tagged))
+        parameters = {"tag": name, "version": str(tagged)}
+        return _record(token, "tag", parameters, tag, head.state.version)
+
+    try:
+        log.commit(head, build)
+    except CommitConflictError:
+        check(log.refresh().state)
+        raise
+    return tagged
+
+
+def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
+    """There is no such tag any more; gives the version that it named.
+
+    Raises
+    ------
+    VersionNotFoundError
+        If there is no such tag.
+    """
+    head = log.refresh()
+    named = tagged_version(head.state, name)
+    token = runtime.token()
+
+    def build(state: LogState) -> TransactionRecord:
+        version = tagged_version(state, name)
+        if version != named:
+            raise CommitConflictError(
+                f"The tag {name!r} was moved from version {named} to version {version} while it was being "
+                f"deleted. Nothing was committed.",
+                hint="Delete it again if you still want to.",
+                tag=name,
+            )
+        parameters = {"tag": name, "version": str(version)}
+        return _record(token, "delete tag", parameters, Tag(name, None), head.state.version)
+
+    log.commit(head, build)
+    return named
+
+
+def tagged_version(state: LogState, name: str) -> int:
+    """The version that a tag names.
+
+    Raises
+    ------
+    VersionNotFoundError
+        If there is no such tag; names those that are there.
+    """
+    if name not in state.tags:
+        raise VersionNotFoundError(
+            f"There is no tag {name!r}.",
+            hint=f"There are {', '.join(sorted(state.tags)) or 'none'}.",
+            tag=name,
+        )
+    return state.tags[name]
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{name!r} is not the name of a tag: expected 1 to 200 characters of letters, digits, '.', '_', "
+            f"'/' and '-', the first of them a letter or digit."
+        )
+
+
+def _record(
+    token: str, operation: str, parameters: Mapping[str, str], tag: Tag, read_version: int
+) -> TransactionRecord:
+    return TransactionRecord(
+        token=token,
+        operation=operation,
+        parameters=parameters,
+        read_version=read_version,
+        writer=writer_name(),
+        pages=empty_batch(PAGE_SCHEMA),
+        stats=empty_batch(STATS_SCHEMA),
+        tags=(tag,),
+    )

@@ -1,0 +1,334 @@
+"""What a transaction sees, and what becomes of it when others commit beside it or storage is in doubt."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from spark_pages.log.commit_codec import encode_commit
+from spark_pages.log.names import commit_key
+from spark_pages.model.actions import Claim, IntentKind
+from spark_pages.runtime import Runtime
+from spark_pages.storage.store import Doubtful
+from spark_pages.tables.claims import claim_rows
+from spark_pages.tables.compaction import compact_table
+from spark_pages.tables.store import Store
+from tests.log.records import commit, create, record
+from tests.tables.stores import metered, store_with
+
+ROWS = pa.table({"n": [1, 2, 3]})
+
+
+# its own writes
+
+
+def test_a_transaction_reads_its_own_appends_and_updates_and_nobody_else_does():
+    store = store_with(ROWS)
+
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"n": [4]}))
+        txn.update("t", "n", rows=[0], values=[10])
+        txn.append("t", pa.table({"n": [5]}))
+        own = txn.table("t")
+        others = store.snapshot().table("t")
+
+        assert own.read().to_pydict() == {"n": [10, 2, 3, 4, 5]}
+        assert own.take([4, 0]).to_pydict() == {"n": [5, 10]}
+        assert own.num_rows == 5
+        assert others.read().to_pydict() == {"n": [1, 2, 3]}
+
+    assert store.snapshot().table("t").read().to_pydict() == {"n": [10, 2, 3, 4, 5]}
+
+
+def test_a_transaction_reads_a_table_that_it_has_created_itself():
+    store = store_with(ROWS)
+
+    with store.transaction() as txn:
+        txn.create_table("u", ROWS.schema)
+        txn.append("u", ROWS)
+
+        assert txn.table("u").read() == ROWS
+        assert store.snapshot().tables() == ["t"]
+
+
+def test_pages_that_go_to_a_page_file_are_read_before_they_are_written():
+    store = store_with(pa.table({"n": pa.array([], pa.int64())}))
+    many = pa.table({"n": list(range(100_000))})
+
+    with store.transaction() as txn:
+        txn.append("t", many)
+
+        assert txn.table("t").read() == many
+        assert not store.objects.list("pages/")
+
+
+def test_what_a_serializable_transaction_has_read_must_not_change_before_it_commits():
+    store = store_with(ROWS)
+    with store.transaction() as txn:
+        txn.create_table("u", ROWS.schema)
+
+    reader = store.transaction(isolation="serializable")
+    total = sum(reader.table("t").read()["n"].to_pylist())
+    with store.transaction() as txn:
+        txn.append("t", ROWS)
+    reader.append("u", pa.table({"n": [total]}))
+
+    with pytest.raises(CommitConflictError, match="serializable"):
+        reader.commit()
+
+
+def test_under_snapshot_isolation_the_same_reader_commits():
+    store = store_with(ROWS)
+    with store.transaction() as txn:
+        txn.create_table("u", ROWS.schema)
+
+    reader = store.transaction()
+    total = sum(reader.table("t").read()["n"].to_pylist())
+    with store.transaction() as txn:
+        txn.append("t", ROWS)
+    reader.append("u", pa.table({"n": [total]}))
+    reader.commit()
+
+    assert store.snapshot().table("u").read().to_pydict() == {"n": [6]}
+
+
+# on which version it stands
+
+
+def test_an_append_asks_storage_for_nothing_but_its_commit():
+    store, meter = metered(store_with(ROWS))
+    assert store.snapshot().table("t").num_rows == 3
+    before = meter.counts
+
+    with store.transaction() as txn:
+        txn.append("t", ROWS)
+
+    counts = meter.counts - before
+    assert (counts.creates, counts.requests) == (1, 1)
+
+
+def test_a_reader_of_the_transaction_sees_what_another_process_has_committed_before():
+    store = store_with(ROWS)
+    other = Store(store.objects)
+    store.snapshot()
+    with other.transaction() as txn:
+        txn.append("t", ROWS)
+
+    assert store.transaction().snapshot.table("t").num_rows == 6
+    assert store.transaction().table("t").num_rows == 6
+
+
+def test_an_append_to_a_table_that_another_process_has_just_created_finds_it():
+    store = store_with(ROWS)
+    other = Store(store.objects)
+    store.snapshot()
+    with other.transaction() as txn:
+        txn.create_table("new", ROWS.schema)
+
+    with store.transaction() as txn:
+        txn.append("new", ROWS)
+
+    assert store.snapshot().table("new").num_rows == 3
+
+
+def truncated(store: Store) -> None:
+    """Another process truncates table ``t``."""
+    head = store.snapshot().log
+    definition = head.table((0, "t"))
+    intent = replace(create(1, "t"), kind=IntentKind.TRUNCATE, definition=definition)
+    (parent,) = store._log.commits(head.state.version, head.state.version + 1)
+    made = commit(head.state.version + 1, record(70, intents=(intent,)), parent=parent)
+    made = replace(made, timestamp_us=parent.timestamp_us + 1)
+    store.objects.create(commit_key(made.version), encode_commit(made)[0])
+
+
+def test_an_append_that_begins_after_a_truncation_by_another_process_does_not_conflict_with_it():
+    store = store_with(ROWS)
+    store.snapshot()
+    truncated(Store(store.objects))
+
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"n": [9]}))
+
+    assert store.snapshot().table("t").read().to_pydict() == {"n": [9]}
+
+
+def test_an_append_of_a_transaction_that_had_read_before_the_truncation_does_conflict():
+    store = store_with(ROWS)
+    txn = store.transaction()
+    txn.table("t")
+    truncated(Store(store.objects))
+    txn.append("t", pa.table({"n": [9]}))
+
+    with pytest.raises(CommitConflictError, match="truncate"):
+        txn.commit()
+
+
+# conflicts
+
+
+def test_a_conflict_names_versions_writers_chains_and_tries():
+    store = store_with(ROWS)
+    one, two = store.transaction("fix one"), store.transaction("fix two")
+    for txn in (one, two):
+        txn.update("t", "n", [0], [7])
+    one.commit()
+
+    with pytest.raises(CommitConflictError, match="both replace 1 pages") as failure:
+        two.commit()
+
+    context = failure.value.context
+    assert (context["read_version"], context["conflicting_version"]) == (2, 3)
+    assert context["chains"] == [[1, 1]]
+    assert context["tries"] == 1
+    assert "fix one" in str(failure.value)
+    assert str(failure.value).count("@") == 2, "both writers are named"
+
+
+# doubt
+
+
+class Doubting:
+    """Storage that, while it is `broken`, answers nothing; creates land all the same, or not, as told."""
+
+    def __init__(self, store: Store, lands: bool) -> None:
+        self._inner = store.objects
+        self._lands = lands
+        self.broken = False
+
+    def create(self, key, data):
+        if self.broken and not self._lands:
+            return Doubtful("no answer came")
+        outcome = self._inner.create(key, data)
+        return Doubtful("no answer came") if self.broken else outcome
+
+    def get(self, key):
+        if self.broken:
+            raise StorageError(f"{key} cannot be read now")
+        return self._inner.get(key)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def in_doubt(lands: bool) -> tuple[Store, Doubting, CommitUnknownError]:
+    """A store with an append of which nobody knows what became."""
+    objects = Doubting(store_with(ROWS), lands)
+    seconds = count()
+    store = Store(objects, replace(Runtime(), monotonic_s=lambda: next(seconds), sleep_s=lambda _: None))
+    txn = store.transaction()
+    txn.append("t", ROWS)
+    objects.broken = True
+    with pytest.raises(CommitUnknownError, match="not known whether") as failure:
+        txn.commit()
+    objects.broken = False
+    return store, objects, failure.value
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_commit_in_doubt_is_resumed_and_is_there_exactly_once(landed):
+    store, objects, error = in_doubt(landed)
+    error = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+
+    version = Store(objects).resume(error)
+    again = store.resume(error)
+
+    assert version == again == 3
+    assert store.snapshot().version == 3
+    assert store.snapshot().table("t").num_rows == 6
+
+
+def test_a_commit_in_doubt_whose_slot_another_has_taken_is_told_as_a_conflict():
+    store, objects, error = in_doubt(lands=False)
+    other = Store(objects)
+    with other.transaction() as txn:
+        txn.append("t", pa.table({"n": [9]}))
+
+    with pytest.raises(CommitConflictError, match="another commit"):
+        store.resume(error)
+
+    assert store.snapshot().table("t").read().to_pydict() == {"n": [1, 2, 3, 9]}
+
+
+def test_only_an_error_that_carries_the_commit_can_be_resumed():
+    with pytest.raises(InvalidInputError, match="does not carry"):
+        store_with(ROWS).resume(CommitUnknownError("lost"))
+
+
+# claims
+
+
+def small_pages() -> Store:
+    return store_with(*(pa.table({"n": [i]}) for i in range(4)))
+
+
+def test_a_claim_keeps_other_owners_away_until_it_expires_or_is_released():
+    store = small_pages()
+    now = [1_000_000]
+    runtime = replace(Runtime(), now_us=lambda: now[0])
+
+    mine = claim_rows(store.transaction, {(1, 1): (0, 4)}, "me", runtime, seconds=1)
+    theirs = claim_rows(store.transaction, {(1, 1): (2, 6)}, "them", runtime)
+    beside = claim_rows(store.transaction, {(1, 1): (4, 6)}, "them", runtime, seconds=1)
+    now[0] += 2_000_000
+    later = claim_rows(store.transaction, {(1, 1): (2, 6)}, "them", runtime)
+
+    assert [claim.owner for claim in mine] == ["me"]
+    assert theirs == []
+    assert len(beside) == 1
+    assert [claim.fence for claim in (*mine, *beside, *later)] == [1, 2, 3]
+    assert store.snapshot().log.state.claims == tuple(later), "expired claims in the way are gone"
+
+
+def test_of_two_owners_that_claim_at_the_same_moment_one_gets_the_rows():
+    store = small_pages()
+    one, two = store.transaction(), store.transaction()
+    assert one.snapshot.version == two.snapshot.version
+    for txn, owner in ((one, "me"), (two, "them")):
+        txn.claim(Claim(1, 1, 0, 4, owner, 1, 10**18))
+    one.commit()
+
+    with pytest.raises(CommitConflictError, match=r"me claims rows \[0, 4\)"):
+        two.commit()
+
+
+def test_page_compaction_leaves_rows_that_another_job_has_claimed():
+    store = small_pages()
+    claim_rows(store.transaction, {(1, 1): (0, 4)}, "them", Runtime())
+
+    (result,) = store.compact_pages("t")
+
+    assert (result["version"], result["claimed_by_others"]) == (None, 1)
+    assert store.snapshot().table("t").pages().num_rows == 4
+
+
+def test_page_compaction_releases_its_claims_with_its_commit():
+    store = small_pages()
+
+    (result,) = store.compact_pages("t")
+
+    assert (result["pages_before"], result["pages_after"]) == (4, 1)
+    assert store.snapshot().log.state.claims == ()
+    assert store.snapshot().table("t").read().to_pydict() == {"n": [0, 1, 2, 3]}
+
+
+def test_page_compaction_that_fails_releases_its_claims():
+    store = small_pages()
+
+    def begin(operation):
+        txn = store.transaction(operation)
+        if operation == "compact pages" and store.snapshot().log.state.claims:
+            txn.update("t", "n", [0], [7])
+            with store.transaction() as other:
+                other.update("t", "n", [0], [8])
+        return txn
+
+    with pytest.raises(CommitConflictError):
+        compact_table(begin, "t", Runtime())
+
+    assert store.snapshot().log.state.claims == ()
