@@ -51,6 +51,15 @@ test: $(INSTALLED) ## Run every test, those that need Java included.
 quick: $(INSTALLED) ## Run the tests that need no Java and little time.
 	$(BIN)/python -m pytest -m "not spark and not slow" $(ARGS)
 
+# A real S3 server for tests/s3 and tests/crash, which skip where it is missing. Nothing else needs Go.
+VERSITYGW := .tools/bin/versitygw
+
+.PHONY: versitygw
+versitygw: $(VERSITYGW) ## Install the S3 server of the tests (needs Go).
+
+$(VERSITYGW):
+	GOBIN="$(CURDIR)/.tools/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
 .PHONY: lint
 lint: $(INSTALLED) ## Check style and formatting.
 	$(BIN)/ruff check .

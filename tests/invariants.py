@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from spark_pages.errors import SnapshotExpiredError
 from spark_pages.log.checkpoint import Checkpoint
 from spark_pages.log.log import Log
 from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.tree import Node
+from spark_pages.model.actions import Commit
 from spark_pages.model.chain import ChainKey, ColumnChain
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
+from spark_pages.runtime import Runtime
+from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
 
 WITHOUT_LOCATION = ("page_id", "entry_count", "payload_entries", "checksum", "actual_len")
@@ -123,9 +129,12 @@ def described(definition: TableDefinition) -> tuple[object, ...]:
 def check_table_zero(store: Store) -> None:
     """The live rows of table 0 describe exactly the live tables, and so do the definitions."""
     snapshot = store.snapshot()
-    rows = [row for row in snapshot.table("system.catalog").read().to_pylist() if row["deleted_by"] is None]
+    rows = snapshot.table("system.catalog").read().to_pylist()
     assert [row["row_id"] for row in rows] == list(range(len(rows)))
     assert all(0 <= row["created_by"] <= snapshot.version for row in rows)
+    ended = [row for row in rows if row["deleted_by"] is not None]
+    assert all(row["created_by"] < row["deleted_by"] <= snapshot.version for row in ended)
+    rows = [row for row in rows if row["deleted_by"] is None]
     tables = [row for row in rows if row["kind"] == "table"]
     columns = [row for row in rows if row["kind"] == "column"]
     live = {definition.table_id: definition for definition in snapshot.log.tables()}
@@ -188,3 +197,49 @@ def _check_node(node: Node, keys: list[ChainKey], entries: list[int]) -> None:
     assert (node.first, node.last, node.pages) == (keys[0], keys[-1], len(keys))
     assert (node.first_pages, node.first_rows) == count(node.first)
     assert (node.last_pages, node.last_rows) == count(node.last)
+
+
+Rows = dict[str, pa.Table]
+"""Table name to its rows."""
+
+
+def rows_of(store: Store, version: int | None = None) -> Rows:
+    """All rows of all tables as of a version."""
+    snapshot = store.snapshot(version=version)
+    return {name: snapshot.table(name).read() for name in snapshot.tables()}
+
+
+def check_versions_stay(objects: ObjectStore, history: Mapping[int, Rows]) -> None:
+    """Every version that can be read has the rows that it always had; the others are refused by name.
+
+    Read by a newcomer, with empty caches, so that nothing that is gone can be answered from memory.
+    """
+    store = Store(objects, Runtime(map=lambda work, items: [work(item) for item in items]))
+    head = store.snapshot()
+    retention = head.log.state.retention
+    oldest = retention.min_readable if retention else 0
+    for version in sorted(history):
+        if version < oldest:
+            with pytest.raises(SnapshotExpiredError, match=f"ersion {version} "):
+                store.snapshot(version=version)
+        else:
+            assert rows_of(store, version) == history[version], f"version {version} moved"
+    assert all(version >= oldest for version in head.log.state.tags.values()), "a tag was passed"
+
+
+def check_nothing_needed_is_gone(objects: ObjectStore) -> None:
+    """Whatever a readable version names is in storage: page files, and the checkpoints to read it from."""
+    store = Store(objects)
+    there = {info.key for info in objects.list("")}
+    head = store.snapshot()
+    retention = head.log.state.retention
+    oldest = retention.min_readable if retention else 0
+    for version in range(oldest, head.version + 1):
+        state = store.snapshot(version=version).log
+        for key in state.chain_keys():
+            paths = set(state.chain(key).all_pages().pages.column("path").to_pylist()) - {None}
+            assert paths <= there, f"version {version} names {sorted(paths - there)}, which is gone"
+        slot = store._log._slots.read(version)
+        assert isinstance(slot, Commit), f"slot {version} can be read but was cleaned"
+    for version in range(oldest):
+        assert store._log._slots.read(version) is not None, f"slot {version} is empty: it could be taken"

@@ -46,7 +46,7 @@ def in_fresh_process(module: str, *words: object) -> Row:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    found: Row = json.loads(done.stdout)
+    found: Row = json.loads(done.stdout.splitlines()[-1])  # some libraries talk on standard output
     return found
 
 
@@ -59,3 +59,13 @@ def resident_mb() -> float:
     """Resident memory of this process now."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * 4096 / 1e6
+
+
+def peak_mb() -> float:
+    """Largest resident memory of this program so far, imports included.
+
+    Not `ru_maxrss`, which a child process inherits from its parent.
+    """
+    with open("/proc/self/status", encoding="ascii") as file:
+        (line,) = (line for line in file if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024 / 1e6

@@ -1,4 +1,4 @@
-"""A store far away: every request takes a while, and the depth of requests that wait for each other is counted."""
+"""A store far away: every request takes a while, and how many had to wait for each other is counted."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
 """Stores of any number of page descriptors, written by the encoders of the log in a minute or two for 10 M.
 
-The pages themselves are not there: nothing here reads one. Statistics are not there either, but the
-manifest parts are as large as if they were.
+The pages themselves are not there, nor statistics: nothing here reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 import spark_pages as sp
 from spark_pages.log.catalog_files import write_catalog
+from spark_pages.log.checkpoint_policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.checkpoint_writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART
 from spark_pages.log.digest import digest_of
 from spark_pages.log.head import write_hint
@@ -37,6 +37,7 @@ _BLOCK = 1 << 17
 _PAGES_PER_FILE = 2048
 _FIRST_TABLE = 2
 _TABLES_PER_FILE = 512
+_UNATTENDED = {CHECKPOINT_COMMITS: "0", CHECKPOINT_BYTES: "0", LOG_COMPACTION_COMMITS: "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,18 @@ class Shape:
         Page descriptors of all tables together, about.
     tables, columns
         Tables ``t000000`` … with columns ``c000`` …; every chain has equally many pages.
+    thin
+        Whether only those segments are there that hold the beginning of the first, middle and last table.
+        Parts and root are whole: for stores too large to be written in a few minutes.
+    names_statistics
+        Whether segments name statistics, which are not there: for parts of the size that they have then.
     """
 
     pages: int
     tables: int = 100
     columns: int = 10
+    names_statistics: bool = False
+    thin: bool = False
 
     @property
     def chains(self) -> int:
@@ -65,6 +73,16 @@ class Shape:
         """Pages of each chain."""
         return max(1, self.pages // self.chains)
 
+    @property
+    def pages_asked_for(self) -> list[int]:
+        """The first pages of chains that benchmarks ask for."""
+        tables = (0, self.tables // 2, self.tables - 1)
+        return [
+            (table * self.columns + min(column, self.columns - 1)) * self.pages_of_chain
+            for table in tables
+            for column in (0, 4)
+        ]
+
     def table_name(self, index: int) -> str:
         """Name of a table."""
         return f"t{index:06d}"
@@ -75,8 +93,11 @@ class Shape:
 
 
 def make_store(url: str, shape: Shape) -> None:
-    """A store with an empty table ``small`` and, in a checkpoint, all descriptors of the shape."""
-    store = sp.create(url)
+    """A store with an empty table ``small`` and, in a checkpoint, all descriptors of the shape.
+
+    It is not looked after beside commits, so that what is counted is what was asked for.
+    """
+    store = sp.create(url, properties=_UNATTENDED)
     with store.transaction("create") as txn:
         txn.create_table("small", pa.schema([("a", pa.int64())]))
     if shape.pages:
@@ -91,11 +112,19 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
     version = head.state.version
     objects = ObjectWriter(store, map_in_threads)
     packer = SegmentPacker(objects, PAGES_PER_SEGMENT, 0, version)
-    nodes = list(_nodes_of(head.checkpoint.tree.part(part) for part in head.checkpoint.root.parts))
-    for segment in _segments(shape):
+    nodes = [node for part in head.checkpoint.root.parts for node in head.checkpoint.tree.part(part)]
+    for first in range(0, shape.pages_of_chain * shape.chains, _BLOCK):
+        stop = min(first + _BLOCK, shape.pages_of_chain * shape.chains)
+        if shape.thin and not any(first <= page < stop for page in shape.pages_asked_for):
+            nodes += packer.take()
+            nodes += _promised_nodes(shape, first, stop)
+            continue
+        segment = _segment(shape, first, stop)
         packer.add_segment(segment, PageRun(segment.pages), 0, segment.pages.num_rows)
-        nodes += map(_with_stats, packer.written())
-    nodes += map(_with_stats, packer.take())
+        nodes += packer.written()
+    nodes += packer.take()
+    if shape.names_statistics:
+        nodes = [_with_statistics(node) for node in nodes]
     definitions = {TableId(_FIRST_TABLE + i): _definition(shape, i) for i in range(shape.tables)}
     state = replace(
         head.state,
@@ -115,12 +144,7 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
     write_hint(store, CheckpointRef(Version(version), location))
 
 
-def _nodes_of(parts: Iterator[list[Node]]) -> Iterator[Node]:
-    for part in parts:
-        yield from part
-
-
-def _with_stats(node: Node) -> Node:
+def _with_statistics(node: Node) -> Node:
     return replace(node, stats_digest=digest_of(node.digest.encode()), stats_length=123_456)
 
 
@@ -137,18 +161,28 @@ def _definition(shape: Shape, index: int) -> TableDefinition:
     )
 
 
-def _segments(shape: Shape) -> Iterator[Segment]:
-    """The descriptors in blocks. Half of the columns have pages of equal, half of varying length."""
-    random = np.random.default_rng(7)
-    each, total = shape.pages_of_chain, shape.pages_of_chain * shape.chains
-    for first in range(0, total, _BLOCK):
-        number = np.arange(first, min(first + _BLOCK, total))
-        chain = number // each
-        field = chain % shape.columns + 1
-        varying = random.integers(3_000, 13_000, len(number))
-        yield Segment.of(
-            _FIRST_TABLE + chain // shape.columns, field, _pages(number, field, varying, random)
-        )
+def _segment(shape: Shape, first: int, stop: int) -> Segment:
+    """Descriptors [first, stop). Half of the columns have pages of equal, half of varying length."""
+    random = np.random.default_rng(first)
+    number = np.arange(first, stop)
+    chain = number // shape.pages_of_chain
+    field = chain % shape.columns + 1
+    varying = random.integers(3_000, 13_000, len(number))
+    return Segment.of(_FIRST_TABLE + chain // shape.columns, field, _pages(number, field, varying, random))
+
+
+def _promised_nodes(shape: Shape, first: int, stop: int) -> list[Node]:
+    """Nodes of segments that are not there, as if all their pages were equally long."""
+    nodes = []
+    each = shape.pages_of_chain
+    for start, end in pairwise([*range(first, stop, PAGES_PER_SEGMENT), stop]):
+        one, two = start // each, (end - 1) // each
+        front = min(end, (one + 1) * each) - start
+        back = end - max(start, two * each)
+        keys = (shape.key(*divmod(chain, shape.columns)) for chain in (one, two))
+        digest = digest_of(f"{start}".encode())
+        nodes.append(Node(0, *keys, end - start, front, front * 8192, back, back * 8192, digest, 123_456))
+    return nodes
 
 
 def _pages(

@@ -58,17 +58,19 @@ def create_until(url: str, latency_s: float, ends: float) -> list[float]:
 Work = Callable[[str, float, float], list[float]]
 
 
-def _in_process(work: Work, url: str, latency_s: float, ends: float, results: Any) -> None:
-    results.put(work(url, latency_s, ends))
+def _in_process(work: Work, url: str, latency_s: float, seconds: float, start: Any, results: Any) -> None:
+    start.wait()
+    results.put(work(url, latency_s, time.time() + seconds))
 
 
 def by_processes(work: Work, url: str, count: int, latency_s: float, seconds: float) -> list[list[float]]:
     """What each process did."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    ends = time.time() + seconds + 3  # imports
+    start = context.Barrier(count)
     processes = [
-        context.Process(target=_in_process, args=(work, url, latency_s, ends, results)) for _ in range(count)
+        context.Process(target=_in_process, args=(work, url, latency_s, seconds, start, results))
+        for _ in range(count)
     ]
     for process in processes:
         process.start()
@@ -103,12 +105,12 @@ def by_threads(url: str, count: int, latency_s: float, seconds: float) -> list[l
     return done
 
 
-def summary(done: list[list[float]]) -> dict[str, float]:
+def summary(done: list[list[float]], seconds: float) -> dict[str, float]:
     """Rate, shares and times of what was done."""
     took = sorted(each for writer in done for each in writer)
     shares = sorted(len(writer) for writer in done)
     return {
-        "per_second": round(len(took) / max(sum(writer) for writer in done), 1),
+        "per_second": round(len(took) / seconds, 1),
         "smallest_share": shares[0],
         "largest_share": shares[-1],
         "median_ms": round(took[len(took) // 2] * 1e3, 1),
@@ -132,13 +134,15 @@ def main() -> None:
             txn.create_table("t", pa.schema([("n", pa.int64())]))
         found: dict[str, Any] = {"latency_s": args.latency}
         if args.threads:
-            found["threads"] = summary(by_threads(url, args.threads, args.latency, args.seconds))
+            found["threads"] = summary(
+                by_threads(url, args.threads, args.latency, args.seconds), args.seconds
+            )
         if args.processes:
             if args.bare:
                 done = by_processes(create_until, url, args.processes, args.latency, args.seconds)
-                found["bare"] = summary(done)
+                found["bare"] = summary(done, args.seconds)
             done = by_processes(commit_until, url, args.processes, args.latency, args.seconds)
-            found["processes"] = summary(done)
+            found["processes"] = summary(done, args.seconds)
         table = sp.open(url).snapshot().table("t")
         found["rows"] = table.num_rows
     print(json.dumps(found, indent=1))

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spark_pages.cli import output
+from spark_pages.cli import output, retention, versions
+from spark_pages.cli.compact_log import compact_log
+from spark_pages.cli.doctor import doctor
+from spark_pages.cli.repair import repair
+from spark_pages.cli.verify import verify
 from spark_pages.errors import InvalidInputError, SparkPagesError
 
 if TYPE_CHECKING:
@@ -275,6 +279,14 @@ def checkpoint(url: Url, json: Json = False) -> None:
         output.print_json(facts)
     else:
         output.print_facts("Checkpoint", facts)
+
+
+app.command()(compact_log)
+app.command()(verify)
+app.command()(repair)
+app.command()(doctor)
+versions.register(app)
+retention.register(app)
 
 
 def _snapshot(url: str, version: int | None, timestamp: str | None) -> Snapshot:

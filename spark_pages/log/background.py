@@ -100,4 +100,5 @@ def _forget_all() -> None:
 
 
 atexit.register(_finish_all)
-os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):  # not where nothing forks
+    os.register_at_fork(after_in_child=_forget_all)

@@ -18,6 +18,7 @@ from spark_pages.log.newest import Newest
 from spark_pages.log.replay import LoadManifest
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.runtime import Runtime
 
@@ -107,8 +108,12 @@ class LogCare:
 
     def _leave_hint(self) -> None:
         known = self._newest.snapshot
-        if known is not None:
-            write_hint(self._store, known.state.newest_checkpoint, known.state.compacted)
+        if known is None:
+            return
+        state = known.state
+        told = self._slots.compacted  # by a hint, perhaps of a process that commits nothing
+        compacted = max(state.compacted, told if told <= state.version + 1 else 0)
+        write_hint(self._store, state.newest_checkpoint, compacted)
 
     def after_commit(self, version: int) -> None:
         """What is due after an own commit will be done beside the caller. Never waits, never fails."""
@@ -117,6 +122,7 @@ class LogCare:
             return  # members of a group share their commit
         self._looked_at = version
         due = due_after(version, known.state, LogPolicy.of(known.state.properties))
+        due |= Due(adoption=self._is_behind(known.state))
         if due:
             self._background.ask(due)
 
@@ -124,6 +130,8 @@ class LogCare:
         known = self._newest.snapshot
         if known is None:
             return
+        if due.adoption:
+            known = self.settle(known)
         if due.compaction:
             whole = (known.state.version + 1) >> WHOLE << WHOLE
             self._compact(known.state.compacted, whole, _MOST_RANGES)
@@ -137,19 +145,23 @@ class LogCare:
         -----
         One request for each such checkpoint. So what a process keeps of commits does not grow for ever.
         """
-        state = head.state
-        ref = state.named_checkpoint
-        if ref is None or ref == self._unreadable:
-            return head
-        newer_by = ref.version - (state.base.version if state.base else -1)
-        if newer_by < _ADOPT_COMMITS and not (newer_by > 0 and state.tail_bytes >= _ADOPT_BYTES):
+        ref = head.state.named_checkpoint
+        if ref is None or not self._is_behind(head.state):
             return head
         try:
             self._newest.adopt(ref)
         except SparkPagesError:
             self._unreadable = ref  # the old one will do
         known = self._newest.snapshot
-        return known if known is not None and known.state.version >= state.version else head
+        return known if known is not None and known.state.version >= head.state.version else head
+
+    def _is_behind(self, state: LogState) -> bool:
+        """Whether commits name a checkpoint that is so much newer that the state should stand on it."""
+        ref = state.named_checkpoint
+        if ref is None or ref == self._unreadable:
+            return False
+        newer_by = ref.version - (state.base.version if state.base else -1)
+        return newer_by >= _ADOPT_COMMITS or (newer_by > 0 and state.tail_bytes >= _ADOPT_BYTES)
 
     def end(self, timeout_s: float | None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""

@@ -69,18 +69,31 @@ def _number(properties: Mapping[str, str], name: str, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is to be done for the log."""
+    """What is to be done for the log.
+
+    Attributes
+    ----------
+    checkpoint, compaction
+        To be written.
+    adoption
+        The process is to change over to a checkpoint that another one wrote.
+    """
 
     checkpoint: bool = False
     compaction: bool = False
+    adoption: bool = False
 
     def __or__(self, other: Due) -> Due:
         """Both together."""
-        return Due(self.checkpoint or other.checkpoint, self.compaction or other.compaction)
+        return Due(
+            self.checkpoint or other.checkpoint,
+            self.compaction or other.compaction,
+            self.adoption or other.adoption,
+        )
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
-        return self.checkpoint or self.compaction
+        return self.checkpoint or self.compaction or self.adoption
 
 
 def due_after(version: int, state: LogState, policy: LogPolicy) -> Due:

@@ -104,6 +104,7 @@ class _Writer:
         base_changes, appended = self._sort_edits()
         gone: Changes = {key: [Change(0, END)] for key in base_changes}
         tails = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
+        self._objects.send()  # merging reads tail runs, those too that were rewritten just now
         tail_pages = sum(node.pages for tail in tails for node in tail) + _pages_of(appended)
         if tail_pages * 4 > sum(node.pages for node in base):
             merged: dict[ChainKey, list[Change]] = {key: list(c) for key, c in base_changes.items()}

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, SparkPagesError
@@ -24,6 +23,7 @@ from spark_pages.log.container import (
     encode_container,
 )
 from spark_pages.log.features import FORMAT_VERSION, check_readable
+from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,
@@ -39,16 +39,8 @@ from spark_pages.model.actions import (
     Tombstone,
     TransactionRecord,
 )
-from spark_pages.model.columns import (
-    number_column,
-    optional_bytes,
-    optional_flags,
-    optional_numbers,
-    optional_text,
-)
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA
 from spark_pages.model.table import TableDefinition
 
 _SCHEMA = ContainerSchema(COMMIT_SCHEMA)
@@ -124,6 +116,31 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
             f"that fail with {type(error).__name__}.",
             key=key,
         ) from error
+
+
+def is_commit(data: bytes, version: int, key: str) -> bool:
+    """Whether undamaged bytes hold the commit of this version, and not its tombstone.
+
+    Raises
+    ------
+    DamageError
+        If they are damaged, or of another version.
+
+    Notes
+    -----
+    Looks at the header alone: some 0.1 ms.
+    """
+    try:
+        ((name, header),), _ = decode_container(data, _SCHEMA, key, most=1)
+        found = header["version"]
+    except SparkPagesError:
+        raise
+    except Exception as error:
+        _refuse_newer(data, key)
+        raise DamageError(f"{key} is not a commit: {type(error).__name__}.", key=key) from error
+    if found != version:
+        raise DamageError(f"{key} holds commit {found}: objects were swapped.", key=key)
+    return bool(name == "spark_pages.CommitHeader")
 
 
 def _refuse_newer(data: bytes, key: str) -> None:
@@ -218,7 +235,7 @@ def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
         "app_version": record.app_version,
         "read_version": record.read_version,
         "base_ordinal": record.base_ordinal,
-        "pages": _pages_to_avro(record.pages, record.stats),
+        "pages": pages_to_avro(record.pages, record.stats),
         "manifests": [
             {
                 "location": location_to_avro(manifest.location),
@@ -340,7 +357,7 @@ def _intent_from_avro(value: dict[str, Any]) -> CatalogIntent:
 
 
 def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
-    pages, stats = _pages_from_avro(value["pages"])
+    pages, stats = pages_from_avro(value["pages"])
     return TransactionRecord(
         token=value["token"],
         operation=value["operation"],
@@ -371,39 +388,4 @@ def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
         ),
         retention=retention_from_plain(value["retention"]),
         properties=value["properties"],
-    )
-
-
-def _pages_to_avro(pages: pa.RecordBatch, stats: pa.RecordBatch) -> dict[str, Any]:
-    path = pages.column("path")
-    return {
-        **{name: pages.column(name).to_pylist() for name in _NUMBERS},
-        "paths": path.dictionary.to_pylist(),
-        "path": path.indices.fill_null(-1).to_pylist(),
-        "data": pages.column("data").to_pylist(),
-        **{name: stats.column(name).to_pylist() for name in STATS_SCHEMA.names},
-    }
-
-
-def _pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    n = len(value["entry_count"])
-    index = np.array(value["path"], dtype=np.int32)
-    if len(index) and (index.min() < -1 or index.max() >= len(value["paths"])):
-        raise ValueError("a page names a path that is not listed")
-    columns = {name: optional_numbers(value[name], PAGE_SCHEMA.field(name).type) for name in _NUMBERS}
-    columns["page_id"] = number_column(np.arange(n), pa.int64())
-    columns["path"] = pa.DictionaryArray.from_arrays(
-        number_column(index, pa.int32(), index >= 0), optional_text(value["paths"])
-    )
-    columns["data"] = optional_bytes(value["data"])
-    pages = [columns[name] for name in PAGE_SCHEMA.names]
-    stats = [
-        optional_numbers(value["null_count"], pa.int64()),
-        optional_bytes(value["min"]),
-        optional_bytes(value["max"]),
-        optional_flags(value["exact"]),
-    ]
-    return (
-        pa.RecordBatch.from_arrays(pages, schema=PAGE_SCHEMA),
-        pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
     )

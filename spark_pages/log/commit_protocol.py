@@ -115,6 +115,7 @@ def commit_protocol(
             records=records,
             checkpoint=state.newest_checkpoint,
             features=state.features,
+            compacted=state.compacted,
         )
         data, digest = encode_commit(commit)
         tries += 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
-from spark_pages.log.commit_codec import decode_slot
+from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
+from spark_pages.log.commit_codec import is_commit
 from spark_pages.log.compaction import (
     MAX_RANGE_BYTES,
     WHOLE,
@@ -19,7 +19,6 @@ from spark_pages.log.compaction import (
     plan_ranges,
 )
 from spark_pages.log.names import commit_key
-from spark_pages.model.actions import Commit
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import Doubtful, ObjectStore
 
@@ -147,7 +146,4 @@ class _Builder:
         """
         key = commit_key(version)
         data = self._store.get(key)
-        slot = decode_slot(data, key)
-        if slot.version != version:
-            raise DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key)
-        return data if isinstance(slot, Commit) else None
+        return data if is_commit(data, version, key) else None

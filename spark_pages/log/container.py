@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import fastavro
@@ -19,23 +20,35 @@ DIGEST_KEY = "spark_pages.digest"
 _ZEROS = "0" * DIGEST_HEX_LENGTH
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+_heads: dict[int, tuple[Any, bytes]] = {}
 
 
 def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) -> tuple[bytes, str]:
     """Bytes of a container with one block, and its digest. The same records always give the same bytes."""
+    block = io.BytesIO()
+    for record in records:
+        fastavro.schemaless_writer(block, schema, record)
     out = io.BytesIO()
-    fastavro.writer(
-        out,
-        schema,
-        records,
-        codec="null",
-        sync_interval=1 << 62,
-        metadata={DIGEST_KEY: _ZEROS},
-        sync_marker=sync_marker,
-    )
+    out.write(_head(schema))
+    out.write(sync_marker)
+    if records:
+        fastavro.schemaless_writer(out, "long", len(records))
+        fastavro.schemaless_writer(out, "bytes", block.getvalue())
+        out.write(sync_marker)
     data = out.getvalue()
     digest = digest_of(data)
     return data.replace(_ZEROS.encode(), digest.encode(), 1), digest
+
+
+def _head(schema: Any) -> bytes:
+    """What a container begins with, up to the sync marker; kept: the schema is most of a small commit."""
+    known = _heads.get(id(schema))
+    if known is None:
+        out = io.BytesIO()
+        marker = bytes(_SYNC_BYTES)
+        fastavro.writer(out, schema, [], codec="null", metadata={DIGEST_KEY: _ZEROS}, sync_marker=marker)
+        known = _heads[id(schema)] = schema, out.getvalue()[:-_SYNC_BYTES]
+    return known[1]
 
 
 def check_container(data: bytes, claimed: str, key: str) -> None:
@@ -68,8 +81,15 @@ class ContainerSchema:
         self.written = _metadata(encode_container(parsed, [], bytes(_SYNC_BYTES))[0])[0]["avro.schema"]
 
 
-def decode_container(data: bytes, schema: ContainerSchema, key: str) -> tuple[list[Any], str]:
+def decode_container(
+    data: bytes, schema: ContainerSchema, key: str, most: int | None = None
+) -> tuple[list[Any], str]:
     """The records, with their names where the schema is a union, and the digest once it is known to be right.
+
+    Parameters
+    ----------
+    most
+        Decode so many records at most.
 
     Raises
     ------
@@ -86,13 +106,15 @@ def decode_container(data: bytes, schema: ContainerSchema, key: str) -> tuple[li
     check_container(data, claimed, key)
     names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
     if metadata.get("avro.schema") != schema.written or metadata.get("avro.codec") != b"null":
-        return list(fastavro.reader(io.BytesIO(data), reader_schema=schema.parsed, **names)), claimed
+        reader = fastavro.reader(io.BytesIO(data), reader_schema=schema.parsed, **names)
+        return list(islice(reader, most)), claimed
     source = io.BytesIO(data)
     source.seek(block)
     count, size = _long(source), _long(source)
     end = source.tell() + size
-    records = [fastavro.schemaless_reader(source, schema.parsed, None, **names) for _ in range(count)]
-    if source.tell() != end or len(data) != end + _SYNC_BYTES:
+    wanted = count if most is None else min(count, most)
+    records = [fastavro.schemaless_reader(source, schema.parsed, None, **names) for _ in range(wanted)]
+    if (wanted == count and source.tell() != end) or len(data) != end + _SYNC_BYTES:
         raise ValueError("the block does not end where it says")
     return records, claimed
 

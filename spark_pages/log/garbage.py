@@ -14,7 +14,6 @@ from enum import StrEnum
 
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.commit_codec import decode_slot
 from spark_pages.log.compaction import LARGEST, LogRange
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.log.slots import SlotReader
@@ -237,7 +236,7 @@ class CommitWalker:
         Parameters
         ----------
         partial
-            Whether page manifests may be gone, as they may where a vacuum was killed.
+            Whether slots may be cleaned and manifests gone, as where a vacuum was killed or is at work.
 
         Notes
         -----
@@ -245,8 +244,11 @@ class CommitWalker:
         """
         named = Named()
         for first in range(start, stop, ROUND):
-            for commit in self._slots.commits(first, min(first + ROUND, stop)):
-                self._note(commit, named, below, partial)
+            some = range(first, min(first + ROUND, stop))
+            held = self._slots.present(some) if partial else self._slots.commits(some.start, some.stop)
+            for slot in held:
+                if isinstance(slot, Commit):
+                    self._note(slot, named, below, partial)
         return named
 
     def _note(self, commit: Commit, named: Named, below: int | None, partial: bool) -> None:
@@ -282,5 +284,3 @@ def ranges_below(start: int, stop: int) -> Iterator[LogRange]:
         size = 1 << exponent
         for end in range(-(-(start + 1) // size) * size, stop + 1, size):
             yield LogRange(end - size, exponent)
-
-

@@ -59,7 +59,8 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
         named = slots.read(newest)
         slots.learn(named.compacted if isinstance(named, Commit) else 0)
         ref = named.checkpoint if named else None
-        state = (_from_checkpoint(tree, ref) if ref else None) or LogState()
+        sound = newest_readable(slots, tree, ref)
+        state = base_state(tree, sound) if sound else LogState()
     return catch_up(slots, tree, state, load_manifest, known)
 
 
@@ -169,6 +170,37 @@ def nearest_checkpoint(tree: TreeReader, newest: CheckpointRef | None, version: 
         else:
             ref = max(earlier, key=lambda p: p.version) if earlier else None
     return ref
+
+
+def newest_readable(slots: SlotReader, tree: TreeReader, ref: CheckpointRef | None) -> CheckpointRef | None:
+    """The checkpoint, or where its root is lost the newest one before it whose root can be read.
+
+    Notes
+    -----
+    The root would have told its predecessors; without it, the slot of its version names the one before.
+    """
+    while ref is not None and _from_checkpoint(tree, ref) is None:
+        slot = slots.read(ref.version)
+        named = slot.checkpoint if slot else None
+        ref = named if named is not None and named.version < ref.version else None
+    return ref
+
+
+def readable_checkpoint(
+    slots: SlotReader, tree: TreeReader, newest: CheckpointRef | None, version: int
+) -> CheckpointRef | None:
+    """The `nearest_checkpoint` of a version, or one before it where the root of one on the way is lost."""
+    try:
+        ref = nearest_checkpoint(tree, newest, version)
+        if ref is not None:
+            tree.root(ref)
+        return ref
+    except UnsupportedFormatError:
+        raise
+    except (ObjectNotFoundError, DamageError):
+        slot = slots.read(version)
+        named = slot.checkpoint if slot else None
+        return newest_readable(slots, tree, named if named and named.version <= version else None)
 
 
 def version_at(read_time_us: Callable[[int], int], head: int, timestamp_us: int) -> int:

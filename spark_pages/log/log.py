@@ -44,7 +44,7 @@ from spark_pages.log.head import (
     base_state,
     catch_up,
     find_head,
-    nearest_checkpoint,
+    readable_checkpoint,
     version_at,
 )
 from spark_pages.log.newest import Newest
@@ -134,7 +134,7 @@ class Log:
         return self.snapshot(version)
 
     def _open(self, newest: LogState, version: int) -> LogSnapshot:
-        ref = nearest_checkpoint(self._tree, newest.newest_checkpoint, version)
+        ref = readable_checkpoint(self._slots, self._tree, newest.newest_checkpoint, version)
         oldest = newest.retention.checkpoint if newest.retention else None
         if oldest is not None and oldest.version <= version:
             ref = newer(oldest, ref)
@@ -164,7 +164,14 @@ class Log:
 
     def commits_left(self, start: int, stop: int) -> list[Commit]:
         """Those of commits [start, stop) that have not been cleaned away, oldest first."""
-        return [slot for slot in self._slots.present(range(start, stop)) if isinstance(slot, Commit)]
+        retention = self.known().state.retention
+        whole = min(max(start, retention.min_readable if retention else 0), stop)
+        found = [*self._slots.present(range(start, whole))]
+        try:
+            found += self._slots.commits(whole, stop)
+        except SnapshotExpiredError:  # retention has moved on since the newest version known
+            found += self._slots.present(range(whole, stop))
+        return [slot for slot in found if isinstance(slot, Commit)]
 
     def time_of(self, version: int) -> int:
         """When a version was committed, in microseconds since the epoch; also where its slot was cleaned."""
@@ -283,6 +290,7 @@ class Log:
             if isinstance(outcome, Committed) and outcome.commit is not None:
                 self._recent.keep(outcome.commit)
                 self._advance(outcome.state)
+                self._care.after_commit(outcome.version)
                 break
         return outcomes
 
@@ -352,10 +360,6 @@ class Log:
     def compact(self) -> LogCompaction:
         """Put every slot that can be into compacted ranges, and leave a hint."""
         return self._care.compact()
-
-    def after_commit(self, version: int) -> None:
-        """What is due after an own commit (checkpoint, log compaction) is done beside the caller."""
-        self._care.after_commit(version)
 
     def close(self, timeout_s: float | None = None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""

@@ -38,7 +38,10 @@ class Newest:
 
     def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
         """The snapshot of a state, with what `older` has loaded where nothing touched it."""
-        return LogSnapshot(state, Checkpoint(state.base, self._tree) if state.base else None, older)
+        return LogSnapshot(state, self._open(state), older)
+
+    def _open(self, state: LogState) -> Checkpoint | None:
+        return Checkpoint(state.base, self._tree) if state.base else None
 
     def advance(self, state: LogState) -> LogSnapshot:
         """The state is the newest one, unless a newer one is known; gives the newest.
@@ -48,18 +51,20 @@ class Newest:
         A state that stands on an older checkpoint than the one known is put on that one: a transaction
         that began before a checkpoint does not bring the old one back.
         """
-        with self._lock:
+        known = self.snapshot
+        checkpoint = known.checkpoint if known and known.state.base == state.base else self._open(state)
+        with self._lock:  # from here on nothing is read
             known = self.snapshot
             if known is None:
-                self.snapshot = self.bind(state)
+                self.snapshot = LogSnapshot(state, checkpoint)
             elif state.version > known.state.version:
                 base = known.state.base
                 if base is not None and self._fits(state, base):
-                    state = stand_on(state, base)
+                    state, checkpoint = stand_on(state, base), known.checkpoint
                 state = replace(state, compacted=max(state.compacted, known.state.compacted))
-                self.snapshot = self.bind(state, known)
+                self.snapshot = LogSnapshot(state, checkpoint, known)
             elif state.version == known.state.version and not is_sound(known.state):
-                self.snapshot = self.bind(state, known)
+                self.snapshot = LogSnapshot(state, checkpoint, known)
             assert self.snapshot is not None
             return self.snapshot
 
@@ -101,4 +106,5 @@ def _unlock_all() -> None:
         each.unlock()
 
 
-os.register_at_fork(after_in_child=_unlock_all)
+if hasattr(os, "register_at_fork"):  # not where nothing forks
+    os.register_at_fork(after_in_child=_unlock_all)

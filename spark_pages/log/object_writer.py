@@ -55,7 +55,7 @@ class ObjectWriter:
         self._queue.append((key, data))
         self._queued_bytes += size_bytes
         if len(self._queue) >= _OBJECTS_AT_ONCE or self._queued_bytes >= _BYTES_AT_ONCE:
-            self._send()
+            self.send()
 
     def settle(self) -> None:
         """Every object is there with all its bytes.
@@ -69,11 +69,12 @@ class ObjectWriter:
         -----
         One request for each object beside the one that wrote it, none of which carries its bytes.
         """
-        self._send()
+        self.send()
         self._at_once(self._look_for, list(self._sizes))
         self._sizes.clear()
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Whatever waits is in storage, so that it can be read."""
         queue, self._queue, self._queued_bytes = self._queue, [], 0
         self._at_once(lambda item: self._store.put(*item), queue)
 

@@ -57,6 +57,7 @@ class SegmentPacker:
         self._version = version
         self._slabs: deque[_Slab] = deque()
         self._nodes: list[Node] = []
+        self._spread: tuple[Segment, NDArray[np.int64], NDArray[np.int64]] | None = None
         self.waiting = 0
 
     def add(self, key: ChainKey, run: PageRun) -> None:
@@ -66,12 +67,13 @@ class SegmentPacker:
 
     def add_segment(self, segment: Segment, run: PageRun, start: int, stop: int) -> None:
         """Pages [start, stop) of a segment come next; `run` is all of its pages."""
-        self._push(_Slab(segment.table_ids, segment.field_ids, run, start, stop))
+        if start < stop:
+            self._push(_Slab(*self._chains_of(segment), run, start, stop))
 
     def add_in_front(self, segment: Segment, run: PageRun) -> None:
         """A whole segment goes before what waits; nothing must have been written since `take`."""
         assert not self._nodes
-        self._slabs.appendleft(_Slab(segment.table_ids, segment.field_ids, run, 0, run.num_pages))
+        self._slabs.appendleft(_Slab(*self._chains_of(segment), run, 0, run.num_pages))
         self.waiting += run.num_pages
 
     def written(self) -> list[Node]:
@@ -85,6 +87,12 @@ class SegmentPacker:
             self._write(stop - start)
         self.waiting = 0
         return self.written()
+
+    def _chains_of(self, segment: Segment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Table and field id of each page; kept, because many slices of one segment come in a row."""
+        if self._spread is None or self._spread[0] is not segment:
+            self._spread = segment, segment.table_ids, segment.field_ids
+        return self._spread[1:]
 
     def _push(self, slab: _Slab) -> None:
         if slab.start >= slab.stop:

@@ -14,6 +14,8 @@ from spark_pages.runtime import Mapper
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32
+_FAR = 4 << LARGEST
+"""Slots of one round at most: so much is kept in memory at once, and so much a wrong hint can cost."""
 
 Slot = Commit | Tombstone
 
@@ -62,7 +64,8 @@ class RangeReader:
         found: list[Slot] = []
         largest, width = self._largest, _ROUND_LIMIT
         while (position := start + len(found)) < stop:
-            pieces = list(islice(plan_reads(position, stop, compacted, largest), width))
+            near = min(stop, position + _FAR)
+            pieces = list(islice(plan_reads(position, near, compacted, largest), width))
             firsts = [position, *(piece.stop for piece in pieces)]
             wanted = [(piece, first, stop) for piece, first in zip(pieces, firsts, strict=False)]
             for piece, slots in zip(pieces, self._map_all(self._read, wanted), strict=True):

@@ -40,7 +40,7 @@ class RecentSlots:
 
     def tail(self, start: int) -> list[Commit | Tombstone]:
         """What slots from `start` on hold, up to the first empty one."""
-        found = self._reader.tail(start)
+        found = self._reader.tail(start, in_haste=True)
         for slot in found:
             self.keep(slot)
         return found

@@ -256,4 +256,4 @@ class CatalogPage(Sequence[TableDefinition]):
 
 def decode_catalog(data: bytes, key: str) -> CatalogPage:
     """The definitions of a catalog file; its digest has been checked."""
-    return CatalogPage(decode_table(data, _CATALOG_SCHEMA, key), key)
+    return CatalogPage(pa.table(decode_table(data, _CATALOG_SCHEMA, key)), key)

@@ -190,8 +190,7 @@ def decode_segment(data: bytes, key: str) -> Segment:
     -----
     About 50 bytes of memory a page: columns that say nothing of their own share memory.
     """
-    read = decode_table(data, _SEGMENT_SCHEMA, key)
-    stored = {name: _flat(read.column(name)) for name in _SEGMENT_SCHEMA.names}
+    stored = decode_table(data, _SEGMENT_SCHEMA, key, dictionary=["path"])
     actual = numbers_of(stored["actual_len"])
     listed = valid_of(stored["alloc_len"])
     alloc = np.where(listed, numbers_of(stored["alloc_len"]), _rounded(actual)).astype(np.int32)
@@ -199,7 +198,6 @@ def decode_segment(data: bytes, key: str) -> Segment:
     pages = {
         **stored,
         "payload_entries": entries if payload.null_count == len(payload) else pc.coalesce(payload, entries),
-        "path": stored["path"].dictionary_encode(),
         "offset": number_column(_offsets(stored["offset"], alloc), pa.int64()),
         "alloc_len": number_column(alloc, pa.int32()),
         "data": no_bytes(len(content)) if content.null_count == len(content) else content,
@@ -233,8 +231,8 @@ def encode_stats(stats: pa.RecordBatch, version: int | None = None) -> bytes:
 
 def decode_stats(data: bytes, key: str) -> pa.RecordBatch:
     """The statistics that the bytes hold; their digest has been checked."""
-    table = decode_table(data, STATS_SCHEMA, key)
-    return pa.RecordBatch.from_arrays([_flat(column) for column in table.columns], schema=STATS_SCHEMA)
+    columns = decode_table(data, STATS_SCHEMA, key)
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=STATS_SCHEMA)
 
 
 def encode_manifest(pages: pa.RecordBatch, stats: pa.RecordBatch) -> bytes:
@@ -249,15 +247,11 @@ def decode_manifest(data: bytes, key: str) -> tuple[pa.RecordBatch, pa.RecordBat
     """Descriptors (ids are ordinals from 0) and statistics of a page manifest."""
     fields = [field for field in PAGE_SCHEMA if field.name not in ("page_id", "path")]
     fields += [pa.field("path", pa.string()), *STATS_SCHEMA]
-    table = decode_table(data, pa.schema(fields), key)
-    ids = number_column(np.arange(table.num_rows), pa.int64())
-    path = _flat(table.column("path")).dictionary_encode()
-    given = {"page_id": ids, "path": path}
-    pages = [given[name] if name in given else _flat(table.column(name)) for name in PAGE_SCHEMA.names]
-    stats = [_flat(table.column(name)) for name in STATS_SCHEMA.names]
+    columns = decode_table(data, pa.schema(fields), key, dictionary=["path"])
+    columns["page_id"] = number_column(np.arange(len(columns["path"])), pa.int64())
     return (
-        pa.RecordBatch.from_arrays(pages, schema=PAGE_SCHEMA),
-        pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
+        pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA),
+        pa.RecordBatch.from_arrays([columns[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA),
     )
 
 
@@ -282,13 +276,8 @@ def encode_nodes(nodes: Sequence[Node], metadata: dict[bytes, bytes] | None = No
 
 def decode_nodes(data: bytes, key: str) -> list[Node]:
     """Nodes of a manifest part or root; the digest has been checked."""
-    table = decode_table(data, _NODE_SCHEMA, key)
-    columns = [table.column(name).to_pylist() for name in _NODE_SCHEMA.names]
+    columns = [column.to_pylist() for column in decode_table(data, _NODE_SCHEMA, key).values()]
     return [
         Node(level, (first_table, first_field), (last_table, last_field), *rest)
         for level, first_table, first_field, last_table, last_field, *rest in zip(*columns, strict=True)
     ]
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -30,6 +30,11 @@ class SlotReader:
         """Slots below this version are said to be in compacted ranges."""
         self._compacted = max(self._compacted, compacted)
 
+    @property
+    def compacted(self) -> int:
+        """Slots below this version are in compacted ranges, as far as was said and not found to be wrong."""
+        return self._compacted
+
     def read(self, version: int) -> Commit | Tombstone | None:
         """What slot `version` holds, or None where it is empty."""
         key = commit_key(version)

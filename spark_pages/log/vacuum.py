@@ -11,13 +11,12 @@ The order of `VacuumPlan.execute` is what makes it safe, and what lets it be kil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from spark_pages.errors import CommitConflictError, ObjectNotFoundError
+from spark_pages.errors import CommitConflictError, ObjectNotFoundError, StorageError
 from spark_pages.log.checkpoint import TreeReader
 from spark_pages.log.checkpoint_writer import write_checkpoint
 from spark_pages.log.commit_codec import encode_tombstone
@@ -36,12 +35,15 @@ from spark_pages.log.garbage import (
     rounds,
 )
 from spark_pages.log.head import SlotReader, base_state, version_at
+from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
 from spark_pages.log.orphans import find_orphans
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, newer, oldest_to_keep
 from spark_pages.log.state import LogState
+from spark_pages.log.tree import Node
+from spark_pages.log.vacuum_plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
 from spark_pages.model.actions import (
     COMMITTED,
     CheckpointRef,
@@ -54,94 +56,6 @@ from spark_pages.model.actions import (
 from spark_pages.model.ids import Version
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.runtime import Runtime, writer_name
-
-OBJECTS_SCHEMA = pa.schema([("key", pa.string()), ("bytes", pa.int64()), ("reason", pa.string())])
-
-
-@dataclass(frozen=True, slots=True)
-class VacuumResult:
-    """What a vacuum has done.
-
-    Attributes
-    ----------
-    version
-        The commit of its retention; None where nothing had to be committed.
-    oldest
-        The oldest version that can be read from now on.
-    objects, size_bytes
-        Objects deleted or turned into tombstones, and what they held.
-    spared
-        Objects of the plan that came into use again before the retention was in the log.
-    """
-
-    version: int | None
-    oldest: int
-    objects: int
-    size_bytes: int
-    spared: int = 0
-
-
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
-class VacuumPlan:
-    """What `execute` will delete: exactly this.
-
-    Attributes
-    ----------
-    version
-        The newest version when the plan was made.
-    retention
-        The bounds to be committed: versions from ``min_readable`` on stay readable.
-    objects
-        A row for each object: ``key``, ``bytes``, ``reason``. A slot is not deleted but becomes a tombstone.
-    slots
-        The slots among them, [first, end).
-    again
-        Whether a second vacuum, after this one, would find more: what only the checkpoint before needs.
-    """
-
-    version: int
-    retention: Retention
-    objects: pa.Table
-    slots: tuple[int, int] = (0, 0)
-    again: bool = False
-    _run: Callable[[VacuumPlan], VacuumResult] = field(default=lambda plan: _nothing(plan))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Number of objects by reason."""
-        counted = self.objects.column("reason").value_counts().to_pylist()
-        return {each["values"]: each["counts"] for each in sorted(counted, key=lambda each: each["values"])}
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all objects."""
-        return pc.sum(self.objects.column("bytes")).as_py() or 0
-
-    def __repr__(self) -> str:
-        what = ", ".join(f"{count} × {reason}" for reason, count in self.counts.items()) or "nothing"
-        return (
-            f"VacuumPlan(versions {self.retention.min_readable} to {self.version} stay; {what}; "
-            f"{self.size_bytes:,} bytes)"
-        )
-
-    def execute(self) -> VacuumResult:
-        """Delete what the plan says, after the log has been told.
-
-        Raises
-        ------
-        CommitConflictError
-            If a tag or lease has been put on a version that would go; nothing was deleted. Plan again.
-
-        Notes
-        -----
-        May be killed anywhere and run again, and two may run at once. Costs one commit, one request for each
-        object, and two for each slot.
-        """
-        return self._run(self)
-
-
-def _nothing(plan: VacuumPlan) -> VacuumResult:
-    return VacuumResult(None, plan.retention.min_readable, 0, 0)
 
 
 class Vacuum:
@@ -185,6 +99,7 @@ class Vacuum:
         a checkpoint. Memory: a string for each page file that may go and for each object of those trees.
         """
         head = self._log.refresh().state
+        self._slots.learn(head.compacted)  # kept commits are then read in few requests
         oldest = oldest_to_keep(head, self._wanted(keep, head), self._runtime.now_us())
         before = head.retention
         if before is not None and not further and not self._changed(before.min_readable, oldest):
@@ -217,21 +132,30 @@ class Vacuum:
 
     def _changed(self, start: int, end: int) -> bool:
         """Whether some commit in (start, end] does more than vacuum does."""
-        return end > start and bool(self._commits.walk(start + 1, end + 1, below=0).changes)
+        return any(
+            record.retention is None
+            for first in range(start + 1, end + 1, ROUND)
+            for commit in self._slots.commits(first, min(first + ROUND, end + 1))
+            for record in commit.records
+        )
 
     def _checkpoint_for(self, oldest: int, head: LogState) -> CheckpointRef | None:
         """The newest checkpoint from which `oldest` can be read, written if that lets more slots go."""
         at = self._slots.commits(oldest, oldest + 1)[0].checkpoint
         known = newer(at, head.retention.checkpoint if head.retention else None)
-        if known is not None and known.version > oldest:
-            known = at
         if oldest == 0 or (known is not None and not self._changed(known.version, oldest)):
             return known
+        try:
+            made = self._checkpoint_at(oldest, known, head)
+        except StorageError:
+            return known  # of a store that may only be read, say: then fewer slots can go
+        return made if made.version == oldest else known
+
+    def _checkpoint_at(self, oldest: int, base: CheckpointRef | None, head: LogState) -> CheckpointRef:
         if oldest == head.version:
-            ref = self._log.checkpoint()
-            return ref if ref.version == oldest else known
+            return self._log.checkpoint()
         check_writable(head.features)
-        state = base_state(self._tree, at) if at else LogState()
+        state = base_state(self._tree, base) if base else LogState()
         state = replay(state, self._slots.commits(state.version + 1, oldest + 1), self._log.load_manifest)
         ref = write_checkpoint(
             self._store, state, self._log.bind(state).checkpoint, self._runtime.token(), self._runtime.map
@@ -260,7 +184,8 @@ class Vacuum:
         living = walker.kept(kept_refs)
         dead = walker.left(named - kept_refs)
         found = {commit_key(version): Reason.SLOT for version in range(first, end)}
-        found |= {key: reason for key, reason in dead.reasons() if key not in living.keys()}
+        needed = living.keys()
+        found |= {key: reason for key, reason in dead.reasons() if key not in needed}
         found |= dict.fromkeys(old.manifests - kept.manifests, Reason.MANIFEST)
         found |= {each.key: Reason.COMPACTED for each in ranges_below(first, end)} if first < end else {}
         gone = [node for key, node in dead.segments.items() if key not in living.segments]
@@ -269,7 +194,6 @@ class Vacuum:
         if orphans:
             named_keys = {*old.manifests, *kept.manifests, *dead.keys(), *living.keys()}
             seen = find_orphans(self._store, oldest, end, named_keys)
-            living = _merged(living, walker.left(seen.in_flight))
             listed = seen.page_files
             found |= dict.fromkeys(seen.others - living.keys() - set(found), Reason.ORPHAN)
         candidates = {f for f in files | listed if epoch_of(f) is not None} - kept.page_files
@@ -320,7 +244,9 @@ class Vacuum:
             [size for _, size in there],
             [found[key].value for key, _ in there],
         )
-        return pa.table([pa.array(c, t.type) for c, t in zip(columns, OBJECTS_SCHEMA, strict=True)], OBJECTS_SCHEMA)
+        return pa.table(
+            [pa.array(c, t.type) for c, t in zip(columns, OBJECTS_SCHEMA, strict=True)], OBJECTS_SCHEMA
+        )
 
     def _size(self, key: str) -> int | None:
         try:
@@ -332,7 +258,7 @@ class Vacuum:
 
     def _execute(self, plan: VacuumPlan) -> VacuumResult:
         if not plan.objects.num_rows:
-            return _nothing(plan)
+            return VacuumResult(None, plan.retention.min_readable, 0, 0)
         version = self._commit(plan)
         head = self._log.refresh().state
         came = self._commits.walk(plan.version + 1, head.version + 1)
@@ -342,14 +268,14 @@ class Vacuum:
         keys, sizes = (plan.objects.column(name).to_pylist() for name in ("key", "bytes"))
         slots = {commit_key(v): v for v in range(*plan.slots)}
         going = [key for key in keys if key not in spared and key not in slots]
+        self._mend_hint(head)
         for phase in _phases(going):
             for start in range(0, len(phase), ROUND):
                 self._runtime.map(self._store.delete, phase[start : start + ROUND])
         assert plan.retention.checkpoint is not None
+        bury = partial(self._bury, plan.retention.checkpoint)
         for start in range(plan.slots[0], plan.slots[1], ROUND):
-            checkpoint = plan.retention.checkpoint
-            some = range(start, min(start + ROUND, plan.slots[1]))
-            self._runtime.map(lambda v: self._bury(v, checkpoint), some)
+            self._runtime.map(bury, range(start, min(start + ROUND, plan.slots[1])))
         freed = sum(size for key, size in zip(keys, sizes, strict=True) if key not in spared)
         done = len(going) + plan.slots[1] - plan.slots[0]
         return VacuumResult(version, plan.retention.min_readable, done, freed, len(keys) - done)
@@ -373,8 +299,8 @@ class Vacuum:
             oldest = oldest_to_keep(state, retention.min_readable, self._runtime.now_us())
             if oldest < retention.min_readable:
                 raise CommitConflictError(
-                    f"A vacuum was to end versions before {retention.min_readable}, but by now a tag or lease "
-                    f"holds version {oldest}. Nothing was deleted.",
+                    f"A vacuum was to end versions before {retention.min_readable}, but by now a tag or "
+                    f"lease holds version {oldest}. Nothing was deleted.",
                     hint="Plan again.",
                 )
             over = [lease for lease in state.leases.values() if lease.version < retention.min_readable]
@@ -393,7 +319,13 @@ class Vacuum:
         outcome = self._log.commit(head, build)
         return outcome.version if outcome.commit is not None else None
 
-    def _bury(self, version: int, checkpoint: CheckpointRef) -> None:
+    def _mend_hint(self, head: LogState) -> None:
+        """The hint leads to no checkpoint that goes or has cleaned slots behind it."""
+        hint, newest = read_hints(self._store), head.newest_checkpoint
+        if newest is not None and (hint.checkpoint is None or hint.checkpoint.version < newest.version):
+            write_hint(self._store, newest, max(hint.compacted, head.compacted))
+
+    def _bury(self, checkpoint: CheckpointRef, version: int) -> None:
         """Slot `version` holds a tombstone."""
         slot = self._slots.read(version)
         if isinstance(slot, Commit):
@@ -409,21 +341,7 @@ class Vacuum:
 
 
 def _covers(now: Retention | None, wanted: Retention) -> bool:
-    return (
-        now is not None
-        and now.min_readable >= wanted.min_readable
-        and now.min_epoch >= wanted.min_epoch
-    )
-
-
-def _merged(one: Trees, two: Trees) -> Trees:
-    return Trees(
-        one.roots | two.roots,
-        one.parts | two.parts,
-        one.segments | two.segments,
-        one.stats | two.stats,
-        one.catalogs | two.catalogs,
-    )
+    return now is not None and now.min_readable >= wanted.min_readable and now.min_epoch >= wanted.min_epoch
 
 
 _ORDER = ("_log/stats/", "_log/segments/", "_log/catalog/", "_log/parts/", "_log/checkpoints/")

@@ -7,9 +7,9 @@ the chain that covers a row from a promise (`LazyRun`) into pages (`PageRun`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,93 +17,17 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.columns import number_column
+from spark_pages.model.locate import RowLocations as RowLocations
+from spark_pages.model.locate import locate_by_piece, row_out_of_range
+from spark_pages.model.locate import locate_rows as locate_rows
 from spark_pages.model.page import PageDescriptor, PageSlice
+from spark_pages.model.pieces import ChainEdit as ChainEdit
+from spark_pages.model.pieces import ChainKey as ChainKey
+from spark_pages.model.pieces import Layout
+from spark_pages.model.pieces import LazyRun as LazyRun
+from spark_pages.model.pieces import OpenRun as OpenRun
+from spark_pages.model.pieces import Piece as Piece
 from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation, empty_batch
-
-ChainKey = tuple[int, int]
-"""Table id and field id."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class LazyRun:
-    """Pages that are known to be there, and how many, but are not loaded.
-
-    Attributes
-    ----------
-    num_pages, num_rows
-        What `expand` will give.
-    expand
-        Loads one level of the tree: smaller lazy runs, or pages.
-    base_position
-        Position of the first page in the chain's base of a checkpoint, or -1.
-    """
-
-    num_pages: int
-    num_rows: int
-    expand: Callable[[], Sequence[PageRun | LazyRun]]
-    base_position: int = -1
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class OpenRun:
-    """Pages of which not even the number is known yet.
-
-    A chain does not look at them before it is asked for a row behind those that it knows of.
-
-    Attributes
-    ----------
-    expand
-        Gives them.
-    """
-
-    expand: Callable[[], Sequence[PageRun | LazyRun]]
-
-
-Piece = PageRun | LazyRun
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ChainEdit:
-    """One splice of a chain, ready to apply.
-
-    Attributes
-    ----------
-    first_row
-        Row at which the removed run begins.
-    removed
-        Ids of the run that goes, in order; empty for an append.
-    removed_entries
-        Rows that the run holds.
-    added
-        Pages that take its place, or are appended.
-    clears
-        Whether everything before goes too (truncate).
-    version
-        Of the commit that made it; -1 where nobody asks.
-    """
-
-    first_row: int
-    removed: tuple[int, ...]
-    removed_entries: int
-    added: Piece
-    clears: bool = False
-    version: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class RowLocations:
-    """Where many rows are.
-
-    Attributes
-    ----------
-    positions : int64, shape (n_rows,)
-        Position in the chain of the page that holds each row.
-    rows_in_page : int64, shape (n_rows,)
-        Offset of the row in that page.
-    """
-
-    positions: NDArray[np.int64]
-    rows_in_page: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -120,43 +44,6 @@ class RunSlice:
 
     run: PageRun
     first_row: int
-
-
-def locate_rows(prefix_entries: NDArray[np.uint64], rows: NDArray[np.uint64]) -> RowLocations:
-    """Page position and offset inside the page of every row asked for.
-
-    Parameters
-    ----------
-    prefix_entries : uint64, shape (n_pages,)
-        Running sum of entry counts; an empty page repeats its neighbour's value.
-    rows : uint64, shape (n_rows,)
-        Row numbers from 0, in any order.
-
-    Raises
-    ------
-    RowOutOfRangeError
-        If a row is not below the last prefix; names the first such row.
-
-    Notes
-    -----
-    O(n_rows · log n_pages) time, no Python loop. Source: seed 000, "Lookup Helpers".
-    """
-    positions = np.searchsorted(prefix_entries, rows, side="right").astype(np.int64, copy=False)
-    outside = positions == len(prefix_entries)
-    if outside.any():
-        total = int(prefix_entries[-1]) if len(prefix_entries) else 0
-        raise _row_out_of_range(int(rows[int(np.argmax(outside))]), total)
-    starts = np.zeros(len(prefix_entries), dtype=np.uint64)
-    starts[1:] = prefix_entries[:-1]
-    return RowLocations(positions, (rows - starts[positions]).astype(np.int64))
-
-
-def _row_out_of_range(row: int, num_rows: int) -> RowOutOfRangeError:
-    return RowOutOfRangeError(
-        f"Row {row} is not in the column: it has {num_rows} rows, numbered from 0.",
-        row=row,
-        num_rows=num_rows,
-    )
 
 
 class ColumnChain:
@@ -176,7 +63,7 @@ class ColumnChain:
     __slots__ = ("_layout",)
 
     def __init__(self, pieces: Sequence[Piece | OpenRun] = ()) -> None:
-        self._layout = _Layout.of(pieces)
+        self._layout = Layout.of(pieces)
 
     def __repr__(self) -> str:
         layout = self._layout
@@ -238,37 +125,41 @@ class ColumnChain:
         if not len(rows):
             empty = np.zeros(0, dtype=np.int64)
             return RowLocations(empty, empty)
-        layout = self._load_rows(rows)
-        firsts = np.array(layout.first_rows, dtype=np.uint64)
-        if bool((rows[1:] >= rows[:-1]).all()):
-            return _locate_sorted(layout, np.searchsorted(rows, firsts), rows)
-        piece_of = np.searchsorted(firsts, rows, side="right")
+        layout = self._covering(rows)
+        ordered = bool((rows[1:] >= rows[:-1]).all())
+        while True:
+            firsts = np.array(layout.first_rows, dtype=np.uint64)
+            if ordered:
+                bounds = np.searchsorted(rows, firsts)
+            else:
+                piece_of = np.searchsorted(firsts, rows, side="right")
+                bounds = np.cumsum(np.bincount(piece_of, minlength=len(firsts)))
+            touched = np.flatnonzero(np.diff(bounds)).tolist()
+            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
+            if not lazy:
+                break
+            layout = self._expand(layout, *lazy)
+        if ordered:
+            return locate_by_piece(layout, touched, bounds.tolist(), rows)
         # 16-bit numbers are sorted by radix, in time that does not grow with log n.
         narrow = np.uint16 if len(firsts) < 1 << 16 else np.int64
         order = np.argsort(piece_of.astype(narrow), kind="stable")
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(piece_of, minlength=len(firsts))[1:])])
-        found = _locate_sorted(layout, bounds, rows[order])
+        found = locate_by_piece(layout, touched, bounds.tolist(), rows[order])
         positions, offsets = np.empty_like(found.positions), np.empty_like(found.rows_in_page)
         positions[order] = found.positions
         offsets[order] = found.rows_in_page
         return RowLocations(positions, offsets)
 
-    def _load_rows(self, rows: NDArray[np.uint64]) -> _Layout:
+    def _covering(self, rows: NDArray[np.uint64]) -> Layout:
+        """A layout that knows the sizes of the pieces up to the last of the rows."""
         last = int(rows.max())
         layout = self._layout
         if last >= layout.first_rows[-1]:
             layout = self._counted()
         if last >= layout.first_rows[-1]:
             outside = rows >= np.uint64(layout.first_rows[-1])
-            raise _row_out_of_range(int(rows[int(np.argmax(outside))]), layout.first_rows[-1])
-        while True:
-            firsts = np.array(layout.first_rows, dtype=np.uint64)
-            touched = np.unique(np.searchsorted(firsts, rows, side="right") - 1)
-            lazy = [int(i) for i in touched if isinstance(layout.pieces[i], LazyRun)]
-            if not lazy:
-                return layout
-            for index in reversed(lazy):
-                layout = self._expand(layout, index)
+            raise row_out_of_range(int(rows[int(np.argmax(outside))]), layout.first_rows[-1])
+        return layout
 
     def runs(self, start: int = 0, end: int | None = None) -> Iterator[RunSlice]:
         """The loaded pages that hold rows [start, end), with the row at which each run begins."""
@@ -317,8 +208,7 @@ class ColumnChain:
             lazy = [i for i in np.unique(piece_of).tolist() if isinstance(layout.pieces[i], LazyRun)]
             if not lazy:
                 break
-            for index in reversed(lazy):
-                layout = self._expand(layout, index)
+            layout = self._expand(layout, *lazy)
         found: list[PageDescriptor] = []
         for index in np.unique(piece_of).tolist():
             run = layout.pieces[index]
@@ -334,37 +224,39 @@ class ColumnChain:
         return PageRun.concat(runs) if runs else PageRun(empty_batch(PAGE_SCHEMA))
 
     def pages_between(self, first_row: int, end_row: int) -> PageRun:
-        """The pages, empty ones too, that begin at `first_row` or later and end at `end_row` or before.
+        """The pages that begin in rows [first_row, end_row) and end there, empty ones too.
 
         Notes
         -----
-        Loads the pieces that touch these rows and no others.
+        Loads the pieces that hold these rows and no others. So empty pages at `first_row` itself may be left
+        out, where they stand at the end of the piece before.
         """
         layout = self._layout
+        if end_row > layout.first_rows[-1]:
+            layout = self._counted()
         while True:
             near = [
                 i
-                for i in range(len(layout.pieces))
-                if layout.first_rows[i] <= end_row and layout.first_rows[i + 1] >= first_row
+                for i, (begin, end) in enumerate(pairwise(layout.first_rows))
+                if begin < end_row and (end > first_row or begin == end == first_row)
             ]
             lazy = [i for i in near if isinstance(layout.pieces[i], LazyRun)]
             if not lazy:
                 break
-            for index in reversed(lazy):
-                layout = self._expand(layout, index)
+            layout = self._expand(layout, *lazy)
         runs = [piece for i in near if isinstance(piece := layout.pieces[i], PageRun)]
         if not runs:
             return PageRun(empty_batch(PAGE_SCHEMA))
         whole = PageRun.concat(runs)
         ends = whole.prefix_entries.astype(np.int64) + layout.first_rows[near[0]]
-        inside = np.flatnonzero((ends - whole.numbers("entry_count") >= first_row) & (ends <= end_row))
+        begins = ends - whole.numbers("entry_count")
+        inside = np.flatnonzero((begins >= first_row) & (begins < end_row) & (ends <= end_row))
         return whole.slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else whole.slice(0, 0)
 
-    def _load_all(self) -> _Layout:
+    def _load_all(self) -> Layout:
         layout = self._counted()
         while lazy := [i for i, piece in enumerate(layout.pieces) if isinstance(piece, LazyRun)]:
-            for index in reversed(lazy):
-                layout = self._expand(layout, index)
+            layout = self._expand(layout, *lazy)
         return layout
 
     def apply(self, edits: Sequence[ChainEdit]) -> ColumnChain:
@@ -408,8 +300,7 @@ class ColumnChain:
             lazy = [i for i in near if isinstance(layout.pieces[i], LazyRun)]
             if not lazy:
                 break
-            for index in reversed(lazy):
-                layout = self._expand(layout, index)
+            layout = self._expand(layout, *lazy)
         runs = [piece for i in near if isinstance(piece := layout.pieces[i], PageRun)]
         ids = np.concatenate([run.page_ids for run in runs]) if runs else np.zeros(0, np.int64)
         removed = np.array(edit.removed, dtype=np.int64)
@@ -440,21 +331,21 @@ class ColumnChain:
         pieces += layout.pieces[near[-1] + 1 :]
         return ColumnChain(pieces)
 
-    def _settle(self, row: int) -> tuple[PageRun, int, _Layout]:
+    def _settle(self, row: int) -> tuple[PageRun, int, Layout]:
         """The loaded run that holds a row, its index in the layout, and that layout."""
         layout = self._layout
         if row >= layout.first_rows[-1]:
             layout = self._counted()
         while True:
             if not 0 <= row < layout.first_rows[-1]:
-                raise _row_out_of_range(row, layout.first_rows[-1])
+                raise row_out_of_range(row, layout.first_rows[-1])
             index = bisect_right(layout.first_rows, row) - 1
             piece = layout.pieces[index]
             if type(piece) is PageRun:
                 return piece, index, layout
             layout = self._expand(layout, index)
 
-    def _counted(self) -> _Layout:
+    def _counted(self) -> Layout:
         """The layout with the size of every piece known."""
         layout = self._layout
         while not layout.complete:
@@ -462,68 +353,31 @@ class ColumnChain:
             piece = layout.pieces[index]
             assert isinstance(piece, OpenRun)
             found = (*layout.pieces[:index], *piece.expand(), *layout.pieces[index + 1 :])
-            self._layout = layout = _Layout.of(found)
+            self._layout = layout = Layout.of(found)
         return layout
 
-    def _expand(self, layout: _Layout, index: int) -> _Layout:
-        """The layout with one promise kept, for the caller to go on with.
+    def _expand(self, layout: Layout, *indices: int) -> Layout:
+        """The layout with some promises kept, for the caller to go on with; indices increase.
 
         Other threads may be loading other pieces: who only looks at `_layout` again may find less loaded.
         """
-        piece = layout.pieces[index]
-        assert isinstance(piece, LazyRun)
-        parts = piece.expand()
-        pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
-        if (pages, rows) != (piece.num_pages, piece.num_rows):
-            raise DamageError(
-                f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows of a "
-                f"chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
-            )
-        self._layout = layout = _Layout.of((*layout.pieces[:index], *parts, *layout.pieces[index + 1 :]))
+        pieces: list[Piece | OpenRun] = []
+        done = 0
+        for index in indices:
+            piece = layout.pieces[index]
+            assert isinstance(piece, LazyRun)
+            parts = piece.expand()
+            pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
+            if (pages, rows) != (piece.num_pages, piece.num_rows):
+                raise DamageError(
+                    f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
+                    f"of a chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
+                )
+            pieces += layout.pieces[done:index]
+            pieces += parts
+            done = index + 1
+        self._layout = layout = Layout.of((*pieces, *layout.pieces[done:]))
         return layout
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Layout:
-    """Pieces, with running totals as far as sizes are known: in front of each, and the grand total last."""
-
-    pieces: tuple[Piece | OpenRun, ...]
-    first_rows: list[int]
-    first_pages: list[int]
-
-    @classmethod
-    def of(cls, pieces: Sequence[Piece | OpenRun]) -> _Layout:
-        known: list[Piece] = []
-        for piece in pieces:
-            if isinstance(piece, OpenRun):
-                break
-            known.append(piece)
-        return cls(
-            tuple(pieces),
-            list(accumulate((piece.num_rows for piece in known), initial=0)),
-            list(accumulate((piece.num_pages for piece in known), initial=0)),
-        )
-
-    @property
-    def complete(self) -> bool:
-        return len(self.first_rows) > len(self.pieces)
-
-    def known(self) -> list[Piece]:
-        return [piece for piece in self.pieces if not isinstance(piece, OpenRun)]
-
-
-def _locate_sorted(layout: _Layout, bounds: NDArray[np.int64], rows: NDArray[np.uint64]) -> RowLocations:
-    """Where rows are that stand piece by piece: those in [bounds[i], bounds[i + 1]) are in loaded piece i."""
-    positions = np.empty(len(rows), dtype=np.int64)
-    offsets = np.empty(len(rows), dtype=np.int64)
-    for index in np.flatnonzero(np.diff(bounds)).tolist():
-        run = layout.pieces[index]
-        assert isinstance(run, PageRun)
-        start, stop = int(bounds[index]), int(bounds[index + 1])
-        found = locate_rows(run.prefix_entries, rows[start:stop] - np.uint64(layout.first_rows[index]))
-        np.add(found.positions, layout.first_pages[index], out=positions[start:stop])
-        offsets[start:stop] = found.rows_in_page
-    return RowLocations(positions, offsets)
 
 
 def _merge_small(pieces: Sequence[Piece | OpenRun]) -> list[Piece | OpenRun]:

@@ -6,13 +6,18 @@ call of a fresh process. Whoever opens a store to find one row shall not pay for
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+_TYPE_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
+_FEW = 64
 
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:
@@ -63,35 +68,33 @@ def optional_numbers(values: Sequence[int | None], kind: pa.DataType) -> pa.Arra
     OverflowError
         If a number does not fit the type.
     """
-    valid: NDArray[np.bool_] | None = None
-    if None in values:
-        valid = np.array([value is not None for value in values], dtype=bool)
-        values = [value or 0 for value in values]
-    numbers = np.array(values, dtype=np.int64)
-    least = -(1 << (kind.bit_width - 1))
-    if len(numbers) and not least <= int(numbers.min()) <= int(numbers.max()) < -least:
-        raise OverflowError(f"{numbers.min()} to {numbers.max()} do not fit {kind}")
-    return number_column(numbers, kind, valid)
+    code = _TYPE_CODES[kind.bit_width]
+    if None not in values:
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array(code, values))])  # type: ignore[type-var]
+    data = array(code, [0 if value is None else value for value in values])
+    return pa.Array.from_buffers(kind, len(values), [_given(values), pa.py_buffer(data)])
 
 
 def optional_flags(values: Sequence[bool | None]) -> pa.Array:
     """A boolean column of Python values."""
-    bits = pa.py_buffer(
-        np.packbits(np.array([bool(value) for value in values], dtype=bool), bitorder="little")
-    )
-    valid = np.array([value is not None for value in values], dtype=bool)
-    return pa.Array.from_buffers(pa.bool_(), len(values), [_bitmap(valid), bits])
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_given(values), _pack([bool(v) for v in values])])
 
 
 def optional_bytes(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    """A binary column, or of another type with 32-bit offsets, of Python bytes."""
-    valid = np.array([value is not None for value in values], dtype=bool)
-    ends = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum([len(value) if value is not None else 0 for value in values], out=ends[1:])
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise ValueError(f"{ends[-1]} bytes do not fit one column of 32-bit offsets")
-    data = b"".join(value for value in values if value is not None)
-    buffers = [_bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    """A binary column, or of another type with 32-bit offsets, of Python bytes.
+
+    Raises
+    ------
+    OverflowError
+        If they are 2 GiB or more together.
+    """
+    given = None
+    if None in values:
+        given = _given(values)
+        values = [b"" if value is None else value for value in values]
+    ends = array("i", accumulate(map(len, values), initial=0))  # type: ignore[arg-type]
+    data = b"".join(values)  # type: ignore[arg-type]
+    buffers = [given, pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind or pa.binary(), len(values), buffers)
 
 
@@ -115,6 +118,19 @@ def _bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
     if valid is None or valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _given(values: Sequence[object | None]) -> pa.Buffer | None:
+    """The bitmap of what is not None."""
+    return _pack([value is not None for value in values])
+
+
+def _pack(flags: list[bool]) -> pa.Buffer:
+    """Bits, the first lowest. A commit of a few pages has a handful, for which numpy takes long to begin."""
+    if len(flags) > _FEW:
+        return pa.py_buffer(np.packbits(np.array(flags, dtype=bool), bitorder="little"))
+    number = sum(1 << index for index, flag in enumerate(flags) if flag)
+    return pa.py_buffer(number.to_bytes((len(flags) + 7) // 8, "little"))
 
 
 def _bits(bitmap: pa.Buffer, offset: int, count: int) -> NDArray[np.bool_]:

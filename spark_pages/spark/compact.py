@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,11 @@ from spark_pages.log.names import page_file_key
 from spark_pages.model.run import NewPage
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import even_groups, objects_of, pack_run, pages_of, store_url, unpack_run
-from spark_pages.tables.compaction import CompactionTask, plan_compaction, rewrite_into
+from spark_pages.tables.compaction import CompactionTask, compact_table, plan_compaction, rewrite_into
 from spark_pages.tables.page_writer import PlacedPages
 from spark_pages.tables.store import open as open_store
+from spark_pages.tables.table import Table
+from spark_pages.tables.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +73,8 @@ def compact_pages(spark: SparkSession, url: str, table: str) -> dict[str, Any]:
     -------
     dict
         ``ok``, ``table``, ``runs``, ``tasks``, ``pages_before``, ``pages_after``, ``version`` (None where
-        nothing was to do), ``bytes_written``, ``seconds``.
+        nothing was to do), ``claimed_by_others`` (columns that another job is compacting),
+        ``bytes_written``, ``seconds``.
 
     Raises
     ------
@@ -86,38 +89,50 @@ def compact_pages(spark: SparkSession, url: str, table: str) -> dict[str, Any]:
     started = time.monotonic()
     url = store_url(url)
     store = open_store(url)
-    with store.transaction("compact pages", parameters={"table": table, "engine": "spark"}) as txn:
-        read = txn.snapshot.table(table)
-        tasks = plan_compaction(read)
+    parameters = {"table": table, "engine": "spark"}
+    cluster = _Cluster(spark, url)
+    done = compact_table(
+        lambda operation: store.transaction(operation, parameters=parameters),
+        table,
+        Runtime(),
+        cluster.rewrite,
+    )
+    return {
+        "ok": True,
+        **done.told(table),
+        "tasks": cluster.tasks,
+        "bytes_written": sum(page.alloc_len for pages in done.pages for page in pages),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+class _Cluster:
+    """Rewrites runs on executors."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._context = spark.sparkContext
+        self._url = url
+        self.tasks = 0
+
+    def rewrite(
+        self, txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
+    ) -> Sequence[Sequence[NewPage]]:
+        """See `spark_pages.tables.compaction.Rewrite`."""
         weights = np.array([_stored_bytes(task) for task in tasks], dtype=np.int64)
-        context = spark.sparkContext
-        wanted = max(context.defaultParallelism, int(weights.sum()) // TASK_BYTES + 1)
+        wanted = max(self._context.defaultParallelism, int(weights.sum()) // TASK_BYTES + 1)
         groups = [
             [
-                _Run(index, read.schema.field(tasks[index].column).type, pack_run(tasks[index].run))
+                _Run(index, table.schema.field(tasks[index].column).type, pack_run(tasks[index].run))
                 for index in range(start, stop)
             ]
             for start, stop in even_groups(weights, wanted)
         ]
-        written: dict[int, list[NewPage]] = {}
-        if groups:
-            rewrite = _Rewrite(url, txn.snapshot.version)
-            written = dict(context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
-        for index, task in enumerate(tasks):
-            removed = task.run.page_ids.tolist()
-            txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, written[index])
-    new = [page for pages in written.values() for page in pages]
-    return {
-        "ok": True,
-        "table": table,
-        "runs": len(tasks),
-        "tasks": len(groups),
-        "pages_before": sum(task.run.num_pages for task in tasks),
-        "pages_after": len(new),
-        "version": txn.version if tasks else None,
-        "bytes_written": sum(page.alloc_len for page in new),
-        "seconds": round(time.monotonic() - started, 3),
-    }
+        self.tasks = len(groups)
+        if not groups:
+            return []
+        rewrite = _Rewrite(self._url, txn.snapshot.version)
+        written = dict(self._context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
+        return [written[index] for index in range(len(tasks))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,15 @@ own. The pages themselves never pass through the driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.table import TableDefinition
+
+SpliceName = tuple[int, int, int]
+"""Version, number of the record in the commit, number of the splice in the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +49,23 @@ class CommitCount:
     splices: tuple[SpliceCount, ...]
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything begins.
+    """Where everything that is still there begins.
 
     Attributes
     ----------
+    chains
+        The chains of the live tables.
     segments
         First row of a chain in a segment, by ``(segment, chain)``.
     splices
         First row of the pages that a splice adds, by ``(version, record, splice)``.
-    dead
-        Splices whose pages a later truncation removed.
-    cleared
-        Tables whose checkpointed pages a truncation removed.
-    live
-        Definitions of the live tables by id.
     """
 
-    segments: dict[tuple[int, ChainKey], int] = field(default_factory=dict)
-    splices: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    dead: set[tuple[int, int, int]] = field(default_factory=set)
-    cleared: set[int] = field(default_factory=set)
-    live: dict[int, TableDefinition] = field(default_factory=dict)
-
-    def chains(self) -> set[ChainKey]:
-        """The chains of the live tables."""
-        return {(d.table_id, field_id) for d in self.live.values() for field_id in d.field_ids.values()}
+    chains: frozenset[ChainKey]
+    segments: Mapping[tuple[int, ChainKey], int]
+    splices: Mapping[SpliceName, int]
 
 
 def fold_counts(
@@ -80,52 +73,85 @@ def fold_counts(
 ) -> Layout:
     """The layout after all commits.
 
+    Parameters
+    ----------
+    segments, tables
+        Of the checkpoint.
+    commits
+        Those after it.
+
     Notes
     -----
     Relies on what the log promises: a splice that removes pages begins where it says, because until it was
     committed only row-preserving changes happened before it; an append goes behind what is there.
     """
-    layout = Layout(live={definition.table_id: definition for definition in tables})
-    totals: dict[ChainKey, int] = {}
-    placed: dict[int, list[tuple[int, int, int]]] = {}
+    fold = _Fold(tables)
     for segment in sorted(segments, key=lambda each: each.segment):
-        rows = totals.get(segment.key, 0)
-        layout.segments[segment.segment, segment.key] = rows
-        totals[segment.key] = rows + segment.rows
+        fold.segment(segment)
     for commit in sorted(commits, key=lambda each: each.version):
+        fold.commit(commit)
+    return fold.layout()
+
+
+class _Fold:
+    """The layout so far, of tables that are not live too: they may come back."""
+
+    def __init__(self, tables: Iterable[TableDefinition]) -> None:
+        self._tables = {definition.table_id: definition for definition in tables}
+        self._totals: dict[ChainKey, int] = {}
+        self._segments: dict[tuple[int, ChainKey], int] = {}
+        self._splices: dict[SpliceName, tuple[ChainKey, int]] = {}
+
+    def layout(self) -> Layout:
+        live = frozenset(
+            (definition.table_id, field_id)
+            for definition in self._tables.values()
+            for field_id in definition.field_ids.values()
+        )
+        return Layout(
+            live,
+            {(segment, key): row for (segment, key), row in self._segments.items() if key in live},
+            {name: row for name, (key, row) in self._splices.items() if key in live},
+        )
+
+    def segment(self, segment: SegmentCount) -> None:
+        row = self._totals.get(segment.key, 0)
+        self._segments[segment.segment, segment.key] = row
+        self._totals[segment.key] = row + segment.rows
+
+    def commit(self, commit: CommitCount) -> None:
         steps: list[tuple[int, int, CatalogIntent | SpliceCount]] = [
             *((record, 0, intent) for record, intent in commit.intents),
             *((splice.record, 1, splice) for splice in commit.splices),
         ]
         for _, _, step in sorted(steps, key=lambda each: each[:2]):
             if isinstance(step, CatalogIntent):
-                _intent(layout, totals, placed, step)
-                continue
-            name = (commit.version, step.record, step.splice)
-            total = totals.get(step.key, 0)
-            layout.splices[name] = step.first_row if step.removes else total
-            placed.setdefault(step.key[0], []).append(name)
-            totals[step.key] = total + step.added_entries - step.removed_entries
-    return layout
+                self._intent(step)
+            else:
+                self._splice(commit.version, step)
 
+    def _splice(self, version: int, splice: SpliceCount) -> None:
+        total = self._totals.get(splice.key, 0)
+        row = splice.first_row if splice.removes else total
+        self._splices[version, splice.record, splice.splice] = (splice.key, row)
+        self._totals[splice.key] = total + splice.added_entries - splice.removed_entries
 
-def _intent(
-    layout: Layout,
-    totals: dict[ChainKey, int],
-    placed: dict[int, list[tuple[int, int, int]]],
-    intent: CatalogIntent,
-) -> None:
-    table_id = intent.table_id
-    match intent.kind:
-        case IntentKind.CREATE | IntentKind.ALTER | IntentKind.UNDROP:
-            if intent.definition is not None:
-                layout.live[table_id] = intent.definition
-        case IntentKind.DROP:
-            layout.live.pop(table_id, None)
-        case IntentKind.TRUNCATE | IntentKind.PURGE:
-            layout.cleared.add(table_id)
-            layout.dead.update(placed.pop(table_id, ()))
-            for key in [key for key in totals if key[0] == table_id]:
-                del totals[key]
-        case IntentKind.REQUIRE:
-            pass
+    def _intent(self, intent: CatalogIntent) -> None:
+        match intent.kind:
+            case IntentKind.CREATE | IntentKind.ALTER | IntentKind.UNDROP:
+                if intent.definition is not None:
+                    self._tables[intent.table_id] = intent.definition
+            case IntentKind.DROP:
+                self._tables.pop(intent.table_id, None)
+            case IntentKind.TRUNCATE | IntentKind.PURGE:
+                self._clear(intent.table_id)
+            case IntentKind.REQUIRE:
+                pass
+
+    def _clear(self, table_id: int) -> None:
+        """Nothing that was there before is there any more."""
+        self._totals = {key: rows for key, rows in self._totals.items() if key[0] != table_id}
+        self._segments = {
+            (segment, key): row for (segment, key), row in self._segments.items() if key[0] != table_id
+        }
+        self._splices = {name: (key, row) for name, (key, row) in self._splices.items() if key[0] != table_id}

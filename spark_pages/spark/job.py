@@ -3,36 +3,55 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from spark_pages import errors
 from spark_pages.errors import CommitConflictError, NotFoundError, SparkPagesError
 
 OK, FAILED, CONFLICT, NOT_FOUND = 0, 1, 3, 4
 """Exit codes: done; an error; read again and retry; ask for something else."""
+
+_LAST_LINE = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
+"""How a traceback ends where one of our errors was raised."""
 
 
 def run_job(work: Callable[[], dict[str, Any]]) -> int:
     """The exit code of `work`, whose result, or error, is the last line of stdout as JSON."""
     try:
         result = work()
-    except SparkPagesError as error:
-        said = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-        code = _code(error)
     except Exception as error:  # noqa: BLE001 - Spark's own failures are told like ours, whatever their class
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        said = {"error": type(error).__name__, "message": lines[0] if lines else "", "hint": None}
-        print(error, file=sys.stderr)
-        code = FAILED
-    else:
-        print(json.dumps(result), flush=True)
-        return OK if result.get("ok", True) else FAILED
-    print(json.dumps({"ok": False, **said}), flush=True)
-    return code
+        ours = our_error(error)
+        if ours is not error:
+            print(error, file=sys.stderr)
+        print(json.dumps({"ok": False, **_told(ours or error)}), flush=True)
+        return _code(ours)
+    print(json.dumps(result), flush=True)
+    return OK if result.get("ok", True) else FAILED
 
 
-def _code(error: SparkPagesError) -> int:
+def our_error(error: Exception) -> SparkPagesError | None:
+    """The error as one of ours, or None; what an executor raised comes from Spark as text in another."""
+    if isinstance(error, SparkPagesError):
+        return error
+    for name, message in reversed(_LAST_LINE.findall(str(error))):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, SparkPagesError):
+            return kind(message)
+    return None
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    kind = type(error).__name__
+    if isinstance(error, SparkPagesError):
+        return {"error": kind, "message": error.message, "hint": error.hint}
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return {"error": kind, "message": lines[0] if lines else "", "hint": None}
+
+
+def _code(error: SparkPagesError | None) -> int:
     match error:
         case CommitConflictError():
             return CONFLICT

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -117,8 +117,8 @@ def client_builder(url: str, options: Mapping[str, Any] | None) -> Callable[[], 
         patient_retries = kept.get("retry_config", _PATIENT)
         return Clients(
             os.getpid(),
-            once=_connect(url, {**kept, "retry_config": _ONE_ATTEMPT}),
-            patient=_connect(url, {**kept, "retry_config": patient_retries}),
+            once=_connect(url, {**kept, "retry_config": _ONE_ATTEMPT}, names=kept),
+            patient=_connect(url, {**kept, "retry_config": patient_retries}, names=kept),
         )
 
     return build
@@ -153,15 +153,16 @@ def _memory_store(name: str) -> MemoryStore:
         return _memory_stores.setdefault(name, MemoryStore())
 
 
-def _connect(url: str, options: dict[str, Any]) -> ObstoreStore:
+def _connect(url: str, options: dict[str, Any], names: Iterable[str]) -> ObstoreStore:
     try:
         return from_url(url, **options)
     except BaseException as error:
         if not is_failure(error):
             raise
         kind = describe(error)
-    names = ", ".join(sorted(name for name in options if name != "retry_config")) or "none"
     raise InvalidInputError(
-        f"obstore refused the storage options of {url} ({kind}); their names are: {names}.",
-        hint="Use the names of obstore; those of its HTTP client, such as allow_http, go in client_options.",
+        f"obstore refused the storage options of {url} ({kind}); their names are: "
+        f"{', '.join(sorted(names)) or 'none'}.",
+        hint="Use the names of obstore; those of its HTTP client, such as allow_http, go in client_options, "
+        "and durations of retry_config are timedeltas.",
     )

@@ -67,8 +67,14 @@ def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesErr
     """
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError(f"There is no object {key!r} in {url}.", key=key)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _is_refusal(error):
         hint = "Check the credentials and what they may do with this store."
     else:
         hint = "Check address, region and network, then try again."
     return StorageError(f"{action} {key!r} in {url} failed: {describe(error)}.", hint=hint, key=key)
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the server refused the credentials; a refused listing is only a generic error of obstore."""
+    status = _STATUS.search(str(error))
+    return status is not None and status[1] in ("401", "403")

@@ -151,6 +151,32 @@ class DurableLocalStore:
         """See `ObjectStore.now_us`; None, because the clock of a local disk is the caller's own."""
         return None
 
+    def temporaries(self) -> builtins.list[ObjectInfo]:
+        """Unfinished files, of writers that live or were killed, sorted by name.
+
+        Returns
+        -------
+        list of ObjectInfo
+            Their names begin with ``_tmp/`` and are no keys: only `sweep_temporaries` takes them.
+
+        Raises
+        ------
+        StorageError
+            If the folder cannot be read.
+        """
+        found = []
+        try:
+            for entry in os.scandir(os.path.join(self._root, RESERVED_FOLDER)):
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    name = f"{RESERVED_FOLDER}/{entry.name}"
+                    found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failure("Listing", RESERVED_FOLDER, error) from error
+        return sorted(found, key=lambda info: info.key)
+
     def sweep_temporaries(self, before_us: int) -> int:
         """Unfinished files last written before a time are gone.
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
-
+from spark_pages.catalog.resolve import check_columns, find_table
 from spark_pages.errors import VersionNotFoundError
 from spark_pages.log.log import Log
-from spark_pages.log.replay import form_ids
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import page_version
 from spark_pages.tables.changes import Changes, rows_of, touched_rows
+from spark_pages.tables.expiry import looking_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +45,32 @@ class Blame:
         return f"version {self.version}: {self.operation} by {self.writer}"
 
 
-def blame_row(log: Log, head: LogSnapshot, key: ChainKey, row: int) -> Blame:
-    """The commit that last wrote a row of a chain.
-
-    Parameters
-    ----------
-    head
-        The version whose row is meant.
+def blame(log: Log, table: str, column: str, row: int) -> Blame:
+    """The commit that last wrote a row of a column of the newest version.
 
     Raises
     ------
-    RowOutOfRangeError
-        If the chain has no such row.
+    TableNotFoundError, ColumnNotFoundError, RowOutOfRangeError
 
     Notes
     -----
     The page that holds the row tells by its id which commit added it, so a row that nobody compacted costs
     one commit. Each compaction, or update of other rows of its page, costs one commit and one snapshot more.
     """
-    snapshot = head
+    heads = [log.refresh()]
+    definition = find_table(heads[0], table)
+    check_columns(definition, [column])
+    key = (definition.table_id, definition.field_ids[column])
+    return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+
+
+def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
     while True:
         found = snapshot.chain(key).locate_row(row)
         version = page_version(found.page.page_id)
         try:
             (commit,) = log.commits(version, version + 1)
-            record = _writer_in(log, commit, key, row, found.page.page_id, row - found.row_in_page)
+            record = _writer_in(log, commit, key, row)
         except VersionNotFoundError:
             return _at_or_before(log, version)
         if record is not None:
@@ -81,20 +81,18 @@ def blame_row(log: Log, head: LogSnapshot, key: ChainKey, row: int) -> Blame:
             return _at_or_before(log, version - 1)
 
 
-def _writer_in(
-    log: Log, commit: Commit, key: ChainKey, row: int, page_id: int, page_row: int
-) -> TransactionRecord | None:
+def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:
     """The last transaction of the commit that touched the row; None if none did.
 
-    Where several splices of the commit touch the chain, where they landed follows from its length before.
+    The commit put in the page that holds the row. If it did so by an append, the row is new. Where several
+    splices of the commit touch the chain, where they landed follows from its length before.
     """
     splices = [(record, splice) for record in commit.records for splice in _splices(record, key)]
     if len(splices) == 1:
         record, splice = splices[0]
-        begin = splice.first_row if splice.removed else page_row
-        if not splice.removed:
-            begin -= _rows_before(log, commit, record, splice, page_id)
-        return record if _covers(touched_rows(splice, begin), row) else None
+        if splice.removed:
+            return record if _covers(touched_rows(splice, splice.first_row), row) else None
+        return record if splice.data_change else None
     before = log.snapshot(commit.version - 1) if commit.version else None
     changes = Changes(lambda key: rows_of(before, key), key[0])
     last: TransactionRecord | None = None
@@ -109,16 +107,6 @@ def _writer_in(
 
 def _splices(record: TransactionRecord, key: ChainKey) -> list[Splice]:
     return [splice for splice in record.splices if (splice.table_id, splice.field_id) == key]
-
-
-def _rows_before(log: Log, commit: Commit, record: TransactionRecord, splice: Splice, page_id: int) -> int:
-    """Rows that the pages of a splice hold before one of its pages."""
-    pages: pa.RecordBatch = form_ids(record.pages, commit.version, record.base_ordinal)
-    if splice.source:
-        manifest = record.manifests[splice.source - 1]
-        pages = form_ids(log.load_manifest(manifest)[0], commit.version, manifest.base_ordinal)
-    first = pages.column("page_id")[splice.start].as_py()
-    return int(pages.column("entry_count").to_numpy()[splice.start : splice.start + page_id - first].sum())
 
 
 def _covers(ranges: list[tuple[int, int]], row: int) -> bool:

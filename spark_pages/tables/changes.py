@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.catalog.resolve import show_name
 from spark_pages.log.snapshot import LogSnapshot
@@ -18,7 +19,7 @@ from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice,
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.row_ranges import RowRanges, intersection, union
+from spark_pages.tables.row_ranges import RowRanges, intersection
 
 END = 1 << 62
 """One past any row."""
@@ -39,22 +40,33 @@ _CLEARING = (IntentKind.TRUNCATE, IntentKind.PURGE)
 
 
 class _Gathered:
-    """Ranges as they come; joined when many have come, so that memory follows what they cover."""
+    """Ranges as they come; joined when many have come, so that memory follows what they cover.
+
+    Ranges that overlap become one. Those that only touch stay two: between them is a bound of pages.
+    """
 
     def __init__(self) -> None:
-        self._joined = RowRanges.of(0, 0)
+        self._joined = np.zeros((0, 2), dtype=np.int64)
         self._pending: list[tuple[int, int]] = []
 
     def add(self, start: int, end: int) -> None:
         self._pending.append((start, end))
-        if len(self._pending) > _PENDING_RANGES + len(self._joined.starts):
-            self.ranges()
+        if len(self._pending) > _PENDING_RANGES + len(self._joined):
+            self.bounds()
 
-    def ranges(self) -> RowRanges:
+    def bounds(self) -> NDArray[np.int64]:
+        """The ranges, in order, shape (n, 2)."""
         if self._pending:
-            come = RowRanges.joined(np.array(self._pending, dtype=np.int64))
-            self._joined = union([self._joined, come])
+            bounds = np.concatenate([self._joined, np.array(self._pending, dtype=np.int64)])
             self._pending.clear()
+            bounds = bounds[bounds[:, 0] < bounds[:, 1]]
+            bounds = bounds[np.argsort(bounds[:, 0], kind="stable")]
+            reach = np.maximum.accumulate(bounds[:, 1])
+            first = np.ones(len(bounds), dtype=bool)
+            first[1:] = bounds[1:, 0] >= reach[:-1]
+            last = np.ones(len(bounds), dtype=bool)
+            last[:-1] = first[1:]
+            self._joined = np.stack([bounds[first, 0], reach[last]], axis=1)
         return self._joined
 
 
@@ -104,7 +116,7 @@ class ChainTrace:
     @property
     def updated(self) -> RowRanges:
         """Rows that were there all the time, and whose entries are others now."""
-        return intersection([self._touched.ranges(), RowRanges.of(0, self.kept)])
+        return intersection([RowRanges.joined(self._touched.bounds()), RowRanges.of(0, self.kept)])
 
     @property
     def inserted(self) -> RowRanges:
@@ -116,19 +128,22 @@ class ChainTrace:
         """Rows that are not there now, as rows of then."""
         return RowRanges.of(self.kept, self.rows_before)
 
-    def changed_places(self) -> RowRanges:
-        """Rows between which pages were replaced, where at least one of the splices changed rows.
+    def changed_places(self) -> NDArray[np.int64]:
+        """Rows between which pages were replaced, by splices of which at least one changed rows.
 
-        The bounds are bounds of pages, then and now: what lies outside was never replaced. A range that
-        reaches to the end of the chain, then or now, ends at `END`.
+        Returns
+        -------
+        int64, shape (n, 2)
+            First row and end row, in order. Both are bounds of pages, then and now: pages outside were never
+            replaced. The last end is `END` where the end of the chain was.
         """
-        spliced, changed = self._spliced.ranges(), self._changed.ranges()
-        if not len(changed.starts):
-            return RowRanges.of(0, 0)
-        first = np.searchsorted(changed.ends, spliced.starts, side="right")
-        hit = first < len(changed.starts)
-        hit &= changed.starts[np.minimum(first, len(changed.starts) - 1)] < spliced.ends
-        return RowRanges(spliced.starts[hit], spliced.ends[hit])
+        spliced, changed = self._spliced.bounds(), self._changed.bounds()
+        if not len(changed):
+            return changed
+        after = np.searchsorted(changed[:, 1], spliced[:, 0], side="right")
+        nearest = changed[np.minimum(after, len(changed) - 1), 0]
+        places: NDArray[np.int64] = spliced[(after < len(changed)) & (nearest < spliced[:, 1])]
+        return places
 
 
 def touched_rows(splice: Splice, begin: int) -> list[tuple[int, int]]:

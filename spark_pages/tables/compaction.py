@@ -134,52 +134,104 @@ def tasks_within(tasks: Sequence[CompactionTask], claims: Sequence[Claim]) -> li
     ]
 
 
-def compact_table(begin: Callable[[str], Transaction], name: str, runtime: Runtime) -> dict[str, Any]:
-    """Claim the small pages of a table, compact them in this process, and commit.
+@dataclass(frozen=True, eq=False, slots=True)
+class Compaction:
+    """What a page compaction did.
+
+    Attributes
+    ----------
+    tasks, pages
+        The runs that went, and the pages that took the place of each.
+    version
+        Of the commit; None where there was nothing to do.
+    claimed_by_others
+        Chains that another job was working on.
+    """
+
+    tasks: Sequence[CompactionTask] = ()
+    pages: Sequence[Sequence[NewPage]] = ()
+    version: int | None = None
+    claimed_by_others: int = 0
+
+    def told(self, table: str) -> dict[str, Any]:
+        """The figures, for people and programs."""
+        return {
+            "table": table,
+            "runs": len(self.tasks),
+            "pages_before": sum(task.run.num_pages for task in self.tasks),
+            "pages_after": sum(len(pages) for pages in self.pages),
+            "version": self.version,
+            "claimed_by_others": self.claimed_by_others,
+        }
+
+
+Rewrite = Callable[[Transaction, Table, Sequence[CompactionTask]], Sequence[Sequence[NewPage]]]
+"""Writes full pages for each run; nothing refers to them before the transaction commits."""
+
+
+def rewrite_here(
+    txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
+) -> Sequence[Sequence[NewPage]]:
+    """Full pages for each run, written by this process."""
+    placed = PlacedPages(txn.store, txn.next_page_file)
+    pages = [
+        rewrite_into(
+            placed, task.run, table.schema.field(task.column).type, table.page_handler, TARGET_PAGE_BYTES
+        )
+        for task in tasks
+    ]
+    placed.finish_file()
+    return pages
+
+
+def compact_table(
+    begin: Callable[[str], Transaction], name: str, runtime: Runtime, rewrite: Rewrite = rewrite_here
+) -> Compaction:
+    """Claim the small pages of a table, rewrite them, commit, and let go of the claims.
 
     Parameters
     ----------
     begin
         Opens a transaction for the operation that it is told.
+    rewrite
+        Who does the work: this process, or Spark.
+
+    Raises
+    ------
+    CommitConflictError
+        If another commit replaced some of the pages in the meantime; nothing was committed.
+
+    Notes
+    -----
+    Two commits where there is something to do, the first of which only claims.
     """
     planned = plan_compaction(begin("compact pages").snapshot.table(name))
+    if not planned:
+        return Compaction()
+    wanted = claimed_ranges(planned)
     owner = f"{writer_name()} {runtime.token()[:8]}"
-    claims: list[Claim] = []
-    if planned:
-        claims = claim_rows(lambda: begin("claim rows"), claimed_ranges(planned), owner, runtime)
-    before = after = 0
+    claims = claim_rows(lambda: begin("claim rows"), wanted, owner, runtime)
+    others = len(wanted) - len(claims)
+    if not claims:
+        return Compaction(claimed_by_others=others)
     version = None
-    runs = 0
-    if claims:
-        try:
-            with begin("compact pages") as txn:
-                table = txn.snapshot.table(name)
-                tasks = tasks_within(plan_compaction(table), claims)
-                placed = PlacedPages(txn.store, txn.next_page_file)
-                for task in tasks:
-                    kind = table.schema.field(task.column).type
-                    new = rewrite_into(placed, task.run, kind, table.page_handler, TARGET_PAGE_BYTES)
-                    after += len(new)
-                    before += task.run.num_pages
-                    removed = task.run.page_ids.tolist()
-                    txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, new)
-                placed.finish_file()
-                release_claims(txn, claims)
-            version, runs = txn.version, len(tasks)
-        except SparkPagesError:
-            give_up(begin, claims)
-            raise
-    return {
-        "table": name,
-        "runs": runs,
-        "pages_before": before,
-        "pages_after": after,
-        "version": version,
-        "claimed_by_others": len(claimed_ranges(planned)) - len(claims),
-    }
+    try:
+        with begin("compact pages") as txn:
+            table = txn.snapshot.table(name)
+            tasks = tasks_within(plan_compaction(table), claims)
+            pages = rewrite(txn, table, tasks)
+            for task, new in zip(tasks, pages, strict=True):
+                removed = task.run.page_ids.tolist()
+                txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, list(new))
+            release_claims(txn, claims)
+        version = txn.version
+    finally:
+        if version is None:
+            _give_up(begin, claims)
+    return Compaction(tasks, pages, version, others)
 
 
-def give_up(begin: Callable[[str], Transaction], claims: Sequence[Claim]) -> None:
+def _give_up(begin: Callable[[str], Transaction], claims: Sequence[Claim]) -> None:
     """Release claims after a failure, if that can be done now; otherwise they expire."""
     try:
         with begin("release claims") as txn:

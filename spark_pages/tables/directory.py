@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.resolve import check_columns
-from spark_pages.errors import PageNotFoundError
+from spark_pages.errors import ObjectNotFoundError, PageNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations
 from spark_pages.model.ids import parse_page_id
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition
+from spark_pages.tables.expiry import reopening
 
 
 class PageDirectory:
@@ -27,6 +28,8 @@ class PageDirectory:
         The version, and the table in it.
     as_of
         Gives the directory of the same table as of a time in microseconds since the epoch.
+    open_again
+        Opens a version from what is kept now, where an object has gone.
 
     Notes
     -----
@@ -38,14 +41,29 @@ class PageDirectory:
         snapshot: LogSnapshot,
         definition: TableDefinition,
         as_of: Callable[[int], PageDirectory] | None = None,
+        open_again: Callable[[int], LogSnapshot] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._definition = definition
         self._as_of = as_of
+        self._open_again = open_again
         self._chains: dict[str, ColumnChain] = {}
 
     def __repr__(self) -> str:
         return f"PageDirectory({self._definition.name!r}, version {self._snapshot.state.version})"
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version from what is kept now; see `tables.expiry`.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If retention has passed the version.
+        """
+        if self._open_again is None:
+            raise missing
+        self._snapshot = self._open_again(self._snapshot.state.version)
+        self._chains = {}
 
     def chain(self, column: str) -> ColumnChain:
         """The chain of a column.
@@ -62,6 +80,7 @@ class PageDirectory:
             chain = self._chains[column] = self._snapshot.chain(key)
         return chain
 
+    @reopening
     def latest(self, column: str) -> PageDescriptor | None:
         """The last page of the column, or None while it has none."""
         return self.chain(column).latest()
@@ -78,8 +97,17 @@ class PageDirectory:
         -----
         O(log pages), no I/O once the segment is loaded; cold, one request for each floor of the tree.
         """
+        try:  # not by the decorator: this is asked a million times a second
+            chain = self._chains.get(column) or self.chain(column)
+            return chain.locate_row(row)
+        except ObjectNotFoundError:
+            return self._locate_again(column, row)
+
+    @reopening
+    def _locate_again(self, column: str, row: int) -> RowLocation:
         return self.chain(column).locate_row(row)
 
+    @reopening
     def locate_rows(self, column: str, rows: ArrayLike) -> RowLocations:
         """`locate_row` for many rows at once: page positions and offsets as arrays.
 
@@ -90,6 +118,7 @@ class PageDirectory:
         """
         return self.chain(column).locate_rows(np.asarray(rows, dtype=np.uint64))
 
+    @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:
         """The pages that rows [start, end) touch, each with the offsets to read."""
         return self.chain(column).locate_range(start, end)
@@ -110,6 +139,7 @@ class PageDirectory:
         """`range` as of a commit time in microseconds, under the name of seed 001."""
         return self.range(column, l_bound, r_bound, commit_time_upper_bound)
 
+    @reopening
     def lookup(self, page_id: str | int, column: str | None = None) -> PageDescriptor:
         """The descriptor of a page by its id.
 

@@ -145,7 +145,7 @@ class _Feed:
         end_row = first_row + entries
         if end_row > rows_of(self._then, key):
             return None
-        run = self._then.chain(key).pages_between(first_row, end_row)
+        run = self._then.chain(key).pages_between(first_row, end_row + 1)
         found = np.flatnonzero(run.page_ids == page_id)
         return run.pages.slice(int(found[0]), 1) if len(found) else None
 

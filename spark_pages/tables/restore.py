@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from spark_pages.catalog.bootstrap import describe
 from spark_pages.catalog.table_zero import THIS_COMMIT
-from spark_pages.errors import CommitConflictError
+from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.log.commit_messages import Build
 from spark_pages.log.digest import locate
@@ -38,7 +38,9 @@ from spark_pages.model.run import (
 )
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.change_feed import commits_in_turn
 from spark_pages.tables.changes import Changes, rows_of
+from spark_pages.tables.expiry import looking_again
 from spark_pages.tables.page_writer import INLINE_TRANSACTION_BYTES, PlacedPages, StagedPage
 from spark_pages.tables.restore_plan import RestorePlan, plan_restore
 from spark_pages.tables.snapshot import Snapshot
@@ -46,7 +48,9 @@ from spark_pages.tables.staging import MANIFEST_PAGES
 from spark_pages.tables.updates import Updates, rewrite_pages
 
 _PATIENCE_S = 60.0
-_COMMITS_AT_ONCE = 256
+
+MAX_REMOVED_PAGES = 5_000_000
+"""Pages that one restore may take out: their ids ride in the commit, which must stay below 64 MiB."""
 
 
 class _OvertakenError(CommitConflictError):
@@ -54,14 +58,14 @@ class _OvertakenError(CommitConflictError):
 
 
 def restore(
-    log: Log, pages: PageHandler, runtime: Runtime, then: LogSnapshot, parameters: Mapping[str, str]
+    log: Log, pages: PageHandler, runtime: Runtime, version: int, parameters: Mapping[str, str]
 ) -> int:
     """The newest version has the rows, tables and properties of an earlier one; gives the newest version.
 
     Parameters
     ----------
-    then
-        The store at the earlier version.
+    version
+        The earlier version.
     parameters
         How the caller named it, for the history.
 
@@ -80,20 +84,26 @@ def restore(
     neither read nor written, but for inline ones, where they are too many for a commit. A commit that lands
     meanwhile is undone like those before it.
     """
+    return looking_again(lambda: _restore(log, pages, runtime, log.snapshot(version), parameters))
+
+
+def _restore(
+    log: Log, pages: PageHandler, runtime: Runtime, then: LogSnapshot, parameters: Mapping[str, str]
+) -> int:
     changes = Changes(lambda key: rows_of(then, key))
     fed = then.state.version
     deadline = runtime.monotonic_s() + _PATIENCE_S
     while True:
         head = log.refresh()
         check_version(head.state, then.state.version)
-        while fed < head.state.version:
-            stop = min(fed + 1 + _COMMITS_AT_ONCE, head.state.version + 1)
-            for commit in log.commits(fed + 1, stop):
-                changes.feed(commit)
-            fed = stop - 1
+        for commit in commits_in_turn(log, fed + 1, head.state.version + 1):
+            changes.feed(commit)
+        fed = head.state.version
+        then = log.snapshot(then.state.version)  # anew: vacuum may have taken the places that it described
         plan = plan_restore(then, head, changes)
         if plan.empty:
             return head.state.version
+        _check_size(plan, then.state.version)
         record = _prepare(log.store, head, pages, plan, runtime.token(), parameters)
         try:
             return log.commit(head, _build(record, head.state, then.state.version)).version
@@ -105,6 +115,16 @@ def restore(
                     hint="Pause the other writers, or try again when there are fewer.",
                     version=then.state.version,
                 ) from overtaken
+
+
+def _check_size(plan: RestorePlan, version: int) -> None:
+    removed = sum(len(splice.removed) for splice in plan.splices)
+    if removed > MAX_REMOVED_PAGES:
+        raise InvalidInputError(
+            f"Version {version} cannot be restored in one commit: {removed} pages would go, and at most "
+            f"{MAX_REMOVED_PAGES} can. Nothing was committed.",
+            hint="Restore a version nearer to the newest one, or compact pages first.",
+        )
 
 
 def _build(record: TransactionRecord, planned: LogState, version: int) -> Build:
@@ -120,13 +140,19 @@ def _build(record: TransactionRecord, planned: LogState, version: int) -> Build:
 
 
 def _same(one: LogState, two: LogState) -> bool:
-    """Whether nothing moved that a restore looks at."""
+    """Whether nothing moved that a restore looks at.
+
+    Retention is part of it. Where it has moved, vacuum may delete the places in which the plan found old
+    pages, though the version itself is kept: inline pages have a place in each checkpoint.
+    """
     return (
         one.edits == two.edits
         and one.tables == two.tables
         and one.names == two.names
         and one.properties == two.properties
         and one.next_table_id == two.next_table_id
+        and one.retention == two.retention
+        and one.retention == two.retention
     )
 
 
@@ -145,7 +171,7 @@ def _prepare(
     manifest: ManifestRef | None = None
     if pages.num_rows > MANIFEST_PAGES:
         data = encode_manifest(pages, stats)
-        location = locate(manifest_key(f"{token}-0"), data)
+        location = locate(manifest_key(f"{version:020d}-{token}-0"), data)
         store.put(location.key, data)
         page_bytes = int(pages.column("actual_len").to_numpy().sum())
         manifest = ManifestRef(location, 0, pages.num_rows, page_bytes)

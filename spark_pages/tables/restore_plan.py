@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import InvalidInputError
@@ -165,16 +167,19 @@ def _plan_chain(
 ) -> list[tuple[Splice, PageRun]]:
     """Splices that make one chain hold its old rows, each with the old pages that it puts in.
 
-    Places where pages were only compacted keep their newer pages: the rows in them are the old ones.
+    Places where pages were only compacted keep their newer pages: the rows in them are the old ones. Pages
+    that an earlier restore has brought back already stay too.
     """
     old, new = then.chain(key), head.chain(key)
     differs = union([trace.updated, RowRanges.of(trace.kept, trace.rows_before)])
-    places = trace.changed_places()
     planned = []
-    for first_row, end_row in zip(places.starts.tolist(), places.ends.tolist(), strict=True):
-        was = old.pages_between(first_row, end_row)
-        now = new.pages_between(first_row, end_row)
-        if not (was.num_pages or now.num_pages) or np.array_equal(was.page_ids, now.page_ids):
+    for begin, end in trace.changed_places().tolist():
+        was, now = old.pages_between(begin, end), new.pages_between(begin, end)
+        front, back = _alike_at_the_ends(was, now)
+        first_row = begin + was.slice(0, front).num_rows
+        was = was.slice(front, was.num_pages - back)
+        now = now.slice(front, now.num_pages - back)
+        if not (was.num_pages or now.num_pages):
             continue
         inside = intersection([differs, RowRanges.of(first_row, first_row + was.num_rows)])
         splice = Splice(
@@ -192,6 +197,35 @@ def _plan_chain(
         )
         planned.append((splice, was))
     return planned
+
+
+def _alike_at_the_ends(was: PageRun, now: PageRun) -> tuple[int, int]:
+    """How many pages at the front, and at the back, have the same bytes and entry counts in both runs.
+
+    Pages at the back may stay only where no row moves.
+    """
+    n = min(was.num_pages, now.num_pages)
+    differ = np.flatnonzero(~_alike_pages(was.slice(0, n), now.slice(0, n)))
+    front = int(differ[0]) if len(differ) else n
+    if was.num_rows != now.num_rows or front == n:
+        return front, 0
+    n -= front
+    ends = (was.slice(was.num_pages - n, was.num_pages), now.slice(now.num_pages - n, now.num_pages))
+    differ = np.flatnonzero(~_alike_pages(*ends))
+    return front, n - 1 - int(differ[-1]) if len(differ) else n
+
+
+def _alike_pages(one: PageRun, two: PageRun) -> NDArray[np.bool_]:
+    """Which pages of two runs of the same length are the same but for their ids."""
+    alike = np.ones(one.num_pages, dtype=bool)
+    for field in PAGE_SCHEMA:
+        left, right = one.pages.column(field.name), two.pages.column(field.name)
+        if field.name == "path":
+            left, right = left.cast(pa.string()), right.cast(pa.string())
+        if field.name != "page_id":
+            equal = pc.or_kleene(pc.equal(left, right), pc.and_(left.is_null(), right.is_null()))
+            alike &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+    return alike
 
 
 def _described_anew(runs: list[PageRun]) -> tuple[pa.RecordBatch, pa.RecordBatch]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from spark_pages.catalog.resolve import find_table, show_name
 from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.expiry import reopening
 from spark_pages.tables.table import Table
+
+if TYPE_CHECKING:
+    from spark_pages.tables.leases import Leases, ReaderLease
 
 
 class Snapshot:
@@ -26,11 +32,16 @@ class Snapshot:
     """
 
     def __init__(
-        self, log: LogSnapshot, pages: PageHandler, as_of: Callable[[int], Snapshot] | None = None
+        self,
+        log: LogSnapshot,
+        pages: PageHandler,
+        as_of: Callable[[int], Snapshot] | None = None,
+        leases: Leases | None = None,
     ) -> None:
         self.log = log
         self._pages = pages
         self._as_of = as_of
+        self._leases = leases
 
     def __repr__(self) -> str:
         time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
@@ -50,10 +61,44 @@ class Snapshot:
         """When that commit was made, UTC."""
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.log.state.timestamp_us)
 
+    def lease(self, duration: timedelta, required: bool = True) -> ReaderLease:
+        """The version stays readable so long, or until the block that the lease is used with ends.
+
+        Parameters
+        ----------
+        duration
+            From now on; `ReaderLease.renew` adds to it.
+        required
+            Whether to fail where the lease cannot be written. Else the snapshot is read without it, and is
+            kept as long as retention says: so readers do that may not write.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If retention has passed the version.
+        StorageError, CommitUnknownError
+            If the lease could not be written, and is required.
+
+        Notes
+        -----
+        One commit, and another one at the end.
+        """
+        if self._leases is None:
+            raise InvalidInputError("This snapshot is not one of a store that can be leased from.")
+        return self._leases.take(self, duration, required)
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version from what is kept now; see `tables.expiry`."""
+        if self._leases is None:
+            raise missing
+        self.log = self._leases.open_again(self.version)
+
+    @reopening
     def tables(self) -> list[str]:
         """Names of the tables, sorted; the system's own are left out."""
         return [show_name(d) for d in self.log.tables() if d.namespace_id != SYSTEM_NAMESPACE]
 
+    @reopening
     def table(self, name: str) -> Table:
         """A table by name.
 
@@ -77,4 +122,5 @@ class Snapshot:
             return self._as_of(timestamp_us).table(show_name(definition)).directory
 
         as_of = directory_as_of if self._as_of else None
-        return Table(definition, PageDirectory(self.log, definition, as_of), self._pages)
+        open_again = self._leases.open_again if self._leases else None
+        return Table(definition, PageDirectory(self.log, definition, as_of, open_again), self._pages)

@@ -50,10 +50,16 @@ class Prepared:
     manifest: ManifestRef | None
 
 
+def stays_inline(splices: Sequence[StagedSplice]) -> bool:
+    """Whether no page file and no page manifest will be written for them."""
+    staged = [p for splice in splices for p in splice.pages if isinstance(p, StagedPage)]
+    return fits_inline(staged) and sum(len(splice.pages) for splice in splices) <= MANIFEST_PAGES
+
+
 def place_splices(
-    store: ObjectStore, splices_in: Sequence[StagedSplice], next_page_file: Callable[[], str], token: str
+    store: ObjectStore, splices_in: Sequence[StagedSplice], next_page_file: Callable[[], str], manifest: str
 ) -> Prepared:
-    """Every page has its place; nothing refers to them before the commit.
+    """Every page has its place; nothing refers to them before the commit. `manifest` is the id of one.
 
     Notes
     -----
@@ -68,7 +74,7 @@ def place_splices(
     if len(pages) <= MANIFEST_PAGES:
         return Prepared(batch, stats, splices, None)
     data = encode_manifest(batch, stats)
-    location = locate(manifest_key(f"{token}-0"), data)
+    location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
     return Prepared(
         batch.slice(0, 0),

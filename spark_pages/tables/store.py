@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from spark_pages.catalog.bootstrap import first_record
-from spark_pages.catalog.resolve import check_columns, find_table, parse_name
-from spark_pages.errors import CommitUnknownError, InvalidInputError, TableNotFoundError
+from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.io import CacheStats, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.log import Log
-from spark_pages.log.readable import check_version, oldest_readable
+from spark_pages.log.readable import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.actions import CheckpointRef, Commit
+from spark_pages.log.vacuum_plan import VacuumPlan, VacuumResult
+from spark_pages.model.actions import CheckpointRef
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.blame import Blame, blame_row
-from spark_pages.tables.changes import row_changes
+from spark_pages.tables.blame import Blame, blame
+from spark_pages.tables.change_feed import read_changes
 from spark_pages.tables.compaction import compact_table
 from spark_pages.tables.history import history_table
-from spark_pages.tables.page_changes import page_changes
+from spark_pages.tables.leases import Leases
 from spark_pages.tables.restore import restore
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.tags import delete_tag, set_tag, tagged_version
 from spark_pages.tables.transaction import Transaction
-
-_COMMITS_AT_ONCE = 256
+from spark_pages.tables.vacuum import plan_vacuum, vacuum
+from spark_pages.upkeep.faults import Verification
+from spark_pages.upkeep.repair import RepairPlan, plan_repair
+from spark_pages.upkeep.verify import verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +243,8 @@ class Store:
         given = {key: str(value) for key, value in named.items() if value is not None}
         if len(given) != 1:
             raise InvalidInputError("Give exactly one of version, timestamp and tag.")
-        then = self.snapshot(version, timestamp, tag).log
-        parameters = {**given, "version": str(then.state.version)}
-        return restore(self._log, self._pages, self._runtime, then, parameters)
+        then = self.snapshot(version, timestamp, tag).version
+        return restore(self._log, self._pages, self._runtime, then, {**given, "version": str(then)})
 
     def history(self, limit: int | None = None) -> pa.Table:
         """A row for each transaction, newest first; `limit` bounds the versions read.
@@ -281,21 +283,7 @@ class Store:
         -----
         Reads the commits, and lengths of the chains that they touch. Memory follows the result.
         """
-        if grain not in ("pages", "rows"):
-            raise InvalidInputError(f"grain is {grain!r}: expected 'pages' or 'rows'.")
-        if not -1 <= start <= end:
-            raise InvalidInputError(
-                f"Cannot tell changes from {start} to {end}: expected -1 <= start <= end."
-            )
-        now = self._log.snapshot(end, asked="the end of the changes")
-        then = None if start < 0 else self._log.snapshot(start, asked="the start of the changes")
-        if then is None:
-            check_version(self._log.refresh().state, 0, "where the changes begin")
-        table_id = None if table is None else _find_either(now, then, table)
-        commits = self._commits(start + 1, end + 1)
-        if grain == "pages":
-            return page_changes(commits, then, table_id, self._log.load_manifest)
-        return row_changes(commits, then, now, table_id)
+        return read_changes(self._log, start, end, table, grain)
 
     def blame(self, table: str, column: str, row: int) -> Blame:
         """The commit that last wrote a row of a column.
@@ -314,19 +302,78 @@ class Store:
         -----
         Compaction does not count. Usually reads one commit; see `spark_pages.tables.blame`.
         """
-        head = self._log.refresh()
-        definition = find_table(head, table)
-        check_columns(definition, [column])
-        return blame_row(self._log, head, (definition.table_id, definition.field_ids[column]), row)
-
-    def _commits(self, start: int, stop: int) -> Iterator[Commit]:
-        """Commits [start, stop), read a few at a time."""
-        for first in range(start, stop, _COMMITS_AT_ONCE):
-            yield from self._log.commits(first, min(first + _COMMITS_AT_ONCE, stop))
+        return blame(self._log, table, column, row)
 
     def checkpoint(self) -> CheckpointRef:
         """The newest version can be opened without the commits before it."""
         return self._log.checkpoint()
+
+    def compact_log(self) -> LogCompaction:
+        """Long stretches of the log can be read in few requests; tells what was written for it.
+
+        Notes
+        -----
+        Commits are bundled beside their slots, so nothing that was there changes. May be stopped at any
+        point, repeated, and run twice at once. Processes that commit do it by themselves every 16 versions.
+        """
+        return self._log.compact()
+
+    def close(self, timeout_s: float | None = 60.0) -> None:
+        """What this process does beside its commits has ended: a checkpoint or log compaction that was due.
+
+        Parameters
+        ----------
+        timeout_s
+            Wait so long at most; what is cut off does no harm. None waits to the end.
+
+        Notes
+        -----
+        The store can still be used, but from now on nothing is done beside commits.
+        """
+        self._log.close(timeout_s)
+
+    def __enter__(self) -> Self:
+        """The store, to be closed on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
+
+    def vacuum_plan(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumPlan:
+        """What `vacuum` would delete: a row for each object, with its size and the reason. Deletes nothing.
+
+        Parameters
+        ----------
+        retention
+            What stays readable: versions that were the newest at some time in so long (timedelta), or so many
+            of the newest versions. By default what the store's properties ``retention_versions`` and
+            ``retention_seconds`` say, else seven days. Tags and unexpired leases hold their versions, and all
+            later ones, besides.
+        orphans
+            Whether to list the whole store for objects that no commit ever named.
+
+        Notes
+        -----
+        May write a checkpoint, which lets more go. Requests grow with the commits and the checkpoint objects
+        that are kept or go; see `docs/retention.md`.
+        """
+        return plan_vacuum(self._log, self._runtime, retention, orphans)
+
+    def vacuum(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumResult:
+        """What no version that is kept needs has been deleted; parameters as of `vacuum_plan`.
+
+        Raises
+        ------
+        CommitConflictError
+            If tags or leases kept coming on versions that were to go.
+
+        Notes
+        -----
+        May be killed at any point and run again; two at once do no harm. One commit, rarely two, and none
+        where nothing can go.
+        """
+        return vacuum(self._log, self._runtime, retention, orphans)
 
     def compact_pages(self, table: str | None = None) -> list[dict[str, Any]]:
         """Runs of small pages are rewritten as full ones; rows stay what they are.
@@ -334,8 +381,8 @@ class Store:
         Returns
         -------
         list of dict
-            For each table: its name, pages before and after, and the version (None where nothing was
-            to do).
+            For each table: its name, pages before and after, the version (None where nothing was to do),
+            and how many columns another job was compacting at the moment.
         """
         snapshot = self.snapshot()
         names = [table] if table else snapshot.tables()
@@ -343,23 +390,47 @@ class Store:
         def begin_on(name: str) -> Callable[[str], Transaction]:
             return lambda operation: self.transaction(operation, parameters={"table": name})
 
-        return [compact_table(begin_on(name), name, self._runtime) for name in names]
+        return [compact_table(begin_on(name), name, self._runtime).told(name) for name in names]
+
+    def verify(self, pages: Literal["all", "sample", "none"] = "sample") -> Verification:
+        """Everything that the log names has been read and compared with itself; each fault is named.
+
+        Parameters
+        ----------
+        pages
+            Which pages are read and compared with their descriptors and statistics.
+
+        Returns
+        -------
+        Verification
+            ``ok`` tells whether there is damage; damage is never raised.
+
+        Notes
+        -----
+        Writes nothing. Costs as of `spark_pages.upkeep.verify.verify`.
+        """
+        return verify(self._objects, self._runtime, pages)
+
+    def repair_plan(self, pages: Literal["all", "sample", "none"] = "none") -> RepairPlan:
+        """What of the damage can be mended, byte for byte, and what is lost. Mends nothing.
+
+        Notes
+        -----
+        ``plan.execute()`` does it. A store that cannot be opened is repaired by `spark-pages repair`.
+        """
+        return plan_repair(self._objects, self._runtime, pages)
 
     def _wrap(self, log: LogSnapshot) -> Snapshot:
-        return Snapshot(log, self._pages, lambda timestamp_us: self.snapshot(timestamp=timestamp_us))
+        return Snapshot(
+            log,
+            self._pages,
+            lambda timestamp_us: self.snapshot(timestamp=timestamp_us),
+            Leases(self._log, self._runtime),
+        )
 
-
-def _find_either(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
-    """Id of a table by its name in the newer snapshot, or else in the older one."""
-    try:
-        return find_table(now, table).table_id
-    except TableNotFoundError:
-        if then is None:
-            raise
-        found = then.table(parse_name(table))
-        if found is None:
-            raise
-        return found.table_id
+    def leases(self) -> pa.Table:
+        """Leases that are not over: ``lease_id``, ``version``, ``expires_at``; the oldest version first."""
+        return Leases(self._log, self._runtime).table()
 
 
 def create(
@@ -377,7 +448,10 @@ def create(
     storage_options
         For the object store, under obstore's names.
     properties
-        Properties of the store, free text by key.
+        Properties of the store, free text by key. Some are looked at, all as decimal numbers:
+        ``checkpoint_commits`` (64) and ``checkpoint_bytes`` (16 MiB), after how much a process that commits
+        makes a checkpoint, and ``log_compaction_commits`` (16), after how many commits it compacts the
+        log; 0 turns one off.
 
     Raises
     ------

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.catalog.table_zero import THIS_COMMIT
-from spark_pages.errors import InvalidInputError, RowOutOfRangeError
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.expiry import reopening
 from spark_pages.tables.filters import Condition, Filter, ParsedFilter, may_match, parse_filter
 from spark_pages.tables.row_ranges import RowRanges, intersection, union
 
@@ -72,6 +73,7 @@ class Table:
         return list(self.schema.names)
 
     @cached_property
+    @reopening
     def num_rows(self) -> int:
         """Rows of the table; of an unaligned one, rows of its shortest column."""
         names = self.columns[:1] if self.definition.aligned else self.columns
@@ -151,6 +153,7 @@ class Table:
             schema, (batch for table in tables for batch in _one_batch(table, schema))
         )
 
+    @reopening
     def take(
         self, rows: ArrayLike, columns: Iterable[str] | None = None, *, trace: ReadTrace | None = None
     ) -> pa.Table:
@@ -187,6 +190,7 @@ class Table:
             columns_out.append(values.take(pa.array(firsts[which] + rows_in_page if pages else rows_in_page)))
         return pa.table(columns_out, schema=self._schema_of(names))
 
+    @reopening
     def pages(self, column: str | None = None) -> pa.Table:
         """Descriptors of the table's pages, or of one column's, in row order.
 
@@ -216,11 +220,16 @@ class Table:
             parts.append(part.append_column("null_count", run.stats.column("null_count")))
         return pa.concat_tables(parts)
 
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version from what is kept now; see `tables.expiry`."""
+        self.directory.reopen(missing)
+
     @property
     def page_handler(self) -> PageHandler:
         """What fetches and caches the pages."""
         return self._pages
 
+    @reopening
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
         return self._fetch([column], [pages], True, None)[0]
@@ -264,6 +273,7 @@ class Table:
     def _empty(self, names: Sequence[str]) -> pa.Table:
         return self._schema_of(names).empty_table()
 
+    @reopening
     def _rows(
         self, names: Sequence[str], ranges: RowRanges, trace: ReadTrace | None, admit: bool = True
     ) -> pa.Table:
@@ -342,6 +352,7 @@ class Table:
                     rows = rows.append_column(others.schema.field(name), others.column(name))
             yield rows.select(names)
 
+    @reopening
     def _candidates(self, parsed: ParsedFilter, start: int, stop: int) -> RowRanges:
         whole = RowRanges.of(start, stop)
         if not parsed.alternatives or start == stop:

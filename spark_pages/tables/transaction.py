@@ -40,7 +40,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.page_writer import StagedPage, stage_column, stage_constant
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.staging import Prepared, StagedSplice, place_in_memory, place_splices
+from spark_pages.tables.staging import Prepared, StagedSplice, place_in_memory, place_splices, stays_inline
 from spark_pages.tables.table import Table
 from spark_pages.tables.updates import Updates, rewrite_pages
 from spark_pages.tables.values import as_table, cast_column
@@ -60,9 +60,9 @@ class Transaction:
 
     Notes
     -----
-    A transaction that only appends asks storage for nothing before its commit: it stands on the newest
-    version that this process knows, and is put behind what others have committed since. Whatever reads,
-    updates or creates asks for the newest version first.
+    A transaction that only appends a few rows asks storage for nothing before its commit: it stands on the
+    newest version that this process knows, and is put behind what others have committed since. Whatever
+    reads, updates, creates or writes a page file asks for the newest version first.
     """
 
     def __init__(
@@ -378,10 +378,12 @@ class Transaction:
         if self._work.empty:
             self.version = self._read_version
             return self.version
+        if not stays_inline(self._work.splices):
+            self._stand_on_newest()  # objects bear the version read, by which vacuum judges them
         token = self._heading.token
-        prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, token)
+        manifest = f"{self._read_version:020d}-{token}-0"
+        prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, manifest)
         self.version = self._bring_in(prepared)
-        self._log.after_commit(self.version)
         return self.version
 
     def _bring_in(self, prepared: Prepared) -> int:
@@ -392,9 +394,6 @@ class Transaction:
             if self._is_newest:
                 raise
             self._stand_on_newest()
-            retention = self._base.state.retention
-            if self._file_count and retention is not None:
-                raise  # page files bear the version read before, by which vacuum may have judged them
         return self._log.commit(self._base, self._build(prepared), self._reads()).version
 
     def _build(self, prepared: Prepared) -> Callable[[LogState], TransactionRecord | AlreadyLanded]:

@@ -9,7 +9,9 @@ from typer.testing import CliRunner, Result
 import spark_pages
 from spark_pages.cli.app import app
 
-VERBS = ("demo", "create", "info", "tables", "history", "pages", "locate", "read", "checkpoint")
+VERBS = (
+    "demo", "create", "info", "tables", "history", "pages", "locate", "read", "checkpoint", "compact-log",
+)  # fmt: skip
 
 
 def run(*arguments: object) -> Result:

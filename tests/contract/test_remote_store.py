@@ -186,6 +186,7 @@ def test_no_secret_is_in_repr_str_vars_or_pickle(store):
         {"region": 3, "secret_access_key": CANARY},
         {"allow_http": CANARY},
         {"virtual_hosted_style_request": CANARY},
+        {"retry_config": {"retry_timeout": CANARY}},
     ],
 )
 def test_wrong_options_are_a_wrong_call_that_names_the_options_and_hides_their_values(options):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -7,7 +10,11 @@ import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
 from spark_pages.spark import compact_pages
 from spark_pages.spark.compact import plan_compact_pages
+from spark_pages.spark.job import FAILED, run_job
 from tests.spark.conftest import History
+
+CLAIM_AND_COMMIT = CLAIM_AND_RELEASE = 2
+"""Versions that a compaction adds, whether or not it comes to an end."""
 
 
 def test_compaction_keeps_the_rows_and_leaves_fewer_pages(spark: SparkSession, own_history: History) -> None:
@@ -18,7 +25,7 @@ def test_compaction_keeps_the_rows_and_leaves_fewer_pages(spark: SparkSession, o
 
     after = sp.open(own_history.url).snapshot()
     assert result["ok"]
-    assert result["version"] == after.version == own_history.latest + 1
+    assert result["version"] == after.version == own_history.latest + CLAIM_AND_COMMIT
     assert result["pages_after"] < result["pages_before"]
     assert after.table("flights").pages().num_rows == pages - result["pages_before"] + result["pages_after"]
     assert after.table("flights").read().equals(rows)
@@ -32,7 +39,7 @@ def test_a_table_of_full_pages_is_left_alone(spark: SparkSession, own_history: H
 
     assert again["runs"] == 0
     assert again["version"] is None
-    assert sp.open(own_history.url).snapshot().version == own_history.latest + 1
+    assert sp.open(own_history.url).snapshot().version == own_history.latest + CLAIM_AND_COMMIT
 
 
 def test_a_plan_changes_nothing(own_history: History) -> None:
@@ -45,3 +52,27 @@ def test_a_plan_changes_nothing(own_history: History) -> None:
 def test_a_table_that_is_not_there_is_not_found(spark: SparkSession, own_history: History) -> None:
     with pytest.raises(TableNotFoundError):
         compact_pages(spark, own_history.url, "absent")
+
+
+def damage_pages(url: str) -> None:
+    for path in Path(url, "pages").iterdir():
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(data)
+
+
+def test_damage_that_an_executor_meets_is_told_as_damage(
+    spark: SparkSession, own_history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage_pages(own_history.url)
+
+    ended = run_job(lambda: compact_pages(spark, own_history.url, "flights"))
+
+    told = json.loads(capsys.readouterr().out)
+    assert ended == FAILED
+    assert told["error"] == "DamageError"
+    assert "payload checksum" in told["message"]
+    left = own_history.store.snapshot().log.state
+    assert left.version == own_history.latest + CLAIM_AND_RELEASE
+    assert left.claims == ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,13 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import GreaterThan
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.datasource import GreaterThan, In, LessThan
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from spark_pages.spark.source import RowsPartition, RowsReader, spark_schema
+import spark_pages as sp
+from spark_pages.spark.arrow_types import spark_schema, spark_type, to_spark
+from spark_pages.spark.conditions import condition_of
+from spark_pages.spark.rows import RowsPartition, RowsReader
 from tests.spark.conftest import ROWS, History
 
 
@@ -155,14 +159,17 @@ def test_the_views_of_metadata_show_every_table_and_commit(spark: SparkSession, 
     assert sorted(versions) == [0, 1, 2, 3, 4]
 
 
-def test_a_reader_stays_on_its_version_while_others_commit(spark: SparkSession, own_history: History) -> None:
-    found = read(spark, own_history, table="planes", versionAsOf=own_history.latest)
+def test_a_frame_stays_on_its_version_while_others_commit(spark: SparkSession, own_history: History) -> None:
+    found = read(spark, own_history, table="planes")
+    first = found.filter("year = 1999")
     with own_history.store.transaction() as txn:
-        txn.append("planes", pa.table({"tail": ["N9"], "year": pa.array([2026], pa.int32())}))
+        txn.append("planes", pa.table({"tail": ["N9"], "year": pa.array([1999], pa.int32())}))
 
-    count = found.count()
+    counts = [found.count(), first.count(), found.filter("year = 1999").count()]
 
-    assert count == own_history.store.snapshot(own_history.latest).table("planes").num_rows
+    local = own_history.store.snapshot(own_history.latest).table("planes")
+    matching = local.read(filter=[("year", "==", 1999)]).num_rows
+    assert counts == [local.num_rows, matching, matching]
 
 
 def test_the_system_catalog_can_be_read(spark: SparkSession, history: History) -> None:
@@ -183,3 +190,63 @@ def test_timestamps_come_back_as_the_moments_that_they_were(spark: SparkSession,
 
     assert row["departed"] == datetime(2026, 1, 1, 0, 1)
     assert row["landed"].astimezone(UTC) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("partitions", "some"), ("partitions", "-3"), ("versionAsOf", "newest"), ("view", "colums")],
+)
+def test_an_option_that_makes_no_sense_is_named_in_the_error(
+    spark: SparkSession, history: History, option: str, value: str
+) -> None:
+    with pytest.raises(Exception, match=rf"InvalidInputError: .*{value}"):
+        read(spark, history, **{"table": "planes", option: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(pa.uint8()), [[1, None], None]),
+        (
+            pa.struct([("a", pa.uint16()), ("b", pa.dictionary(pa.int32(), pa.string()))]),
+            [{"a": 1, "b": "x"}],
+        ),
+        (pa.map_(pa.string(), pa.uint32()), [[("x", 2**32 - 1)]]),
+        (pa.list_(pa.large_list(pa.timestamp("ns")), 1), [[[datetime(2026, 1, 1)]]]),
+        (pa.string_view(), ["x", None]),
+        (pa.binary_view(), [b"x", None]),
+    ],
+    ids=str,
+)
+def test_types_that_spark_lacks_are_widened_inside_nested_types_too(
+    spark: SparkSession, kind: pa.DataType, values: list[Any]
+) -> None:
+    batch = pa.record_batch({"c": pa.array(values, kind)})
+    schema = spark_schema(batch.schema)
+
+    made = to_spark(batch, to_arrow_schema(from_arrow_schema(schema), timezone="UTC"))
+
+    assert made.column("c").to_pylist() == batch.column("c").to_pylist()
+    assert spark_type(schema.field("c").type) == schema.field("c").type
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns"), pa.uint8()], ids=str
+)
+def test_a_filter_of_values_that_spark_sees_changed_skips_no_pages(kind: pa.DataType) -> None:
+    schema = pa.schema([("c", kind)])
+
+    assert condition_of(LessThan(("c",), 1), schema) is None
+
+
+def test_a_filter_that_arrow_cannot_test_skips_no_pages_and_fails_nothing(url: str) -> None:
+    store = sp.create(url)
+    data = pa.table({"c": pa.array([Decimal("1.25")], pa.decimal32(5, 2))})
+    with store.transaction() as txn:
+        txn.create_table("t", data.schema)
+        txn.append("t", data)
+    reader = RowsReader(url, store.snapshot().table("t"), from_arrow_schema(spark_schema(data.schema)))
+
+    list(reader.pushFilters([In(("c",), (Decimal("7.00"),))]))
+
+    assert sum(_rows(part) for part in reader.partitions()) == 1

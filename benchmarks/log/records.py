@@ -1,0 +1,98 @@
+"""Transactions on synthetic stores: descriptors of pages that nobody wrote, straight into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from spark_pages.log.log import Log
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import Splice, TransactionRecord
+from spark_pages.model.chain import ChainKey
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.run import NewPage, page_batches
+from spark_pages.runtime import Runtime
+
+ENTRIES = 8192
+
+
+def pages_in_a_file(entries: Sequence[int], path: str) -> dict[str, Any]:
+    """Pages and statistics of a record: pages with these entry counts, one behind the other in one file."""
+    stats = PageStats(0, b"\x00" * 8, b"\xff" * 8, True)
+    pages, bounds = page_batches(
+        [
+            NewPage(n, n, PageKind.FILE, path, 65_536 * i, 65_536, 60_000, _checksum(path, i), None, stats)
+            for i, n in enumerate(entries)
+        ]
+    )
+    return {"pages": pages, "stats": bounds}
+
+
+def _checksum(path: str, index: int) -> int:
+    return int.from_bytes(blake2b(f"{path}{index}".encode(), digest_size=8).digest())
+
+
+def append(log: Log, chains: Sequence[ChainKey], pages_each: int = 1) -> None:
+    """Commit that appends some pages to each chain."""
+    splices = [
+        Splice(
+            TableId(table),
+            FieldId(field),
+            0,
+            (),
+            0,
+            0,
+            i * pages_each,
+            (i + 1) * pages_each,
+            pages_each * ENTRIES,
+        )
+        for i, (table, field) in enumerate(chains)
+    ]
+    _commit(log, [ENTRIES] * (len(chains) * pages_each), splices)
+
+
+def replace_page(log: Log, chains: Sequence[ChainKey], row: int = 0) -> None:
+    """Commit that puts a new page in the place of the one that holds a row, in each chain."""
+    found = [log.snapshot().chain(key).locate_row(row) for key in chains]
+    entries = [each.page.entry_count for each in found]
+    splices = [
+        Splice(
+            TableId(key[0]),
+            FieldId(key[1]),
+            row - each.row_in_page,
+            (each.page.page_id,),
+            count,
+            0,
+            i,
+            i + 1,
+            count,
+        )
+        for i, (key, each, count) in enumerate(zip(chains, found, entries, strict=True))
+    ]
+    _commit(log, entries, splices)
+
+
+def set_property(log: Log) -> None:
+    """Commit that changes no chain and no table."""
+    _commit(log, [], [], properties={"changed": "yes"})
+
+
+def _commit(log: Log, entries: Sequence[int], splices: Sequence[Splice], **more: Any) -> None:
+    token = Runtime().token()
+    described = pages_in_a_file(entries, f"pages/{0:020d}-{token}-0.pages")
+    read = log.snapshot()
+
+    def build(_: LogState) -> TransactionRecord:
+        return TransactionRecord(
+            token=token,
+            operation="benchmark",
+            read_version=read.state.version,
+            writer="benchmark",
+            splices=tuple(splices),
+            **described,
+            **more,
+        )
+
+    log.commit(read, build)

@@ -1,0 +1,50 @@
+"""The verb ``repair``: say what can be mended and what is lost, and with ``--apply`` mend it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from spark_pages.cli import output
+
+
+def repair(
+    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this nothing is written.")] = False,
+    pages: Annotated[
+        Literal["all", "sample", "none"], typer.Option(help="Which pages are read to find damaged ones.")
+    ] = "none",
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
+    ] = False,
+) -> None:
+    """Mend what can be made again byte for byte, and tell what is lost. Plans only, unless told to apply.
+
+    Exit code 0 where nothing is left to mend or lost, else 1.
+    """
+    from spark_pages.storage import open_object_store
+    from spark_pages.upkeep.repair import plan_repair
+
+    plan = plan_repair(open_object_store(url), pages=pages)
+    done = plan.execute() if apply else ()
+    lost = [{"object": f.key, "what": f.what, "remedy": f.remedy} for f in plan.beyond]
+    if json:
+        steps = plan.table().to_pylist()
+        output.print_json(
+            {"url": plan.url, "version": plan.version, "applied": apply, "steps": steps, "lost": lost}
+        )
+    else:
+        if plan.steps:
+            rows = [[step.kind.value, step.key, step.what] for step in plan.steps]
+            output.print_rows("Done" if apply else "Plan", ["step", "object", "what"], rows)
+        if lost:
+            output.print_rows(
+                "Beyond repair", ["object", "what", "what to do"], [list(e.values()) for e in lost]
+            )
+        if not apply and plan.steps:
+            output.say("nothing was written; --apply does it")
+        if not plan.steps and not lost:
+            output.say("nothing to mend")
+    if lost or len(done) < len(plan.steps):
+        raise typer.Exit(output.EXIT_ERROR)

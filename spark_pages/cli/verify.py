@@ -1,0 +1,48 @@
+"""The verb ``verify``: read a whole store and name every fault."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from spark_pages.cli import output
+
+Pages = Annotated[
+    Literal["all", "sample", "none"], typer.Option(help="Which pages are read and compared with statistics.")
+]
+
+
+def verify(
+    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
+    pages: Pages = "sample",
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
+    ] = False,
+) -> None:
+    """Read everything and name every fault; writes nothing. Exit code 0 where there is no damage, else 1."""
+    from spark_pages.storage import open_object_store
+    from spark_pages.upkeep.verify import verify as look_at
+
+    found = look_at(open_object_store(url), pages=pages)
+    facts = {
+        "url": found.url,
+        "version": found.version,
+        "ok": found.ok,
+        "objects": found.objects,
+        "checkpoints": found.checkpoints,
+        "checkpoints_replayed": found.replayed,
+        "pages": found.pages,
+        "pages_read": found.pages_read,
+        "bytes_read": found.bytes_read,
+    }
+    if json:
+        output.print_json({**facts, "faults": found.table().to_pylist()})
+    else:
+        output.print_facts("Verification", {**facts, "bytes_read": output.size(found.bytes_read)})
+        if found.faults:
+            names = ["fault", "object", "what", "what to do"]
+            faults = [*found.damage, *found.notices]
+            output.print_rows("Faults", names, [[f.kind.value, f.key, f.what, f.remedy] for f in faults])
+    if not found.ok:
+        raise typer.Exit(output.EXIT_ERROR)

@@ -1,0 +1,158 @@
+"""The verbs about versions: tags, restore, the change feed and blame."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spark_pages.cli import output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Url = Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)]
+TagName = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
+
+
+class Grain(StrEnum):
+    """How finely changes are told."""
+
+    ROWS = "rows"
+    PAGES = "pages"
+
+
+def tag(
+    url: Url,
+    name: TagName,
+    version: Annotated[
+        int | None, typer.Option("--version", help="The newest one by default.", show_default=False)
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Move a tag that is there already.")] = False,
+    json: Json = False,
+) -> None:
+    """A version has a name, and retention keeps it."""
+    import spark_pages
+
+    tagged = spark_pages.open(url).tag(name, version, replace)
+    if json:
+        output.print_json({"tag": name, "version": tagged})
+    else:
+        output.say(f"{name} is version {tagged}")
+
+
+def untag(url: Url, name: TagName, json: Json = False) -> None:
+    """A tag is gone; its version lives on as long as retention says."""
+    import spark_pages
+
+    version = spark_pages.open(url).delete_tag(name)
+    if json:
+        output.print_json({"tag": name, "version": version, "deleted": True})
+    else:
+        output.say(f"{name} was version {version}")
+
+
+def tags(url: Url, json: Json = False) -> None:
+    """The tags and the versions that they name."""
+    import spark_pages
+
+    found = [{"tag": name, "version": version} for name, version in spark_pages.open(url).tags().items()]
+    if json:
+        output.print_json({"tags": found})
+    else:
+        output.print_rows("Tags", ["tag", "version"], [list(each.values()) for each in found])
+
+
+def restore(
+    url: Url,
+    version: Annotated[int | None, typer.Option("--version", show_default=False)] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", help="ISO 8601; UTC if no zone is given.", show_default=False),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", show_default=False)] = None,
+    json: Json = False,
+) -> None:
+    """Rows, tables and properties are what they were at a version; a new commit, so nothing is lost."""
+    import spark_pages
+
+    store = spark_pages.open(url)
+    before = store.snapshot().version
+    then = store.snapshot(version, timestamp, tag).version
+    after = store.restore(version, timestamp, tag)
+    if json:
+        output.print_json({"restored": then, "version": after, "changed": after > before})
+    elif after > before:
+        output.say(f"version {after} is like version {then}")
+    else:
+        output.say(f"version {after} is like version {then} already")
+
+
+def changes(
+    url: Url,
+    start: Annotated[
+        int, typer.Option("--start", min=-1, help="After this version; -1 is before the store.")
+    ],
+    end: Annotated[
+        int | None,
+        typer.Option("--end", help="Up to this version; the newest by default.", show_default=False),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Of this table only.", show_default=False)] = None,
+    grain: Annotated[
+        Grain, typer.Option(help="Ranges of rows between the two versions, or pages commit by commit.")
+    ] = Grain.ROWS,
+    json: Json = False,
+) -> None:
+    """What changed between two versions."""
+    import spark_pages
+
+    store = spark_pages.open(url)
+    end = store.snapshot().version if end is None else end
+    found = store.changes(start, end, table, grain.value)
+    for name in ("page_id", "old_page_id"):
+        if name in found.column_names:
+            found = _with_shown_ids(found, name)
+    if json:
+        output.print_json({"start": start, "end": end, "changes": found.to_pylist()})
+        return
+    columns = [column.to_pylist() for column in found.columns]
+    output.print_rows(f"Changes from {start} to {end}", found.column_names, list(zip(*columns, strict=True)))
+
+
+def blame(
+    url: Url,
+    table: Annotated[str, typer.Argument(metavar="TABLE", show_default=False)],
+    column: Annotated[str, typer.Argument(show_default=False)],
+    row: Annotated[int, typer.Argument(help="Row number, from 0.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Which commit wrote a row of a column."""
+    import spark_pages
+
+    found = spark_pages.open(url).blame(table, column, row)
+    facts = {
+        "version": found.version,
+        "timestamp": found.timestamp,
+        "operation": found.operation,
+        "writer": found.writer,
+        "exact": found.exact,
+    }
+    if json:
+        output.print_json(facts)
+    else:
+        output.print_facts(f"{table}.{column}, row {row:,}", facts)
+
+
+def register(app: typer.Typer) -> None:
+    """The verbs are verbs of the command."""
+    for verb in (tag, tags, untag, restore, changes, blame):
+        app.command()(verb)
+
+
+def _with_shown_ids(found: pa.Table, name: str) -> pa.Table:
+    import pyarrow as pa
+
+    shown = [None if number is None else f"{number:016x}" for number in found.column(name).to_pylist()]
+    return found.set_column(found.schema.get_field_index(name), name, pa.array(shown, pa.string()))

@@ -1,0 +1,56 @@
+"""Arrow types as Spark knows them: what a column becomes on the way into Spark. Pure."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("us"),
+    pa.time32("ms"): pa.time64("us"),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.null(): pa.string(),
+}
+
+
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with types that Spark knows, none of which holds fewer values but for nanoseconds."""
+    return pa.schema([pa.field(f.name, spark_type(f.type), f.nullable) for f in schema])
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """The type that stands for `kind` in Spark, inside nested types too; `kind` itself where Spark has it."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_spark_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_spark_field(kind.key_field), _spark_field(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_spark_field(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_spark_field(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_spark_field(kind.value_field), kind.list_size)
+    return _WIDER.get(kind, kind)
+
+
+def _spark_field(field: pa.Field) -> pa.Field:
+    return field.with_type(spark_type(field.type))
+
+
+def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in exactly the types of `schema`, which Spark expects."""
+    columns = [
+        column
+        if column.type == field.type
+        else column.cast(spark_type(column.type)).cast(field.type, safe=False)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

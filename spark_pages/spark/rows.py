@@ -1,0 +1,178 @@
+"""The view ``rows``: rows of a table, each task with the descriptors of its own pages.
+
+Follow a read from `RowsReader.partitions`, which cuts the rows and packs descriptors, to `RowsReader.read`,
+which a worker runs: it makes chains of the descriptors that it was given, and reads like any other reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.model.chain import ColumnChain, LazyRun, Piece
+from spark_pages.model.run import PageRun
+from spark_pages.model.table import TableDefinition
+from spark_pages.spark.arrow_types import to_spark
+from spark_pages.spark.conditions import Condition, condition_of
+from spark_pages.spark.shipping import even_groups, pack_run, pages_of, unpack_run
+from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.row_ranges import RowRanges, intersection
+from spark_pages.tables.table import Table
+
+PARTITION_BYTES = 64 << 20
+"""Stored bytes that one task reads, about."""
+
+MIN_PARTITIONS = 4
+"""A table of more pages than this is cut at least into so many tasks."""
+
+
+@dataclass(frozen=True)
+class RowsPartition(InputPartition):
+    """The rows of one task, and the descriptors of the pages that hold them.
+
+    Attributes
+    ----------
+    ranges
+        Rows [start, stop).
+    columns
+        For each column the first row of each run of pages, and the run as Arrow bytes.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    columns: tuple[tuple[tuple[int, bytes], ...], ...]
+
+
+class RowsReader(DataSourceReader):
+    """Reads rows of a table at a pinned version.
+
+    Parameters
+    ----------
+    url, table, schema
+        The store, the table at the version to read, and the columns in Spark's types.
+    partitions
+        Tasks wanted; 0 leaves it to the size.
+    """
+
+    def __init__(self, url: str, table: Table, schema: StructType, partitions: int = 0) -> None:
+        self._url = url
+        self._definition: TableDefinition = table.definition
+        self._names: list[str] = list(schema.names)
+        self._schema = schema
+        self._wanted = partitions
+        self._filter: list[Condition] = []
+        self._table: Table | None = table
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}  # tasks get descriptors, never the snapshot
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remembers what statistics can use; Spark still tests every row itself."""
+        for each in filters:
+            condition = condition_of(each, self._definition.bare_schema)
+            if condition is not None and self._can_test(condition):
+                self._filter.append(condition)
+            yield each
+
+    def _can_test(self, condition: Condition) -> bool:
+        """Whether Arrow, too, can compare the column with the value; a hint must never fail a read."""
+        try:
+            self._planned().candidate_rows([condition], 0, 0)
+        except InvalidInputError:
+            return False
+        return True
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The rows that statistics cannot rule out, cut at pages of the column that has most of them."""
+        table = self._planned()
+        rows = table.candidate_rows(self._filter) if self._filter else RowRanges.of(0, table.num_rows)
+        runs = [table.directory.chain(name).all_pages() for name in self._names]
+        cells = _cells(rows, runs)
+        groups = self._wanted or self._group_count(rows, runs, table.num_rows)
+        sizes = cells.ends - cells.starts
+        parts: list[InputPartition] = []
+        for start, stop in even_groups(sizes, groups):
+            bounds = np.append(cells.starts[start:stop], cells.ends[stop - 1])
+            chosen = intersection([RowRanges.of(int(bounds[0]), int(bounds[-1])), rows])
+            parts.append(_rows_partition(chosen, runs))
+        return parts or [RowsPartition((), ())]
+
+    def _planned(self) -> Table:
+        assert self._table is not None, "Spark plans where it has made the reader"
+        return self._table
+
+    @staticmethod
+    def _group_count(rows: RowRanges, runs: list[PageRun], num_rows: int) -> int:
+        stored = sum(int(run.numbers("actual_len").astype(np.int64).sum()) for run in runs)
+        share = rows.num_rows / max(num_rows, 1)
+        return max(MIN_PARTITIONS, int(stored * share / PARTITION_BYTES) + 1)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches."""
+        if not isinstance(partition, RowsPartition) or not partition.ranges:
+            return
+        chains = {name: _chain(runs) for name, runs in zip(self._names, partition.columns, strict=True)}
+        table = Table(self._definition, _GivenChains(self._definition, chains), pages_of(self._url))
+        target = to_arrow_schema(self._schema, timezone="UTC")
+        for start, stop in partition.ranges:
+            for batch in table.scan(self._names, start, stop):
+                yield to_spark(batch, target)
+
+
+def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:
+    """The rows cut where pages of the widest column end; neighbouring cells are kept apart."""
+    widest = max(runs, key=lambda run: run.num_pages)
+    bounds = np.unique(np.concatenate([widest.prefix_entries.astype(np.int64), rows.starts, rows.ends]))
+    keep = rows.covers(bounds[:-1])
+    return RowRanges(bounds[:-1][keep], bounds[1:][keep])
+
+
+def _rows_partition(rows: RowRanges, runs: list[PageRun]) -> RowsPartition:
+    ranges = tuple(zip(rows.starts.tolist(), rows.ends.tolist(), strict=True))
+    return RowsPartition(ranges, tuple(tuple(_covering(run, rows)) for run in runs))
+
+
+def _covering(run: PageRun, rows: RowRanges) -> Iterator[tuple[int, bytes]]:
+    """The pages that hold some of the rows, as runs without gaps, each with its first row."""
+    ends = run.prefix_entries.astype(np.int64)
+    starts = ends - run.numbers("entry_count")
+    first = np.searchsorted(ends, rows.starts, side="right")
+    last = np.searchsorted(starts, rows.ends, side="left")
+    needed = np.zeros(run.num_pages + 2, dtype=np.int64)
+    np.add.at(needed, first + 1, 1)
+    np.add.at(needed, last + 1, -1)
+    edges = np.flatnonzero(np.diff((np.cumsum(needed) > 0).astype(np.int8)))
+    for low, high in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        yield int(starts[low]), pack_run(run.slice(low, high))
+
+
+def _chain(runs: Sequence[tuple[int, bytes]]) -> ColumnChain:
+    """A chain in which rows keep their numbers: gaps are promises that no one asks for."""
+    pieces: list[Piece] = []
+    row = 0
+    for first_row, packed in runs:
+        if first_row > row:
+            pieces.append(LazyRun(0, first_row - row, _not_shipped))
+        run = unpack_run(packed)
+        pieces.append(run)
+        row = first_row + run.num_rows
+    return ColumnChain(pieces)
+
+
+def _not_shipped() -> NoReturn:
+    raise AssertionError("a task asked for pages that it was not given")
+
+
+class _GivenChains(PageDirectory):
+    """The directory of a task: the chains that came with its partition."""
+
+    def __init__(self, definition: TableDefinition, chains: dict[str, ColumnChain]) -> None:
+        self._definition = definition
+        self._chains = chains

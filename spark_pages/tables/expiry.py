@@ -1,0 +1,71 @@
+"""What a reader does that finds an object gone: look again, from what is kept now, or say why it cannot.
+
+Vacuum deletes what no kept version needs. A reader that opened a version before may still stand on an old
+checkpoint; the same version is then read from a newer one, and has the same rows. If retention has passed
+the version itself, the reader is told so. Else something is missing that must be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from spark_pages.errors import DamageError, ObjectNotFoundError
+
+
+class Reopenable(Protocol):
+    """Something that reads one version."""
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """It reads the same version from what is kept now; raises where there is no way to."""
+        ...
+
+
+Reader = TypeVar("Reader", bound=Reopenable)
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def looking_again(work: Callable[[], Answer]) -> Answer:
+    """What the work gives; once more from the start where an object has gone while it ran.
+
+    For work that opens the versions it reads by itself: the second time from what is kept now, or it is
+    refused because retention has passed them.
+    """
+    try:
+        return work()
+    except ObjectNotFoundError:
+        return work()
+
+
+def reopening(
+    read: Callable[Concatenate[Reader, Given], Answer],
+) -> Callable[Concatenate[Reader, Given], Answer]:
+    """The method, tried again on the same version where an object has gone.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If retention has passed the version.
+    DamageError
+        If it has not, and an object is missing all the same.
+    """
+
+    @wraps(read)
+    def again(reader: Reader, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        try:
+            return read(reader, *args, **kwargs)
+        except ObjectNotFoundError as missing:
+            reader.reopen(missing)
+        try:
+            return read(reader, *args, **kwargs)
+        except ObjectNotFoundError as missing:
+            reader.reopen(missing)
+            raise DamageError(
+                f"An object is missing that a version which can still be read needs: {missing.message}",
+                hint="Run `spark-pages verify`.",
+                **missing.context,
+            ) from missing
+
+    return again

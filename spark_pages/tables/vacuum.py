@@ -1,0 +1,58 @@
+"""Vacuum as a store offers it: what is to be kept, a plan, and the plan done until no more can go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.log.log import Log
+from spark_pages.log.retention import keep_of
+from spark_pages.log.vacuum import Vacuum
+from spark_pages.log.vacuum_plan import VacuumPlan, VacuumResult
+from spark_pages.runtime import Runtime
+
+_TRIES = 5
+
+
+def plan_vacuum(
+    log: Log, runtime: Runtime, retention: timedelta | int | None, orphans: bool, further: bool = False
+) -> VacuumPlan:
+    """What a vacuum would do now; see `Store.vacuum_plan`."""
+    keep = keep_of(retention, log.refresh().state.properties)
+    return Vacuum(log, runtime).plan(keep, orphans, further)
+
+
+def vacuum(log: Log, runtime: Runtime, retention: timedelta | int | None, orphans: bool) -> VacuumResult:
+    """All that may go has gone; see `Store.vacuum`.
+
+    Notes
+    -----
+    Where only the newest versions are kept, what the checkpoint before this one needed becomes free by the
+    first round and goes in a second one.
+    """
+    done, again = _round(log, runtime, retention, orphans, further=False)
+    if again:
+        more, _ = _round(log, runtime, retention, orphans, further=True)
+        done = replace(
+            more,
+            version=more.version if more.version is not None else done.version,
+            objects=done.objects + more.objects,
+            size_bytes=done.size_bytes + more.size_bytes,
+            spared=more.spared,
+        )
+    return done
+
+
+def _round(
+    log: Log, runtime: Runtime, retention: timedelta | int | None, orphans: bool, further: bool
+) -> tuple[VacuumResult, bool]:
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            plan = plan_vacuum(log, runtime, retention, orphans, further)
+            return plan.execute(), plan.again
+        except (CommitConflictError, ObjectNotFoundError, SnapshotExpiredError):
+            if tries == _TRIES:  # another vacuum, a tag or a lease came between, each time
+                raise

@@ -1,0 +1,187 @@
+"""What a look at a store found: faults, and how much was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+
+from spark_pages.errors import (
+    DamageError,
+    InvalidKeyError,
+    ObjectNotFoundError,
+    SparkPagesError,
+    StorageError,
+    UnsupportedFormatError,
+)
+
+
+class FaultKind(StrEnum):
+    """What is wrong with an object."""
+
+    MISSING = "missing"
+    DAMAGED = "damaged"
+    CONTRADICTION = "contradiction"
+    NEWER = "newer"
+    UNREADABLE = "unreadable"
+    HINT = "hint"
+    RANGE = "compacted range"
+    ORPHAN = "orphan"
+    TEMPORARY = "temporary"
+
+
+HARMLESS = frozenset({FaultKind.HINT, FaultKind.RANGE, FaultKind.ORPHAN, FaultKind.TEMPORARY})
+"""Kinds that change no answer."""
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("what", pa.string(), nullable=False),
+        pa.field("remedy", pa.string(), nullable=False),
+        pa.field("harmless", pa.bool_(), nullable=False),
+    ]
+)
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind
+        What sort of fault.
+    key
+        The object.
+    what
+        What was expected and what was found.
+    remedy
+        What to do about it.
+    """
+
+    kind: FaultKind
+    key: str
+    what: str
+    remedy: str
+
+    @property
+    def harmless(self) -> bool:
+        """Whether no answer can be wrong or missing because of it."""
+        return self.kind in HARMLESS
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.what} {self.remedy}"
+
+
+REPAIR = "Run `spark-pages repair URL`, which tells whether it can be made again."
+"""The remedy for what is derived from the log."""
+
+RESTORE = "Nothing else holds it: put the object back from a copy of the store."
+"""The remedy for what exists once."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """Faults and counts, as they come in. Each object has at most one fault of a kind and text."""
+
+    faults: dict[Fault, None] = field(default_factory=dict)
+    objects: int = 0
+    bytes_read: int = 0
+    pages: int = 0
+    pages_read: int = 0
+
+    def add(self, kind: FaultKind, key: str, what: str, remedy: str) -> None:
+        """One more fault."""
+        self.faults[Fault(kind, key, what, remedy)] = None
+
+    def add_error(self, error: SparkPagesError, key: str, remedy: str, context: str = "") -> None:
+        """The fault that an error of reading `key` stands for."""
+        what = f"{error.message} {context}".strip()
+        match error:
+            case ObjectNotFoundError():
+                self.add(FaultKind.MISSING, key, f"{key} is missing. {context}".strip(), remedy)
+            case UnsupportedFormatError():
+                self.add(FaultKind.NEWER, key, what, "Verify with the release that wrote it, or a later one.")
+            case DamageError() | InvalidKeyError():
+                self.add(FaultKind.DAMAGED, key, what, remedy)
+            case StorageError():
+                self.add(FaultKind.UNREADABLE, key, what, "Verify again once storage answers.")
+            case _:
+                raise error
+
+    def get(self, read: Callable[[str], bytes], key: str) -> bytes:
+        """The bytes of an object, counted."""
+        data = read(key)
+        self.objects += 1
+        self.bytes_read += len(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    url
+        Which store.
+    version
+        The newest version; -1 where no slot could be read.
+    faults
+        Everything that is wrong; those that are `harmless` change no answer.
+    objects, bytes_read
+        Objects read and checked, page files apart, and their bytes with those of the pages read.
+    pages, pages_read
+        Page descriptors checked, and how many of the pages were read and compared with them.
+    checkpoints
+        Checkpoints that were checked.
+    replayed
+        How many of them were compared with the commits before them.
+    """
+
+    url: str
+    version: int
+    faults: tuple[Fault, ...]
+    objects: int
+    bytes_read: int
+    pages: int
+    pages_read: int
+    checkpoints: int
+    replayed: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found that could make an answer wrong or missing."""
+        return not self.damage
+
+    @property
+    def damage(self) -> tuple[Fault, ...]:
+        """The faults that matter."""
+        return tuple(fault for fault in self.faults if not fault.harmless)
+
+    @property
+    def notices(self) -> tuple[Fault, ...]:
+        """The faults that change no answer."""
+        return tuple(fault for fault in self.faults if fault.harmless)
+
+    def table(self) -> pa.Table:
+        """A row for each fault."""
+        rows = [{**asdict(fault), "harmless": fault.harmless} for fault in self.faults]
+        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+    def __repr__(self) -> str:
+        state = "ok" if self.ok else f"{len(self.damage)} faults"
+        lines = [
+            f"Verification({self.url!r}, version {self.version}: {state}; {len(self.notices)} notices, "
+            f"{self.objects:,} objects, {self.checkpoints:,} checkpoints, {self.pages:,} pages of which "
+            f"{self.pages_read:,} read, {self.bytes_read:,} bytes)"
+        ]
+        shown = (*self.damage, *self.notices)[:_SHOWN]
+        lines += [f"  {fault}" for fault in shown]
+        if len(self.faults) > len(shown):
+            lines.append(f"  … and {len(self.faults) - len(shown):,} more; see faults or table()")
+        return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""Names of tables and columns for messages: whatever definitions have been seen so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from spark_pages.catalog.resolve import show_name
+from spark_pages.model.chain import ChainKey
+from spark_pages.model.table import TableDefinition
+
+_SHOWN = 6
+
+
+class TableNames:
+    """The newest definition seen of every table, dropped ones too."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, TableDefinition] = {}
+
+    def learn(self, definitions: Iterable[TableDefinition]) -> None:
+        """These definitions are known from now on."""
+        for definition in definitions:
+            self._tables[definition.table_id] = definition
+
+    def table(self, table_id: int) -> TableDefinition | None:
+        """The definition of a table."""
+        return self._tables.get(table_id)
+
+    def field(self, key: ChainKey) -> pa.Field | None:
+        """The column of a chain, if its table is known."""
+        definition = self._tables.get(key[0])
+        if definition is None:
+            return None
+        names = [name for name, field_id in definition.field_ids.items() if field_id == key[1]]
+        return definition.bare_schema.field(names[0]) if names else None
+
+    def show(self, key: ChainKey) -> str:
+        """``table.column``, or the ids where the table is not known."""
+        column = self.field(key)
+        if column is None:
+            return f"column {key[1]} of table {key[0]}"
+        return f"{show_name(self._tables[key[0]])}.{column.name}"
+
+    def show_span(self, first: ChainKey, last: ChainKey) -> str:
+        """The columns from one chain to another."""
+        known = sorted(
+            (table_id, field_id)
+            for table_id, definition in self._tables.items()
+            if first[0] <= table_id <= last[0]
+            for field_id in definition.field_ids.values()
+        )
+        inside: list[ChainKey] = [key for key in known if first <= key <= last]
+        inside = inside or [first, last]
+        shown = [self.show(key) for key in inside[:_SHOWN]]
+        more = len(inside) - len(shown)
+        return ", ".join(shown) + (f" and {more} more columns" if more else "")

@@ -1,0 +1,251 @@
+"""Repair: first a plan that says what can be mended and what is lost, then, if wanted, the deed.
+
+Nothing is guessed and nothing is deleted but unfinished files of the dead. Every step may be done twice, by
+two at once, or only in part: the next plan starts from what is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import pyarrow as pa
+
+from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
+from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.head import base_state, write_hint
+from spark_pages.log.log import Log
+from spark_pages.log.names import HINT_KEY
+from spark_pages.model.actions import CheckpointRef, TransactionRecord
+from spark_pages.model.run import page_batches
+from spark_pages.runtime import Runtime, writer_name
+from spark_pages.storage.local import DurableLocalStore
+from spark_pages.storage.store import ObjectStore
+from spark_pages.upkeep.faults import Fault, FaultKind
+from spark_pages.upkeep.pages import PagesMode
+from spark_pages.upkeep.ranges import recover_slots, remake_ranges
+from spark_pages.upkeep.remake import as_if, remake_manifests, remake_trees, write_again
+from spark_pages.upkeep.slots import is_slot
+from spark_pages.upkeep.survey import Survey
+from spark_pages.upkeep.trees import SurveyedTree
+from spark_pages.upkeep.verify import TEMPORARY_AGE_US, look, temporaries
+
+
+class StepKind(StrEnum):
+    """What a step of a repair does."""
+
+    PUT_BACK = "put back"
+    CHECKPOINT = "checkpoint"
+    HINT = "hint"
+    SWEEP = "sweep"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a repair does.
+
+    Attributes
+    ----------
+    kind, key
+        What is done, to which object.
+    what
+        In words.
+    """
+
+    kind: StepKind
+    key: str
+    what: str
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class RepairPlan:
+    """What a repair would do, and what it cannot.
+
+    Attributes
+    ----------
+    url, version
+        The store, and its newest version when the plan was made.
+    steps
+        What `execute` does, in this order.
+    beyond
+        Faults that no step mends: each says what is lost.
+    """
+
+    store: ObjectStore
+    runtime: Runtime
+    version: int
+    steps: tuple[Step, ...]
+    beyond: tuple[Fault, ...]
+    objects: dict[str, bytes]
+    base: CheckpointRef | None
+    hint: CheckpointRef | None
+
+    @property
+    def url(self) -> str:
+        """Which store."""
+        return self.store.url
+
+    def table(self) -> pa.Table:
+        """A row for each step."""
+        rows = [{"kind": s.kind.value, "key": s.key, "what": s.what} for s in self.steps]
+        return pa.Table.from_pylist(
+            rows, pa.schema([("kind", pa.string()), ("key", pa.string()), ("what", pa.string())])
+        )
+
+    def __repr__(self) -> str:
+        lines = [
+            f"RepairPlan({self.url!r}, version {self.version}: {len(self.steps)} steps, {len(self.beyond)} "
+            f"faults beyond repair)"
+        ]
+        lines += [f"  {step.kind.value}: {step.what}" for step in self.steps]
+        lines += [f"  beyond repair: {fault.what} {fault.remedy}" for fault in self.beyond]
+        return "\n".join(lines)
+
+    def execute(self) -> tuple[Step, ...]:
+        """Every step is done; gives those that were.
+
+        Raises
+        ------
+        StorageError
+            If storage fails. What was done is good; make a new plan and go on.
+
+        Notes
+        -----
+        Open the store again afterwards: one that was opened before may still stand on the lost checkpoint.
+        """
+        done = []
+        for step in self.steps:
+            match step.kind:
+                case StepKind.PUT_BACK:
+                    self._put_back(step.key)
+                case StepKind.CHECKPOINT:
+                    self._write_checkpoint()
+                case StepKind.HINT:
+                    assert self.hint is not None
+                    write_hint(self.store, self.hint)
+                case StepKind.SWEEP:
+                    assert isinstance(self.store, DurableLocalStore)
+                    self.store.sweep_temporaries(self.runtime.now_us() - TEMPORARY_AGE_US)
+            done.append(step)
+        return tuple(done)
+
+    def _put_back(self, key: str) -> None:
+        if not is_slot(key):
+            self.store.put(key, self.objects[key])
+            return
+        try:
+            decode_slot(self.store.get(key), key)
+        except ObjectNotFoundError:
+            self.store.create(key, self.objects[key])  # never over a tombstone that came meanwhile
+        except DamageError:
+            self.store.put(key, self.objects[key])
+
+    def _write_checkpoint(self) -> None:
+        """A new checkpoint of the version planned for, named by the hint and by a commit of its own."""
+        ref = write_again(self.store, self.base, self.version, self.runtime.token())
+        base_state(TreeReader(self.store), ref)  # reads it back
+        write_hint(self.store, ref)
+        log = Log(self.store, self.runtime)
+        pages, stats = page_batches([])
+        head = log.refresh()
+        record = TransactionRecord(
+            token=self.runtime.token(),
+            operation="repair",
+            parameters={"checkpoint": ref.location.key},
+            writer=writer_name(),
+            read_version=head.state.version,
+            pages=pages,
+            stats=stats,
+        )
+        log.commit(head, lambda _: record)
+
+
+def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: PagesMode = "none") -> RepairPlan:
+    """What can be mended, and what is lost. Writes nothing.
+
+    Parameters
+    ----------
+    pages
+        Which pages are read to find damaged ones, as in `verify`. Pages exist once, so most damage of them is
+        beyond repair; those that a checkpoint took over from commits can be made again.
+
+    Notes
+    -----
+    The cost of `verify`, and that of writing each checkpoint again that has lost something.
+    """
+    runtime = runtime or Runtime()
+    survey = look(store, runtime, pages, 0.01)
+    objects = recover_slots(store, survey)
+    if objects:  # what else is lost can be told, and made again, as if they were back
+        survey = look(as_if(store, objects), runtime, pages, 0.01)
+    objects |= remake_ranges(survey)
+    objects |= remake_trees(survey.store, survey)
+    objects |= remake_manifests(survey.store, survey, objects)
+    steps = [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
+    base, hint, more, mended = _newest_again(survey, objects)
+    steps += more
+    dead = temporaries(store, runtime)
+    if dead:
+        what = f"{len(dead)} unfinished files that nobody has written to for a day are removed."
+        steps.append(Step(StepKind.SWEEP, dead[0].key, what))
+    beyond = [
+        fault
+        for fault in survey.findings.faults
+        if not fault.harmless and fault.key not in objects and fault.key not in mended
+    ]
+    return RepairPlan(
+        store=store,
+        runtime=runtime,
+        version=survey.slots.head,
+        steps=tuple(steps),
+        beyond=tuple(_as_lost(fault) for fault in beyond),
+        objects=objects,
+        base=base,
+        hint=hint,
+    )
+
+
+def _newest_again(
+    survey: Survey, objects: dict[str, bytes]
+) -> tuple[CheckpointRef | None, CheckpointRef | None, list[Step], set[str]]:
+    """What a new checkpoint stands on, what the hint should name, the steps, and the keys that they mend."""
+    sound = [tree for tree in survey.trees if all(key in objects for key in tree.broken)]
+    newest = max((tree.ref.version for tree in survey.trees), default=-1)
+    best = max(sound, key=lambda tree: tree.ref.version, default=None)
+    if survey.trees and (best is None or best.ref.version < newest):
+        broken = [tree for tree in survey.trees if tree not in sound]
+        base = best.ref if best else None
+        if _can_write(survey, objects, base):
+            stands = f"the one of version {base.version}" if base else "the commits from version 0 on"
+            what = (
+                f"A new checkpoint of version {survey.slots.head} is written from {stands}, and a commit "
+                f"names it, so that nobody needs the lost one."
+            )
+            step = Step(StepKind.CHECKPOINT, broken[-1].ref.location.key, what)
+            return base, None, [step], {*_superseded(broken, base), HINT_KEY}
+    if survey.hint_wrong and best is not None:
+        what = f"The hint names the checkpoint of version {best.ref.version}."
+        return None, best.ref, [Step(StepKind.HINT, HINT_KEY, what)], {HINT_KEY}
+    return None, None, [], set()
+
+
+def _superseded(broken: list[SurveyedTree], base: CheckpointRef | None) -> set[str]:
+    """What is broken only in checkpoints after `base`, which nobody needs once there is a newer one."""
+    later = [tree for tree in broken if base is None or tree.ref.version > base.version]
+    kept = {key for tree in broken if tree not in later for key in tree.broken}
+    return {key for tree in later for key in tree.broken} - kept
+
+
+def _can_write(survey: Survey, objects: dict[str, bytes], base: CheckpointRef | None) -> bool:
+    """Whether a checkpoint of the head can be computed on `base`: tried, into nowhere."""
+    try:
+        write_again(as_if(survey.store, objects), base, survey.slots.head, "0" * 32)
+    except SparkPagesError:
+        return False
+    return True
+
+
+def _as_lost(fault: Fault) -> Fault:
+    remedy = "It cannot be made again: put it back from a copy of the store. Nothing was deleted."
+    return replace(fault, remedy=remedy) if fault.kind is not FaultKind.UNREADABLE else fault

@@ -1,0 +1,164 @@
+"""The slots of the log, one after the other: each by itself, and each against the one before."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import xxhash
+
+from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.names import commit_key
+from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
+from spark_pages.storage.store import ObjectStore
+from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
+
+ROUND = 32
+"""Slots in flight and in memory at a time."""
+
+_SLOT = re.compile(r"_log/(\d{20})\.avro")
+
+LOST, COMMIT, TOMBSTONE = 0, 1, 2
+
+
+def is_slot(key: str) -> bool:
+    """Whether a key is that of a slot."""
+    return _SLOT.fullmatch(key) is not None
+
+
+@dataclass(eq=False, slots=True)
+class SlotSurvey:
+    """What the slots hold.
+
+    Attributes
+    ----------
+    kinds
+        One byte for each version from 0 to the head: LOST (missing or damaged), COMMIT or TOMBSTONE.
+    refs
+        Every checkpoint that a slot names, by the key of its root.
+    newest_ref
+        The one that the newest slot names.
+    errors
+        Why the lost ones cannot be read.
+    hashes
+        xxh3_64 of each slot as it is stored, 0 of the lost ones.
+    """
+
+    kinds: bytearray = field(default_factory=bytearray)
+    refs: dict[str, CheckpointRef] = field(default_factory=dict)
+    newest_ref: CheckpointRef | None = None
+    errors: dict[int, SparkPagesError] = field(default_factory=dict)
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+
+    @property
+    def head(self) -> int:
+        """The newest version, -1 where there is none."""
+        return len(self.kinds) - 1
+
+    def all_commits(self, start: int, stop: int) -> bool:
+        """Whether slots [start, stop) can all be replayed."""
+        return self.kinds.count(COMMIT, start, stop) == stop - start
+
+
+def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> SlotSurvey:
+    """Read every slot and check digest, version, hash chain, times and tokens.
+
+    Parameters
+    ----------
+    listed
+        Keys of the store. The largest slot among them is taken for the head, so that a gap is seen.
+
+    Notes
+    -----
+    A request for each slot; memory for 32 slots, 9 bytes for each slot and 16 for each transaction.
+    """
+    numbers = [int(found[1]) for key in listed if (found := _SLOT.fullmatch(key))]
+    survey = SlotSurvey(bytearray(max(numbers, default=-1) + 1))
+    tokens, versions = array("Q"), array("q")
+    digest: str | None = ""
+    time_us = -(1 << 63)
+    with ThreadPoolExecutor(8) as pool:
+        for first in range(0, len(survey.kinds), ROUND):
+            wanted = range(first, min(first + ROUND, len(survey.kinds)))
+            for version, read in zip(
+                wanted, pool.map(lambda number: _read(store, number), wanted), strict=True
+            ):
+                slot, data = read
+                findings.objects += 1
+                findings.bytes_read += len(data)
+                survey.hashes.append(xxhash.xxh3_64_intdigest(data) if data else 0)
+                if isinstance(slot, SparkPagesError):
+                    survey.errors[version] = slot
+                    digest = None
+                    continue
+                survey.kinds[version] = COMMIT if isinstance(slot, Commit) else TOMBSTONE
+                _check_order(slot, digest, time_us, findings)
+                digest, time_us = slot.digest, slot.timestamp_us
+                if slot.checkpoint is not None:
+                    survey.refs[slot.checkpoint.location.key] = survey.newest_ref = slot.checkpoint
+                for token in _tokens(slot):
+                    tokens.append(int(token[:16], 16))
+                    versions.append(version)
+    _check_tokens(tokens, versions, findings)
+    return survey
+
+
+def _read(store: ObjectStore, version: int) -> tuple[Commit | Tombstone | SparkPagesError, bytes]:
+    key = commit_key(version)
+    try:
+        data = store.get(key)
+    except SparkPagesError as error:
+        return error, b""
+    try:
+        slot = decode_slot(data, key)
+    except SparkPagesError as error:
+        return error, data
+    if slot.version != version:
+        return DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key), data
+    return slot, data
+
+
+def _check_order(slot: Commit | Tombstone, digest: str | None, time_us: int, findings: Findings) -> None:
+    key = commit_key(slot.version)
+    if isinstance(slot, Commit) and digest is not None and slot.parent_digest != digest:
+        findings.add(
+            FaultKind.CONTRADICTION,
+            key,
+            f"{key} names a parent with digest {slot.parent_digest or 'none'}, but the slot before it has "
+            f"{digest or 'none'}: one of the two is of another history.",
+            RESTORE,
+        )
+    if slot.timestamp_us <= time_us:
+        findings.add(
+            FaultKind.CONTRADICTION,
+            key,
+            f"{key} is of time {slot.timestamp_us} µs, not later than its parent's {time_us} µs.",
+            "Opening a version by its time may be wrong by this much; report the writer.",
+        )
+
+
+def _tokens(slot: Commit | Tombstone) -> list[str]:
+    if isinstance(slot, Commit):
+        return [record.token for record in slot.records]
+    return [token for token, _ in slot.transactions]
+
+
+def _check_tokens(tokens: array[int], versions: array[int], findings: Findings) -> None:
+    """No transaction is twice in the log. Compared by 64 of 128 random bits."""
+    if not tokens:
+        return
+    numbers, of = np.frombuffer(tokens, np.uint64), np.frombuffer(versions, np.int64)
+    order = np.argsort(numbers, kind="stable")
+    again = np.flatnonzero(numbers[order][1:] == numbers[order][:-1])
+    for index in again.tolist():
+        first, second = int(of[order[index]]), int(of[order[index + 1]])
+        findings.add(
+            FaultKind.CONTRADICTION,
+            commit_key(second),
+            f"{commit_key(second)} repeats a transaction of version {first}.",
+            "Readers refuse the log from there on; restore an earlier copy, and report the writer.",
+        )

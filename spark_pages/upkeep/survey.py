@@ -1,0 +1,419 @@
+"""One walk over a whole store: slots, then commits and checkpoints in the order of their versions.
+
+Read `Survey.run` first. What is found is kept in a form that `repair` can plan from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
+from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.digest import check_object
+from spark_pages.log.head import SlotReader, base_state, find_head, read_hint
+from spark_pages.log.names import HINT_KEY, commit_key
+from spark_pages.log.replay import form_ids, replay
+from spark_pages.log.segment import decode_manifest
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef, Commit, IntentKind, ManifestRef, TransactionRecord
+from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.ids import ORDINAL_BITS
+from spark_pages.model.run import PageRun
+from spark_pages.runtime import Runtime
+from spark_pages.storage.store import ObjectStore
+from spark_pages.upkeep.compare import differences
+from spark_pages.upkeep.faults import REPAIR, RESTORE, FaultKind, Findings
+from spark_pages.upkeep.names import TableNames
+from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, taken
+from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots
+from spark_pages.upkeep.trees import SurveyedTree, TreeSurvey
+
+_UNREADABLE = (DamageError, ObjectNotFoundError)
+
+
+@dataclass(eq=False, slots=True)
+class Survey:
+    """Everything that a walk found.
+
+    Attributes
+    ----------
+    trees
+        Every checkpoint that somebody may need, oldest first.
+    manifests
+        Page manifests that cannot be read, by key: the commit's version and the reference.
+    state
+        The newest state; None where it could not be formed.
+    oldest
+        The oldest version that is kept.
+    hint_wrong
+        Whether the hint should be written anew.
+    replayed
+        Checkpoints compared with the log.
+    """
+
+    store: ObjectStore
+    runtime: Runtime
+    mode: PagesMode
+    fraction: float
+    findings: Findings = field(default_factory=Findings)
+    slots: SlotSurvey = field(default_factory=SlotSurvey)
+    names: TableNames = field(default_factory=TableNames)
+    listed: dict[str, int] = field(default_factory=dict)
+    trees: list[SurveyedTree] = field(default_factory=list)
+    manifests: dict[str, tuple[int, ManifestRef]] = field(default_factory=dict)
+    manifest_keys: set[str] = field(default_factory=set)
+    state: LogState | None = None
+    hint_wrong: bool = False
+    replayed: int = 0
+    oldest: int = 0
+    tree_survey: TreeSurvey = field(init=False)
+    pages: PageCheck = field(init=False)
+    reader: TreeReader = field(init=False)
+    _tree_of: dict[str, SurveyedTree] = field(default_factory=dict)
+    _rows: dict[ChainKey, int] | None = None
+
+    def run(self) -> None:
+        """Look at everything that the log names."""
+        self.listed = {info.key: info.size_bytes for info in self.store.list("")}
+        sizes = {key: size for key, size in self.listed.items() if key.startswith("pages/")}
+        seed = int(self.runtime.token(), 16)
+        self.pages = PageCheck(self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes)
+        self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)
+        self.reader = TreeReader(self.store)
+        self.slots = survey_slots(self.store, set(self.listed), self.findings)
+        self._walk(self._needed(self._retention()))
+        self._tell_lost_slots()
+        self._check_hint()
+        self._tell_pages()
+
+    # which versions, which checkpoints
+
+    def _retention(self) -> CheckpointRef | None:
+        """Learn the oldest version that is kept; gives the checkpoint that it is read from."""
+        try:
+            state = find_head(SlotReader(self.store), self.reader, self.read_manifest)
+        except SparkPagesError:
+            return None  # what is wrong is told where it is found
+        if state.retention is None:
+            return None
+        self.oldest = min(int(state.retention.min_readable), max(self.slots.head, 0))
+        return state.retention.checkpoint
+
+    def _needed(self, oldest: CheckpointRef | None) -> dict[int, list[CheckpointRef]]:
+        """Checkpoints that snapshots of the kept versions may stand on.
+
+        They are reached from the newest one. Others that a slot names were overtaken, and nobody reads them.
+        """
+        hinted = read_hint(self.store)
+        seeds = [self.slots.newest_ref, hinted if hinted and self._of_this_history(hinted) else None, oldest]
+        waiting = [ref for ref in seeds if ref is not None]
+        refs: dict[str, CheckpointRef] = {}
+        while waiting:
+            ref = waiting.pop()
+            if ref.location.key in refs:
+                continue
+            refs[ref.location.key] = ref
+            try:
+                waiting += [older for _, older in self.reader.root(ref).predecessors]
+            except SparkPagesError:  # what came before it is only known from the slots
+                waiting += [older for older in self.slots.refs.values() if older.version < ref.version]
+        by_version: dict[int, list[CheckpointRef]] = defaultdict(list)
+        for ref in refs.values():
+            if self.oldest <= ref.version <= self.slots.head or ref == oldest:
+                by_version[ref.version].append(ref)
+        return by_version
+
+    def _of_this_history(self, ref: CheckpointRef) -> bool:
+        try:
+            slot = SlotReader(self.store).read(ref.version)
+            return slot is not None and slot.digest == self.reader.root(ref).state.digest
+        except SparkPagesError:
+            return False
+
+    # the walk
+
+    def _walk(self, refs: dict[int, list[CheckpointRef]]) -> None:
+        state: LogState | None = LogState()
+        self._rows = {}
+        position = 0
+        for stop in sorted({*refs, self.oldest, self.slots.head}):
+            state = self._commits(state, position, stop + 1)
+            position = stop + 1
+            if stop == self.oldest > 0 and state is not None:
+                self._pages_since_base(state)
+            for ref in sorted(refs.get(stop, ()), key=lambda each: each.location.key):
+                state = self._checkpoint(ref, state)
+        self.state = state if state is not None and state.version == self.slots.head else None
+        if self.state is not None:
+            self._check_newest(self.state)
+
+    def _commits(self, state: LogState | None, start: int, stop: int) -> LogState | None:
+        """The state after commits [start, stop), which are checked by the way."""
+        for first in range(start, stop, ROUND):
+            last = min(first + ROUND, stop)
+            if not self.slots.all_commits(first, last):
+                state = None
+            if state is None and last <= self.oldest:
+                continue
+            wanted = [
+                version for version in range(first, last) if self.slots.all_commits(version, version + 1)
+            ]
+            slots = SlotReader(self.store).read_many(wanted) if wanted else []
+            commits = [slot for slot in slots if isinstance(slot, Commit)]
+            state = self._replay(state, commits)
+            for commit in commits:
+                self._learn(commit)
+                if state is not None:
+                    self._count_rows(commit)
+                if commit.version > self.oldest or not self.oldest:
+                    self._check_pages(commit)
+        if state is None:
+            self._rows = None
+        return state
+
+    def _replay(self, state: LogState | None, commits: list[Commit]) -> LogState | None:
+        if state is None:
+            return None
+        try:
+            return replay(state, commits, self.read_manifest)
+        except SparkPagesError:
+            pass
+        for commit in commits:  # once more, to name the one
+            try:
+                state = replay(state, [commit], self.read_manifest)
+            except SparkPagesError as error:
+                key = commit_key(commit.version)
+                self.findings.add(FaultKind.CONTRADICTION, key, f"{key}: {error.message}", RESTORE)
+                return None
+        return state
+
+    def _learn(self, commit: Commit) -> None:
+        for record in commit.records:
+            self.names.learn(intent.definition for intent in record.intents if intent.definition is not None)
+
+    def _count_rows(self, commit: Commit) -> None:
+        """Running totals of every chain, and equal columns after every commit."""
+        rows = self._rows
+        if rows is None:
+            return
+        touched: set[int] = set()
+        for record in commit.records:
+            for intent in record.intents:
+                touched.add(intent.table_id)
+                if intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE) and intent.definition is not None:
+                    for field_id in intent.definition.field_ids.values():
+                        rows[intent.table_id, field_id] = 0
+            for splice in record.splices:
+                chain = (splice.table_id, splice.field_id)
+                rows[chain] = rows.get(chain, 0) + splice.added_entries - splice.removed_entries
+                touched.add(splice.table_id)
+        for table_id in sorted(touched):
+            definition = self.names.table(table_id)
+            if definition is None or not definition.aligned:
+                continue
+            lengths = {name: rows.get((table_id, number), 0) for name, number in definition.field_ids.items()}
+            if len(set(lengths.values())) > 1:
+                key = commit_key(commit.version)
+                what = f"{key} leaves the columns of {definition.name!r} of different length: {lengths}."
+                self.findings.add(FaultKind.CONTRADICTION, key, what, RESTORE)
+
+    def _check_pages(self, commit: Commit) -> None:
+        key = commit_key(commit.version)
+        for record in commit.records:
+            own = form_ids(record.pages, commit.version, record.base_ordinal)
+            self._name_files(own)
+            for source, (pages, stats) in self._sources(commit, record, own).items():
+                for splice in record.splices:
+                    if splice.source != source or splice.start >= splice.stop:
+                        continue
+                    count = splice.stop - splice.start
+                    run = _run(pages, stats).slice(splice.start, splice.stop)
+                    holder = key if source == 0 else record.manifests[source - 1].location.key
+                    if (run.num_pages, run.num_rows) != (count, splice.added_entries):
+                        what = (
+                            f"{holder} should give commit {commit.version} {count} pages with "
+                            f"{splice.added_entries} rows, but gives {run.num_pages} with {run.num_rows}."
+                        )
+                        self.findings.add(FaultKind.CONTRADICTION, holder, what, RESTORE)
+                    self.pages.check(run, (splice.table_id, splice.field_id), holder)
+
+    def _sources(
+        self, commit: Commit, record: TransactionRecord, own: pa.RecordBatch
+    ) -> dict[int, tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """Pages and statistics by the number that splices use; manifests that cannot be read are left out."""
+        sources = {0: (own, record.stats)}
+        for number, manifest in enumerate(record.manifests, 1):
+            key = manifest.location.key
+            self.manifest_keys.add(key)
+            try:
+                pages, stats = self.read_manifest(manifest)
+            except SparkPagesError as error:
+                self.manifests[key] = (commit.version, manifest)
+                context = f"It lists {manifest.num_pages:,} pages of commit {commit.version}."
+                self.findings.add_error(error, key, REPAIR, context)
+                continue
+            pages = form_ids(pages, commit.version, manifest.base_ordinal)
+            self._name_files(pages)
+            sources[number] = (pages, stats)
+        return sources
+
+    def _name_files(self, pages: pa.RecordBatch) -> None:
+        self.pages.named.update(pages.column("path").dictionary.to_pylist())
+
+    def read_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Pages and statistics of a page manifest, counted."""
+        key = manifest.location.key
+        data = check_object(self.findings.get(self.store.get, key), manifest.location)
+        pages, stats = decode_manifest(data, key)
+        if pages.num_rows != manifest.num_pages:
+            raise DamageError(f"{key} should list {manifest.num_pages} pages but lists {pages.num_rows}.")
+        return pages, stats
+
+    def _pages_since_base(self, state: LogState) -> None:
+        """Check the pages of a kept version that came after its checkpoint; the others are in the tree."""
+        since = state.base.version if state.base else -1
+        snapshot = LogSnapshot(state, Checkpoint(state.base, self.reader) if state.base else None)
+        for key in state.edits:
+            for run in stream(snapshot.chain(key).pieces):
+                newer = (run.page_ids >> ORDINAL_BITS) > since
+                if newer.any():
+                    chosen = taken(run, newer.nonzero()[0])
+                    self._name_files(chosen.pages)
+                    self.pages.check(chosen, key, f"the log up to version {state.version}")
+
+    # checkpoints
+
+    def _checkpoint(self, ref: CheckpointRef, state: LogState | None) -> LogState | None:
+        """Survey one checkpoint; gives what to go on from."""
+        tree = self.tree_survey.survey(ref)
+        self.trees.append(tree)
+        self._tree_of[ref.location.key] = tree
+        self.findings.faults.update(tree.faults)
+        if not tree.whole:
+            return state
+        shown = Checkpoint(ref, self.reader)
+        rows = self.tree_survey.rows(tree)
+        if state is not None and state.version == ref.version:
+            self.replayed += 1
+            self._compare(tree, shown, state)
+            if self._rows is not None and _positive(self._rows) != _positive(rows):
+                other = sorted(
+                    key for key in {*rows, *self._rows} if rows.get(key, 0) != self._rows.get(key, 0)
+                )
+                what = f"{ref.location.key} holds other numbers of rows than the log: {self._shown(other)}."
+                self.findings.add(FaultKind.CONTRADICTION, ref.location.key, what, REPAIR)
+        self._rows = rows
+        return base_state(self.reader, ref)
+
+    def _compare(self, tree: SurveyedTree, shown: Checkpoint, state: LogState) -> None:
+        key = tree.ref.location.key
+        before = Checkpoint(state.base, self.reader) if state.base else None
+        old = self._tree_of[state.base.location.key].leaves if state.base else []
+        changed = sorted({*state.edits, *self._changed_chains(old, tree.leaves)})
+        try:
+            for what in differences(state, before, shown, changed):
+                self.findings.add(FaultKind.CONTRADICTION, key, f"{key} {what}.", REPAIR)
+        except _UNREADABLE as error:
+            lost = error.context.get("key")
+            if lost not in self.manifests:  # told already
+                self.findings.add(FaultKind.CONTRADICTION, key, f"{key}: {error.message}", REPAIR)
+
+    def _changed_chains(self, old: list[str], new: list[str]) -> set[ChainKey]:
+        """Chains with pages in a segment that only one of two trees has, or all where order differs."""
+        shared = set(old) & set(new)
+        in_order = [leaf for leaf in old if leaf in shared] == [leaf for leaf in new if leaf in shared]
+        leaves = (set(old) ^ set(new)) if in_order else {*old, *new}
+        return {
+            (number >> 32, number & 0xFFFF_FFFF)
+            for leaf in leaves
+            for number in self.tree_survey.segment(leaf).keys.tolist()
+        }
+
+    def _check_newest(self, state: LogState) -> None:
+        """Edits since the last checkpoint fit on it."""
+        base = Checkpoint(state.base, self.reader) if state.base else None
+        for key, edits in state.edits.items():
+            try:
+                ColumnChain(base.chain(key) if base else []).apply(edits)
+            except _UNREADABLE as error:
+                if error.context.get("key") in self.manifests:
+                    continue
+                since = f"after version {base.ref.version}" if base else "of the log"
+                what = f"The commits {since} do not fit on {self.names.show(key)}: {error.message}"
+                self.findings.add(FaultKind.CONTRADICTION, commit_key(state.version), what, RESTORE)
+
+    # what is told last, when everything is known
+
+    def _tell_lost_slots(self) -> None:
+        whole = sorted(tree.ref.version for tree in self.trees if tree.whole)
+        for version, error in self.slots.errors.items():
+            later = [each for each in whole if each >= version]
+            if later and later[0] == version:
+                lost = "Every version can still be read."
+            elif later:
+                lost = f"Versions from {version} up to {later[0] - 1} cannot be read."
+            else:
+                lost = f"Versions from {version} up to the newest, {self.slots.head}, cannot be read."
+            self.findings.add_error(error, commit_key(version), RESTORE, lost)
+
+    def _check_hint(self) -> None:
+        wanted = self.best_checkpoint()
+        if wanted is None:
+            return
+        if HINT_KEY not in self.listed:
+            what = f"{HINT_KEY} is missing: opening takes more requests."
+        else:
+            ref = read_hint(self.store)
+            tree = self._tree_of.get(ref.location.key) if ref else None
+            if ref is None:
+                what = f"{HINT_KEY} makes no sense: opening takes more requests."
+            elif tree is None or tree.root is None:
+                what = f"{HINT_KEY} names {ref.location.key}, which is no readable checkpoint of this log."
+            else:
+                return
+        self.hint_wrong = True
+        self.findings.add(FaultKind.HINT, HINT_KEY, what, "Run `spark-pages repair URL --apply`.")
+
+    def best_checkpoint(self) -> CheckpointRef | None:
+        """The newest checkpoint that can be read whole."""
+        whole = [tree.ref for tree in self.trees if tree.whole]
+        return max(whole, key=lambda ref: ref.version, default=None)
+
+    def _tell_pages(self) -> None:
+        troubles = list(self.pages.troubles.values())
+        base: Checkpoint | None = None
+        if self.state is not None and self.state.base is not None:
+            base = Checkpoint(self.state.base, self.reader)
+        for trouble in troubles:
+            rows = "whose rows cannot be told"
+            if self.state is not None:
+                edits = self.state.edits.get(trouble.chain, ())
+                try:
+                    chain = ColumnChain(base.chain(trouble.chain) if base else []).apply(edits)
+                    rows = rows_of(chain.pieces, trouble.page_ids, self.state.version)
+                except SparkPagesError:
+                    pass
+            self.pages.tell(trouble, rows)
+
+    def _shown(self, keys: Iterable[ChainKey]) -> str:
+        names = [self.names.show(key) for key in keys]
+        return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+    def known_keys(self) -> set[str]:
+        """Every key that the log, or a checkpoint of it that is needed, names."""
+        known = {commit_key(version) for version in range(self.slots.head + 1)}
+        known |= {HINT_KEY, *self.manifest_keys, *self.pages.named, *self.pages.homes(), *self.slots.refs}
+        return known | self.tree_survey.keys
+
+
+def _run(pages: pa.RecordBatch, stats: pa.RecordBatch) -> PageRun:
+    return PageRun(pages, lambda: stats)
+
+
+def _positive(rows: dict[ChainKey, int]) -> dict[ChainKey, int]:
+    return {key: count for key, count in rows.items() if count}

@@ -1,0 +1,157 @@
+"""Verification: a whole store read and compared with itself. Writes nothing."""
+
+from __future__ import annotations
+
+import re
+
+from spark_pages.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    SparkPagesError,
+    StoreNotFoundError,
+)
+from spark_pages.io import PageHandler
+from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.names import LOG, commit_key
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.runtime import Runtime
+from spark_pages.storage.local import DurableLocalStore
+from spark_pages.storage.store import ObjectInfo, ObjectStore
+from spark_pages.upkeep.faults import RESTORE, FaultKind, Verification
+from spark_pages.upkeep.pages import PagesMode
+from spark_pages.upkeep.ranges import check_ranges, listed_range
+from spark_pages.upkeep.survey import Survey
+from spark_pages.upkeep.zero import table_zero_differences
+
+SAMPLE_FRACTION = 0.01
+"""Part of the pages that ``pages="sample"`` reads."""
+
+_VERSIONED = re.compile(r"(?:_log/checkpoints/|pages/|_log/\d{20}-)(\d{20})[-.]")
+"""Objects whose name tells a version that was in the log when they were made."""
+
+TEMPORARY_AGE_US = 24 * 3600 * 1_000_000
+"""A temporary file this old is taken for one of a writer that died."""
+
+
+def verify(
+    store: ObjectStore,
+    runtime: Runtime | None = None,
+    pages: PagesMode = "sample",
+    fraction: float = SAMPLE_FRACTION,
+) -> Verification:
+    """Everything that the log names has been read and compared; each fault is named.
+
+    Parameters
+    ----------
+    pages
+        Which pages are read: "all", "sample" (at least one of each run of pages), or "none". Descriptors and
+        their places are always checked.
+    fraction
+        Part of the pages that a sample reads, from 0 to 1.
+
+    Returns
+    -------
+    Verification
+        Damage is told here, never raised.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no log.
+    StorageError
+        If storage cannot be listed, or fails while slots are read.
+
+    Notes
+    -----
+    Two requests for each slot, one for each object of a checkpoint, and those of the pages read. Memory for
+    the names of all objects, 8 MiB of pages, and the commits between two checkpoints.
+    """
+    survey = look(store, runtime or Runtime(), pages, fraction)
+    findings = survey.findings
+    return Verification(
+        url=store.url,
+        version=survey.slots.head,
+        faults=tuple(findings.faults),
+        objects=findings.objects,
+        bytes_read=findings.bytes_read + survey.pages.bytes_read,
+        pages=findings.pages,
+        pages_read=findings.pages_read,
+        checkpoints=len(survey.trees),
+        replayed=survey.replayed,
+    )
+
+
+def look(store: ObjectStore, runtime: Runtime, pages: PagesMode, fraction: float) -> Survey:
+    """What `verify` finds, in the form that `repair` plans from."""
+    if pages not in ("all", "sample", "none"):
+        raise InvalidInputError(f"pages is {pages!r}: expected 'all', 'sample' or 'none'.")
+    if not 0 <= fraction <= 1:
+        raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")
+    survey = Survey(store, runtime, pages, fraction)
+    survey.run()
+    if survey.slots.head < 0:
+        raise StoreNotFoundError(f"There is no spark_pages store at {store.url}.", url=store.url)
+    _check_table_zero(survey)
+    check_ranges(survey)
+    _check_end(survey)
+    _tell_orphans(survey)
+    for info in temporaries(store, runtime):
+        what = f"{info.key} is an unfinished file of {info.size_bytes} bytes, untouched for a day."
+        survey.findings.add(FaultKind.TEMPORARY, info.key, what, "Run `spark-pages repair URL --apply`.")
+    return survey
+
+
+def temporaries(store: ObjectStore, runtime: Runtime) -> list[ObjectInfo]:
+    """Unfinished files of local writers that must be dead, going by their age."""
+    if not isinstance(store, DurableLocalStore):
+        return []
+    before_us = runtime.now_us() - TEMPORARY_AGE_US
+    return [info for info in store.temporaries() if info.modified_at_us < before_us]
+
+
+def _check_table_zero(survey: Survey) -> None:
+    state = survey.state
+    if state is None:
+        return
+    snapshot = LogSnapshot(state, Checkpoint(state.base, survey.reader) if state.base else None)
+    key = commit_key(state.version)
+    try:
+        for what in table_zero_differences(snapshot, PageHandler(survey.store, upc_bytes=0, cpc_bytes=0)):
+            survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, table 0 {what}.", RESTORE)
+    except SparkPagesError as error:
+        if not survey.findings.faults:  # else its pages or checkpoint have been told already
+            survey.findings.add_error(error, key, RESTORE)
+
+
+def _check_end(survey: Survey) -> None:
+    """No object was written for a version behind the end of the log: then its newest slots are lost."""
+    versions = {int(found[1]): key for key in survey.listed if (found := _VERSIONED.match(key))}
+    newest = max(versions, default=-1)
+    key = commit_key(newest)
+    if newest <= survey.slots.head or key in survey.listed:
+        return
+    try:
+        if survey.store.get(key):
+            return  # it came after the listing began
+    except ObjectNotFoundError:
+        pass
+    what = (
+        f"{key} is missing: the log ends with version {survey.slots.head}, but {versions[newest]} was "
+        f"written for version {newest}. Versions {survey.slots.head + 1} to {newest} are lost."
+    )
+    survey.findings.add(FaultKind.MISSING, key, what, RESTORE)
+
+
+def _tell_orphans(survey: Survey) -> None:
+    known = survey.known_keys()
+    for key in survey.listed.keys() - known:
+        around = listed_range(key)
+        if around is not None and around.stop <= survey.slots.head + 1:
+            continue
+        if key.startswith((LOG, "pages/")):
+            what = f"Nothing names {key}: it was replaced, or its writer died or is still at work."
+            remedy = "Vacuum removes it once no writer can need it."
+        else:
+            what = f"{key} is no object of the store."
+            remedy = "Remove it if you know what it is."
+        survey.findings.add(FaultKind.ORPHAN, key, what, remedy)

@@ -1,0 +1,24 @@
+import json
+from pathlib import Path
+
+import pyarrow as pa
+from typer.testing import CliRunner
+
+import spark_pages
+from spark_pages.cli.app import app
+
+
+def test_compact_log_tells_what_it_wrote(tmp_path: Path) -> None:
+    store = spark_pages.create(str(tmp_path / "s"), properties={"log_compaction_commits": "0"})
+    for number in range(17):
+        with store.transaction() as txn:
+            txn.create_table(f"t{number}", pa.schema([("n", pa.int64())]))
+
+    first = CliRunner().invoke(app, ["compact-log", str(tmp_path / "s"), "--json"])
+    second = CliRunner().invoke(app, ["compact-log", str(tmp_path / "s")])
+
+    facts = json.loads(first.stdout)
+    sizes = [(tmp_path / "s" / key).stat().st_size for key in facts["keys"]]
+    assert (facts["compacted"], facts["written"], facts["bytes"]) == (18, 2, sum(sizes))
+    assert second.exit_code == 0
+    assert "18" in second.stdout

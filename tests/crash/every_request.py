@@ -1,0 +1,269 @@
+"""A process that dies at each of its storage requests in turn, before it or after it.
+
+    python -m tests.crash.every_request
+
+For every kind of work, and every n: a forked child works on a copy of a small store and exits at request n;
+then a fresh open must find a sound store with all of the work or nothing of it, and the work is done again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import spark_pages as sp
+from spark_pages.errors import StoreNotFoundError
+from spark_pages.storage import DurableLocalStore
+from spark_pages.tables import store as store_module
+from tests.crash.storm import fork
+from tests.invariants import check_store
+
+_DIED = 9
+_DIED_CLEAN = 10
+"""Died before anything was written: what is left is what was there, and needs no judge."""
+
+_HAPPENED = 3
+_REQUESTS = ("create", "put", "get", "get_range", "get_ranges", "size", "list", "delete")
+_WRITES = ("create", "put", "delete")
+_NUMBERS = np.random.default_rng(0).integers(0, 2**60, 30_000)
+BASE = pa.table({"n": _NUMBERS[:4_000]})
+MORE = pa.table({"n": _NUMBERS[4_000:8_000]})
+FEW = pa.table({"n": _NUMBERS[8_000:8_003]})
+
+
+class DyingStore:
+    """A local store at whose n-th request the process ends, before it is made or right after."""
+
+    def __init__(self, folder: str, request: int, after: bool) -> None:
+        self._inner = DurableLocalStore(folder)
+        self._left = request
+        self._after = after
+        self._written = False
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._inner, name)
+        if name not in _REQUESTS:
+            return inner
+
+        def counted(*arguments: object) -> object:
+            with self._lock:
+                self._left -= 1
+                dies = self._left == 0
+                if dies and not self._after:
+                    self._die()
+                self._written |= name in _WRITES
+            try:
+                return inner(*arguments)
+            finally:
+                if dies:
+                    self._die()
+
+        return counted
+
+    def _die(self) -> None:
+        os._exit(_DIED if self._written else _DIED_CLEAN)
+
+    def local_path(self, _key: str) -> None:
+        """None, so that no read passes by."""
+
+
+def create(url: str) -> None:
+    sp.create(url)
+
+
+def append_few(url: str) -> None:
+    """A commit with its pages inline."""
+    with sp.open(url).transaction() as txn:
+        txn.append("t", FEW)
+
+
+def append_more(url: str) -> None:
+    """A commit with a page file."""
+    with sp.open(url).transaction() as txn:
+        txn.append("t", MORE)
+
+
+def update(url: str) -> None:
+    with sp.open(url).transaction() as txn:
+        txn.update("t", "n", rows=[5, 4_001], values=[-1, -2])
+
+
+def create_table(url: str) -> None:
+    with sp.open(url).transaction() as txn:
+        txn.create_table("other", BASE.schema)
+        txn.append("other", FEW)
+
+
+def checkpoint(url: str) -> None:
+    sp.open(url).checkpoint()
+
+
+def compact_pages(url: str) -> None:
+    sp.open(url).compact_pages("t")
+
+
+def compact_log(url: str) -> None:
+    sp.open(url).compact_log()
+
+
+def tag(url: str) -> None:
+    sp.open(url).tag("kept", 1)
+
+
+def restore(url: str) -> None:
+    sp.open(url).restore(version=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something to do with a store, and how many commits it makes at most."""
+
+    do: Callable[[str], None]
+    commits: int
+    needs_store: bool = True
+
+
+WORK = {
+    "create a store": Work(create, 1, needs_store=False),
+    "commit with inline pages": Work(append_few, 1),
+    "commit with a page file": Work(append_more, 1),
+    "update": Work(update, 1),
+    "create a table": Work(create_table, 1),
+    "checkpoint": Work(checkpoint, 0),
+    "compact pages": Work(compact_pages, 3),  # with its claim, set and removed
+    "compact the log": Work(compact_log, 0),
+    "tag": Work(tag, 1),
+    "restore": Work(restore, 1),
+}
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What became of one kind of work: deaths, and how often it had happened all the same."""
+
+    deaths: int = 0
+    happened: int = 0
+
+
+def make_template(folder: Path) -> str:
+    """A store with a checkpoint, and commits before and after it."""
+    url = str(folder / "template")
+    store = sp.create(url)
+    with store.transaction() as txn:
+        txn.create_table("t", BASE.schema)
+        txn.append("t", BASE)
+    store.checkpoint()
+    for each in (FEW, FEW, FEW):
+        with store.transaction() as txn:
+            txn.append("t", each)
+    store.close()
+    return url
+
+
+def sweep(work: Work, template: str, folder: Path) -> Sweep:
+    """Die at every request of the work, before it and after it."""
+    result = Sweep()
+    for after in (False, True):
+        for request in itertools.count(1):
+            url = str(folder / "copy")
+            shutil.rmtree(url, ignore_errors=True)
+            if work.needs_store:
+                shutil.copytree(template, url)
+            code = _code_of_death(work, url, request, after)
+            if code == 0:
+                break
+            result.deaths += 1
+            if code == _DIED:
+                result.happened += _judged_in_a_child(work, url)
+    return result
+
+
+def _code_of_death(work: Work, url: str, request: int, after: bool) -> int:
+    def child() -> None:
+        store_module.open_object_store = lambda url, _options=None: DyingStore(  # type: ignore[assignment]
+            os.fspath(url), request, after
+        )
+        work.do(url)
+
+    _, status = os.waitpid(fork(child), 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, _DIED, _DIED_CLEAN):
+        raise AssertionError(f"the child ended with {code}; see its traceback")
+    return code
+
+
+def _judged_in_a_child(work: Work, url: str) -> bool:
+    """`_judge` in a process of its own: the one that forks must start no threads."""
+
+    def child() -> None:
+        if _judge(work, url):
+            os._exit(_HAPPENED)
+
+    _, status = os.waitpid(fork(child), 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, _HAPPENED):
+        raise AssertionError("the store is not sound; see the traceback of the judge")
+    return code == _HAPPENED
+
+
+def _judge(work: Work, url: str) -> bool:
+    """Whether the work had happened; it has when this returns, once where it is one commit."""
+    before = 4 if work.needs_store else -1
+    after = before + work.commits
+    version = _version(url)
+    if version >= 0:
+        check_store(sp.open(url))
+    if not before <= version <= after:
+        raise AssertionError(f"version {version} after a death, {before} before")
+    happened = version > before
+    if not happened:
+        work.do(url)
+    if work.commits == 1 and _version(url) != after:
+        raise AssertionError(f"version {_version(url)}, expected {after}")
+    if work.needs_store:
+        added = {append_few: [FEW], append_more: [MORE]}.get(work.do, [])
+        rows = pa.concat_tables([BASE, FEW, FEW, FEW, *added]).combine_chunks()
+        found = sp.open(url).snapshot().table("t").read()
+        if work.do not in (update, restore) and not found.equals(rows):
+            raise AssertionError("the rows are not those that were appended")
+    return happened
+
+
+def _version(url: str) -> int:
+    try:
+        return sp.open(url).snapshot().version
+    except StoreNotFoundError:
+        return -1
+
+
+def main() -> int:
+    """Sweep over all kinds of work and print what came of it as one line of JSON."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        template = make_template(folder)
+        swept = {}
+        for what, work in WORK.items():
+            try:
+                swept[what] = sweep(work, template, folder)
+            except BaseException as error:
+                error.add_note(f"while it was to {what}")
+                raise
+    print(json.dumps({what: [each.deaths, each.happened] for what, each in swept.items()}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""A process that dies at any of its storage requests leaves all of its work or nothing of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.every_request import WORK
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def swept() -> dict[str, list[int]]:
+    """In a process of its own: children are forked, and this one has threads."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.crash.every_request"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    outcome: dict[str, list[int]] = json.loads(ended.stdout)
+    return outcome
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_after_a_death_at_any_request_the_store_is_sound_and_the_work_can_be_done(
+    swept: dict[str, list[int]], what: str
+) -> None:
+    deaths, happened = swept[what]
+
+    assert deaths >= 2, "at least one request, and a death before and after it"
+    if WORK[what].commits:
+        assert 0 < happened < deaths, "the deaths are on both sides of the commit"

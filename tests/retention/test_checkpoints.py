@@ -1,0 +1,153 @@
+"""Checkpoints and vacuum at the same time: what a new one shares with an old one is never deleted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.head import base_state, read_hint
+from spark_pages.log.names import commit_key
+from spark_pages.log.newest import Newest
+from spark_pages.log.segment import checkpoint_of
+from spark_pages.model.actions import Retention
+from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
+from tests.retention.stores import WatchedStore, new_past, numbers, opened
+
+
+def header_of(past, version):
+    return decode_slot(past.objects.get(commit_key(version)), "slot").checkpoint
+
+
+def small_append(store, start):
+    with store.transaction() as txn:
+        txn.append("small", numbers(start, rows=1))
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["unnoticed", "noticed by another thread"])
+def test_a_checkpoint_that_vacuum_overtook_is_named_by_nobody_and_read_by_nobody(seen):
+    past = new_past()
+    for start in range(3):
+        past.append("large", start)
+    past.store.checkpoint()
+    past.append("large", 3)
+    other = opened(past.objects)
+    other.snapshot()
+
+    def overtake(number, kind, key):
+        if kind == "put" and key.startswith("_log/checkpoints/"):
+            slow.watch = lambda *_: None
+            for start in range(4, 8):
+                with other.transaction() as txn:
+                    txn.append("large", numbers(start, rows=50_000))
+                other.checkpoint()
+            small_append(other, 8)
+            other.vacuum(retention=1)
+            other.vacuum(retention=1)
+            if seen:
+                writer.snapshot()
+
+    slow = WatchedStore(past.objects, overtake)
+    writer = opened(slow)
+    overtaken = writer.checkpoint()
+    small_append(writer, 9)
+
+    head = writer.snapshot().version
+    assert (read_hint(past.objects) == overtaken) is not seen  # what it leaves for those who come
+    assert header_of(past, head) != overtaken
+    assert rows_of(opened(past.objects)) == rows_of(other)
+    check_nothing_needed_is_gone(past.objects)
+
+
+def test_a_checkpoint_is_built_on_the_newest_one_that_the_log_names():
+    past = new_past()
+    past.append("large", 1)
+    named = past.store.checkpoint()
+    past.append("large", 2)
+    unaware = opened(past.objects)
+    unaware.snapshot()
+    aware = opened(past.objects)
+    unnamed = aware.checkpoint()
+    small_append(unaware, 3)
+    newcomer = opened(past.objects)
+    assert newcomer.snapshot().log.state.base == unnamed
+
+    made = newcomer.checkpoint()
+
+    root = newcomer.snapshot().log.checkpoint.root
+    assert header_of(past, newcomer.snapshot().version) == named
+    assert made.version == newcomer.snapshot().version
+    assert root.predecessors[0][1] == named
+    past.note()
+    check_versions_stay(past.objects, past.history)
+
+
+def test_objects_of_a_checkpoint_say_for_which_one_they_were_written():
+    past = new_past()
+    past.append("large", 1)
+    past.store.checkpoint()
+    first = {info.key for info in past.objects.list("_log/") if info.key.count("/") == 2}
+    past.append("large", 2)
+    past.store.checkpoint()
+    second = {info.key for info in past.objects.list("_log/") if info.key.count("/") == 2} - first
+
+    def said(keys):
+        return {checkpoint_of(past.objects.get(key)) for key in keys if "checkpoints" not in key}
+
+    assert said(first) == {2}
+    assert said(second) == {3}
+
+
+def test_two_checkpoints_give_equal_contents_different_names():
+    past = new_past()
+    same = pa.table({"x": pa.array([7] * 10, pa.int64())})
+    stats = set()
+    for _ in range(3):
+        with past.store.transaction() as txn:
+            txn.create_table(f"t{len(stats)}", same.schema)
+            txn.append(f"t{len(stats)}", same)
+        past.store.checkpoint()
+        new = {info.key for info in past.objects.list("_log/stats/")} - stats
+        assert new
+        stats |= new
+
+
+def test_a_version_older_than_the_newest_checkpoint_is_read_from_the_one_that_vacuum_wrote_for_it():
+    past = new_past()
+    for start in range(4):
+        past.append("large", start)
+    version = past.note()
+    past.append("large", 5)
+    past.append("small", 1, rows=1)
+    past.store.checkpoint()
+    past.append("small", 2, rows=1)
+
+    past.store.vacuum(retention=1 + past.note() - version)
+
+    assert past.store.snapshot().log.state.retention.min_readable == version
+    assert past.store.snapshot().log.state.retention.checkpoint.version == version
+    past.note()
+    check_versions_stay(past.objects, past.history)
+
+
+def test_a_process_does_not_change_over_to_a_checkpoint_that_vacuum_has_passed():
+    past = new_past()
+    named = past.store.checkpoint()
+    past.append("small", 1, rows=1)
+    overtaken = past.store.checkpoint()
+    tree = TreeReader(past.objects)
+    standing = replace(
+        base_state(tree, named),
+        version=overtaken.version + 2,
+        named_checkpoint=named,
+        retention=Retention(overtaken.version + 1, overtaken.version + 1),
+    )
+    newest = Newest(tree)
+    newest.advance(standing)
+
+    newest.adopt(overtaken)
+
+    assert newest.snapshot.state.base == newest.snapshot.state.newest_checkpoint == named

@@ -1,0 +1,229 @@
+"""Planted bugs: shipped code with one rule taken out. The simulation must find every one of them.
+
+Each is a switch that only tests can throw. ``../docs/testing.md`` says what each rule is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_pages.errors import CommitConflictError, StorageError
+from spark_pages.log import commit_protocol, conflict, head, log, retention, slots, vacuum
+from spark_pages.log.commit_messages import CreateSlot, Pause, ReadSlot, Unknown
+from spark_pages.log.names import commit_key
+from spark_pages.log.object_writer import ObjectWriter
+from spark_pages.model.actions import Commit, Retention, Tombstone
+from spark_pages.storage.store import Created, Doubtful
+from spark_pages.tables.transaction import Transaction
+from tests.simulation.scenarios import DISK, DOUBT, NAMES, RACE, RETENTION, THREADS, VACUUM
+from tests.simulation.values import Value, encode_commit, forget, put_back, swap
+from tests.simulation.world import Scenario
+
+Undo = list[tuple[Any, str, Any]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One rule taken out of shipped code.
+
+    Attributes
+    ----------
+    name
+        Which bug it is.
+    scenario
+        Where it does harm.
+    plant
+        Puts it in; gives what undoes it.
+    schedules
+        It must be found within so many.
+    seed
+        From which on they are drawn.
+    """
+
+    name: str
+    scenario: Scenario
+    plant: Callable[[], Undo]
+    schedules: int = 5_000
+    seed: int = 0
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Inside, shipped code has the bug."""
+        forget()
+        undo = self.plant()
+        try:
+            yield
+        finally:
+            put_back(undo)
+            forget()
+
+
+def _set(owner: Any, name: str, new: Any) -> Undo:
+    old = getattr(owner, name)
+    setattr(owner, name, new)
+    return [(owner, name, old)]
+
+
+# the rule of committing
+
+Settled = Generator[Any, Any, Any]
+
+
+def _exists_is_conflict(version: int, token: str, data: bytes) -> Settled:
+    del token
+    while True:
+        outcome = yield CreateSlot(commit_key(version), data)
+        if isinstance(outcome, Created):
+            return None
+        found = yield ReadSlot(version)
+        if isinstance(found, Commit | Tombstone):
+            return found  # whoever's it is
+        if not (yield Pause(1)):
+            return Unknown(version, "", data, "")
+
+
+def _no_read_back(version: int, token: str, data: bytes) -> Settled:
+    while True:
+        outcome = yield CreateSlot(commit_key(version), data)
+        if isinstance(outcome, Created):
+            return None
+        if isinstance(outcome, Doubtful):
+            raise StorageError("The commit failed.")
+        found = yield ReadSlot(version)
+        if isinstance(found, Commit | Tombstone):
+            return found if found.token != token else None
+
+
+def _goes_on_in_doubt(version: int, token: str, data: bytes) -> Settled:
+    tries = 0
+    while True:
+        outcome = yield CreateSlot(commit_key(version), data)
+        if isinstance(outcome, Created):
+            return None
+        found = yield ReadSlot(version)
+        if isinstance(found, Commit | Tombstone):
+            return found if found.token != token else None
+        tries += 1
+        token = f"f{tries}" + token[2:]  # the slot is empty: begin anew, with another commit
+        assert isinstance(data, Value)
+        data = encode_commit(replace(data.value, token=token, digest=""))[0]
+        if not (yield Pause(tries)):
+            return Unknown(version, token, data, "")
+
+
+def _own_token_is_enough(version: int, token: str, data: bytes) -> Settled:
+    while True:
+        outcome = yield CreateSlot(commit_key(version), data)
+        if isinstance(outcome, Created):
+            return None
+        found = yield ReadSlot(version)
+        if isinstance(found, Commit | Tombstone):
+            return found if found.token != token else None
+        if not (yield Pause(1)):
+            return Unknown(version, token, data, "")
+
+
+def _settling(settle: Callable[..., Settled]) -> Callable[[], Undo]:
+    return lambda: swap(commit_protocol.settle_slot, settle)
+
+
+def _unknown_is_conflict(outcome: Unknown) -> CommitConflictError:
+    return CommitConflictError(f"Commit {outcome.version} did not get through.")
+
+
+def _times_follow_the_clock() -> Undo:
+    vars(commit_protocol)["max"] = lambda now, _: now  # the only use of it there
+    return [(commit_protocol, "max", max)]
+
+
+# conflicts
+
+
+def _blind_inside_a_group() -> Undo:
+    find = commit_protocol.find_overlap
+    members = type({}.values())
+
+    def found(mine: Any, version: int, landed: Any, reads: Any = frozenset()) -> Any:
+        return None if isinstance(landed, members) else find(mine, version, landed, reads)
+
+    return _set(commit_protocol, "find_overlap", found)
+
+
+def _blind_to_reads() -> Undo:
+    find = commit_protocol.find_overlap
+    return _set(commit_protocol, "find_overlap", lambda mine, version, landed, _: find(mine, version, landed))
+
+
+# reading
+
+
+def _tombstones_unknown() -> Undo:
+    read = slots.SlotReader.read
+
+    def without(self: Any, version: int) -> Any:
+        slot = read(self, version)
+        return None if isinstance(slot, Tombstone) else slot
+
+    return _set(slots.SlotReader, "read", without)
+
+
+def _hint_is_the_head() -> Undo:
+    find = head.find_head
+
+    def found(reader: Any, tree: Any, load_manifest: Any) -> Any:
+        hint = head.read_hints(reader.store)
+        if hint.checkpoint is None:
+            return find(reader, tree, load_manifest)
+        return head.base_state(tree, hint.checkpoint)
+
+    return swap(find, found)
+
+
+# retention
+
+
+def _slots_deleted() -> Undo:
+    def bury(self: Any, _: Any, version: int) -> None:
+        self._store.delete(commit_key(version))
+
+    return _set(vacuum.Vacuum, "_bury", bury)
+
+
+def _no_epoch() -> Undo:
+    return _set(
+        vacuum,
+        "Retention",
+        lambda _, readable, checkpoint=None: Retention(0, readable, checkpoint),  # type: ignore[arg-type]
+    )
+
+
+MUTANTS = (
+    Mutant("exists is taken for a conflict", RACE, _settling(_exists_is_conflict)),
+    Mutant("no read-back after doubt", RACE, _settling(_no_read_back)),
+    Mutant("goes on while its own put may land", RACE, _settling(_goes_on_in_doubt)),
+    Mutant("its own token is enough, durable or not", DISK, _settling(_own_token_is_enough)),
+    Mutant("unknown is told as a conflict", DOUBT, lambda: swap(log._unknown, _unknown_is_conflict)),
+    Mutant("times follow the clock", RACE, _times_follow_the_clock),
+    Mutant("rebase without conflict check", RACE, lambda: swap(conflict.find_overlap, lambda *_: None)),
+    Mutant("members of a group are not compared", THREADS, _blind_inside_a_group),
+    Mutant("names are not compared", NAMES, lambda: swap(conflict._names, lambda *_: None)),
+    Mutant("serializable is not checked", NAMES, _blind_to_reads),
+    Mutant("the pair is not looked for", DOUBT, lambda: _set(Transaction, "_landed", lambda *_: None)),
+    Mutant("a tombstone is an empty slot", VACUUM, _tombstones_unknown),
+    Mutant("the hint is the head", RACE, _hint_is_the_head),
+    Mutant("slots are deleted", VACUUM, _slots_deleted),
+    Mutant("a checkpoint is not read back", VACUUM, lambda: _set(ObjectWriter, "_look_for", lambda *_: None)),
+    Mutant("vacuum without an epoch", RETENTION, _no_epoch),
+    Mutant(
+        "vacuum deletes before it commits", VACUUM, lambda: _set(vacuum.Vacuum, "_commit", lambda *_: None)
+    ),
+    Mutant("any checkpoint is usable", RETENTION, lambda: swap(retention.usable, lambda *_: True)),
+    Mutant(
+        "checkpoints are built on unnamed ones",
+        RETENTION,
+        lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
+    ),
+)

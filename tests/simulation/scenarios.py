@@ -1,0 +1,199 @@
+"""The stores, processes and faults that are simulated."""
+
+from __future__ import annotations
+
+from spark_pages.log.names import commit_key
+from tests.simulation.programs import (
+    appends,
+    checkpoints,
+    compacts,
+    counts,
+    create_store,
+    creates_table,
+    reads,
+    relies_on_counter,
+    resumes,
+    travels,
+    vacuums,
+)
+from tests.simulation.world import ON_A_DISK, READ_BY_DIGEST, Process, ProcessSpec, Scenario
+
+
+def _used_store(process: Process) -> None:
+    """Some history, a checkpoint in the middle of it, named by later commits."""
+    create_store(process)
+    process.log.refresh()
+    appends()(process)
+    counts()(process)
+    process.log.checkpoint()
+    appends(inline=True)(process)
+    counts()(process)
+
+
+def _cared_for(process: Process) -> None:
+    """A store whose writers look after it beside their commits."""
+    create_store(process, checkpoint_commits="2", log_compaction_commits="2")
+    process.log.refresh()
+
+
+def _long_log(process: Process) -> None:
+    """So many versions that some of them can be compacted."""
+    create_store(process, checkpoint_commits="0", log_compaction_commits="0")
+    process.log.refresh()
+    appends(17, inline=True)(process)
+
+
+RACE = Scenario(
+    "race",
+    create_store,
+    (
+        ProcessSpec("appender", appends()),
+        ProcessSpec("counter 1", counts()),
+        ProcessSpec("counter 2", counts(), clock_us=1_000),
+        ProcessSpec("reader", reads(2), opened=False),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+)
+"""Writers that race for slots and for one page."""
+
+DOUBT = Scenario(
+    "doubt",
+    create_store,
+    (
+        ProcessSpec("appender 1", appends(2, exactly_once=True, tries=2), restarts=1),
+        ProcessSpec("appender 2", resumes(appends()), clock_us=1_000_000),
+        ProcessSpec("reader", reads(2, chain=(1, 2)), opened=False, reads_backwards=True),
+    ),
+    max_faults=3,
+)
+"""Writers that ask again: exactly-once pairs over a crash, and unknown outcomes that are resumed."""
+
+DISK = Scenario(
+    "disk",
+    create_store,
+    (
+        ProcessSpec("appender 1", appends(2)),
+        ProcessSpec("appender 2", appends()),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+    faults=ON_A_DISK | {"fails", "crash", "time is up"},
+)
+"""A local disk, and the power may go."""
+
+NAMES = Scenario(
+    "names",
+    create_store,
+    (
+        ProcessSpec("creator 1", creates_table("t")),
+        ProcessSpec("creator 2", creates_table("t")),
+        ProcessSpec("counter", counts()),
+        ProcessSpec("relying", relies_on_counter()),
+    ),
+)
+"""Two tables of one name, and a serializable transaction."""
+
+THREADS = Scenario(
+    "threads",
+    create_store,
+    (
+        ProcessSpec("many", appends(), threads=(counts(), counts(), appends(inline=True, exactly_once=True))),
+        ProcessSpec("one", counts()),
+        ProcessSpec("reader", reads(2), opened=False),
+    ),
+)
+"""Threads of one process that share commits, beside another process."""
+
+UPKEEP = Scenario(
+    "upkeep",
+    _cared_for,
+    (
+        ProcessSpec("appender", appends(3, inline=True)),
+        ProcessSpec("counter", counts(2)),
+        ProcessSpec("reader", reads(2), opened=False),
+        ProcessSpec("traveller", travels((0, 1)), opened=False),
+    ),
+)
+"""Checkpoints and log compaction beside commits, by whoever commits."""
+
+COMPACTION = Scenario(
+    "compaction",
+    _long_log,
+    (
+        ProcessSpec("appender", appends(inline=True)),
+        ProcessSpec("compactor", compacts()),
+        ProcessSpec("reader", reads(2), opened=False),
+        ProcessSpec("traveller", travels((16, 3)), opened=False),
+    ),
+    usual_steps=90,
+)
+"""A log that is compacted while it is read."""
+
+VACUUM = Scenario(
+    "vacuum",
+    _used_store,
+    (
+        ProcessSpec("appender", appends(tries=2)),
+        ProcessSpec("counter", counts()),
+        ProcessSpec("reader", reads(2), opened=False),
+        ProcessSpec("vacuum", vacuums()),
+    ),
+    usual_steps=55,
+)
+"""A vacuum that keeps one version, while others write and read."""
+
+RETENTION = Scenario(
+    "retention",
+    _used_store,
+    (
+        ProcessSpec("appender", appends()),
+        ProcessSpec("late reader", reads(2)),
+        ProcessSpec("traveller", travels((3, 1)), opened=False),
+        ProcessSpec("vacuum 1", vacuums(2, orphans=True)),
+        ProcessSpec("vacuum 2", vacuums()),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+    usual_steps=140,
+)
+"""Two vacuums and a checkpoint at once."""
+
+TWO_WRITERS = Scenario(
+    "two writers",
+    create_store,
+    (
+        ProcessSpec("counter", counts(tries=1)),
+        ProcessSpec("appender", appends(inline=True)),
+        ProcessSpec("maintenance", checkpoints(), reads_alone=READ_BY_DIGEST, writes_alone=READ_BY_DIGEST),
+    ),
+    max_faults=1,
+)
+"""Small enough to go through all of it."""
+
+TWO_WRITERS_AND_VACUUM = Scenario(
+    "two writers and vacuum",
+    _used_store,
+    (
+        ProcessSpec("counter", counts(tries=1)),
+        ProcessSpec("appender", appends(inline=True)),
+        ProcessSpec(
+            "vacuum",
+            vacuums(),
+            reads_alone=(*READ_BY_DIGEST, "_log/checkpoints/", *(commit_key(v) for v in range(5))),
+            writes_alone=(*READ_BY_DIGEST, "_log/checkpoints/"),
+        ),
+    ),
+    max_faults=1,
+)
+"""The same with a vacuum, which alone writes all but slots and alone touches slots 0 to 4."""
+
+SCENARIOS = {
+    each.name: each
+    for each in (
+        *(RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION),
+        *(TWO_WRITERS, TWO_WRITERS_AND_VACUUM),
+    )
+}
+RANDOM = (RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION)
+"""Those of which schedules are drawn."""
+
+EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM)
+"""Those that are gone through completely."""

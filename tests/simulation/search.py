@@ -1,0 +1,369 @@
+"""Ways through the schedules of a scenario: at random, all of them, one again, and ever shorter ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from spark_pages.log import background, group, newest
+from spark_pages.log.log import Log
+from spark_pages.log.readable import oldest_readable
+from tests.simulation.invariants import Violation, holds
+from tests.simulation.values import memory, values
+from tests.simulation.world import (
+    DELIVERED,
+    MAX_STEPS,
+    OK,
+    POWER_CUT,
+    Chooser,
+    Laid,
+    Process,
+    ProcessSpec,
+    Scenario,
+    Step,
+    Strand,
+    Threads,
+    World,
+    lay,
+)
+
+_contents = memory()
+
+
+@contextmanager
+def simulation(remember: bool = True) -> Iterator[None]:
+    """Inside, the log holds values, and threads of one process are strands of a world.
+
+    Parameters
+    ----------
+    remember
+        Whether pure steps are done once for all schedules.
+    """
+    modules = (background, group, newest)
+    real = [module.threading for module in modules]
+    for module in modules:
+        module.threading = Threads  # type: ignore[assignment]
+    try:
+        with values(remember):
+            yield
+    finally:
+        for module, threads in zip(modules, real, strict=True):
+            module.threading = threads
+
+
+class Drawn:
+    """Draws steps from a seed: some schedules switch at every request, some let processes run on.
+
+    Parameters
+    ----------
+    seed
+        The same one gives the same schedule.
+    """
+
+    def __init__(self, seed: int) -> None:
+        draw = random.Random(seed)
+        self._random = draw.random
+        self._stays = (0.0, 0.5, 0.8, 0.95)[seed % 4]
+        self._fault_rate = (0.1, 0.3, 0.03)[seed % 3]
+        self._last: Strand | None = None
+
+    def next(self, world: World) -> Step | None:
+        """See `Chooser.next`."""
+        draw = self._random
+        running = world.running
+        if world.unsynced and POWER_CUT in world.faults and draw() < 0.3:
+            return POWER_CUT, OK
+        if world.late and (not running or draw() < 0.15):
+            if not running and draw() < 0.3:
+                return None
+            return world.late[int(draw() * len(world.late))].name, DELIVERED
+        if not running:
+            return None
+        strand = self._last
+        if strand is None or draw() >= self._stays or strand not in running:
+            strand = self._last = running[int(draw() * len(running))]
+        if world.faults_left and draw() < (0.3 if strand.kind == "sleep" else self._fault_rate):
+            faults = world.possible(strand)
+            if faults:
+                return strand.name, faults[int(draw() * len(faults))]
+        return strand.name, OK
+
+
+class Given:
+    """Plays steps again; those that are not possible are left out, and what is left over runs to its end."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = iter(steps)
+
+    def next(self, world: World) -> Step | None:
+        """See `Chooser.next`."""
+        for who, effect in self._steps:
+            if who == POWER_CUT:
+                if world.unsynced:
+                    return who, effect
+            elif effect == DELIVERED:
+                if any(late.name == who for late in world.late):
+                    return who, effect
+            else:
+                strand = world.strands.get(who)
+                if strand is not None and strand in world.running:
+                    return who, effect if effect in world.possible(strand) else OK
+        return (world.running[0].name, OK) if world.running else None
+
+
+class Branching:
+    """Goes through all steps at every place, depth first; one instance for all schedules of a search."""
+
+    def __init__(self) -> None:
+        self._stack: list[tuple[list[Step], int]] = []
+        self._depth = 0
+        self._seen: set[int] = set()
+        self.pruned = False
+        self.states = 0
+
+    def begin(self) -> bool:
+        """Go on to the next schedule; False if there is none."""
+        if self._stack:
+            while self._stack and self._stack[-1][1] + 1 >= len(self._stack[-1][0]):
+                self._stack.pop()
+            if not self._stack:
+                return False
+            steps, index = self._stack[-1]
+            self._stack[-1] = steps, index + 1
+        self._depth = 0
+        self.pruned = False
+        return True
+
+    def next(self, world: World) -> Step | None:
+        """See `Chooser.next`; ends the schedule in a state that was seen before."""
+        if self._depth == len(self._stack):
+            key = world.key()
+            if key in self._seen:
+                self.pruned = True
+                return None
+            self._seen.add(key)
+            steps = possible_steps(world)
+            if not steps:
+                return None
+            self._stack.append((steps, 0))
+        steps, index = self._stack[self._depth]
+        self._depth += 1
+        return steps[index]
+
+    @property
+    def states_seen(self) -> int:
+        """Different states met so far."""
+        return len(self._seen)
+
+
+def possible_steps(world: World) -> list[Step]:
+    """The steps that a complete search must try here.
+
+    Where nobody else can tell when a request is made, all else can come after it as well: then only the
+    outcomes of that request are tried.
+    """
+    steps: list[Step] = []
+    for strand in world.running:
+        if strand.is_alone:
+            return [(strand.name, effect) for effect in (OK, *world.possible(strand))]
+    for strand in world.running:
+        steps.append((strand.name, OK))
+        steps += [(strand.name, fault) for fault in world.possible(strand)]
+    steps += [(late.name, DELIVERED) for late in world.late]
+    if world.unsynced and POWER_CUT in world.faults:
+        steps.append((POWER_CUT, OK))
+    return steps
+
+
+def play(
+    scenario: Scenario, laid: Laid, chooser: Chooser, hashing: bool = False, tracing: bool = False
+) -> World:
+    """Run one schedule to its end, or to the first violation."""
+    if isinstance(chooser, Given):
+        _contents.clear()  # it is to fail again as it did, so nothing is taken as seen
+    world = World(scenario, laid, hashing, tracing)
+    try:
+        while world.violation is None:
+            step = chooser.next(world)
+            if step is None:
+                break
+            world.changed = world.deleted = False
+            if not world.step(*step):
+                raise ValueError(f"{step} is not possible after {world.steps}")
+            if world.changed and world.violation is None:
+                observe(world)
+            if len(world.steps) > MAX_STEPS:
+                raise Violation("progress", f"{MAX_STEPS} steps, and no end")
+            if world.waiting():
+                raise Violation("progress", f"{', '.join(world.waiting())} wait for ever")
+    except Violation as violation:
+        world.violation = world.violation or violation
+    finally:
+        world.kill()
+    return world
+
+
+def observe(world: World) -> None:
+    """Whoever opens the store now, with the hint or without it, sees exactly what the model says."""
+    if world.visible in _contents and not (world.deleted or world.torn):
+        return
+    _contents.keep(world.visible, True)
+    world.quiet += 1
+    try:
+        for world.hide_hint in (False, True):
+            _look(world)
+    except Violation:
+        raise
+    except Exception as error:
+        raise Violation("open", f"a fresh reader met {type(error).__name__}: {error}") from error
+    finally:
+        world.quiet -= 1
+        world.hide_hint = False
+
+
+def _look(world: World) -> None:
+    process = Process(world, 99, _OBSERVER)
+    log = Log(process, process.runtime())
+    snapshot = log.refresh()
+    version = snapshot.state.version
+    holds(
+        version == world.history.head,
+        "open",
+        f"a fresh reader got {version}, the head is {world.history.head}",
+    )
+    world.history.check_whole(snapshot, world.objects if world.deleted or world.torn else None)
+    if world.deleted:
+        for earlier in range(oldest_readable(snapshot.state), version):
+            world.history.check_whole(log.snapshot(version=earlier), world.objects)
+
+
+_OBSERVER = ProcessSpec("observer", lambda _: None)
+
+
+@dataclass
+class Found:
+    """A schedule that breaks an invariant.
+
+    Attributes
+    ----------
+    scenario
+        Of which scenario.
+    seed
+        Where it was drawn; None if it was searched.
+    schedules
+        Schedules tried, this one included.
+    steps
+        What happens.
+    violation
+        What goes wrong.
+    trace
+        The steps as people read them; filled in by `shrink`.
+    """
+
+    scenario: Scenario
+    seed: int | None
+    schedules: int
+    steps: list[Step]
+    violation: Violation
+    trace: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Tally:
+    """What a search went through."""
+
+    schedules: int = 0
+    steps: int = 0
+    states: int = 0
+    complete: bool = False
+    found: Found | None = None
+    report: str = ""
+    faults: dict[str, int] = field(default_factory=dict)
+
+
+def search_random(scenario: Scenario, first_seed: int, schedules: int, laid: Laid | None = None) -> Tally:
+    """Try schedules drawn from consecutive seeds, up to the first violation."""
+    laid = laid or lay(scenario)
+    tally = Tally()
+    for seed in range(first_seed, first_seed + schedules):
+        world = play(scenario, laid, Drawn(seed))
+        _count_in(tally, world)
+        if world.violation is not None:
+            tally.found = Found(scenario, seed, tally.schedules, world.steps, world.violation)
+            break
+    return tally
+
+
+def search_all(scenario: Scenario, limit: int | None = None, laid: Laid | None = None) -> Tally:
+    """Try every schedule, up to the first violation; a state met before is not gone through again."""
+    laid = laid or lay(scenario)
+    tally = Tally()
+    branching = Branching()
+    while branching.begin():
+        world = play(scenario, laid, branching, hashing=True)
+        _count_in(tally, world)
+        if world.violation is not None:
+            tally.found = Found(scenario, None, tally.schedules, world.steps, world.violation)
+            break
+        if limit is not None and tally.schedules >= limit:
+            break
+    else:
+        tally.complete = True
+    tally.states = branching.states_seen
+    return tally
+
+
+def _count_in(tally: Tally, world: World) -> None:
+    tally.schedules += 1
+    tally.steps += len(world.steps)
+    if world.faults_left != world.scenario.max_faults:
+        for _, effect in world.steps:
+            if effect != OK:
+                tally.faults[effect] = tally.faults.get(effect, 0) + 1
+
+
+def shrink(found: Found, laid: Laid | None = None) -> Found:
+    """A shorter schedule with fewer faults that breaks the same invariant."""
+    laid = laid or lay(found.scenario)
+    best, violation = found.steps, found.violation
+
+    def fails(steps: Sequence[Step]) -> bool:
+        nonlocal best, violation
+        world = play(found.scenario, laid, Given(steps))
+        if world.violation is None or world.violation.rule != violation.rule:
+            return False
+        if _weight(world.steps) >= _weight(best):
+            return False
+        best, violation = world.steps, world.violation
+        return True
+
+    improved = True
+    while improved:
+        improved = any(fails(_without_fault(best, index)) for index, (_, e) in enumerate(best) if e != OK)
+        size = max(1, len(best) // 2)
+        while size:
+            start = 0
+            while start < len(best):
+                if fails(best[:start] + best[start + size :]):
+                    improved = True
+                else:
+                    start += size
+            size //= 2
+        for index in range(len(best) - 1):  # run on where that makes no difference: fewer switches
+            if index + 1 < len(best) and best[index][0] != best[index + 1][0]:
+                improved |= fails([*best[:index], best[index + 1], best[index], *best[index + 2 :]])
+    trace = play(found.scenario, laid, Given(best), tracing=True).trace or []
+    return Found(found.scenario, found.seed, found.schedules, best, violation, trace)
+
+
+def _without_fault(steps: Sequence[Step], index: int) -> list[Step]:
+    return [*steps[:index], (steps[index][0], OK), *steps[index + 1 :]]
+
+
+def _weight(steps: Sequence[Step]) -> tuple[int, int, int]:
+    faults = sum(effect not in (OK, DELIVERED) for _, effect in steps)
+    switches = sum(one[0] != two[0] for one, two in pairwise(steps))
+    return faults, len(steps), switches

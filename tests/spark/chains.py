@@ -1,0 +1,116 @@
+"""Chains written page by page through the log, for histories that transactions do not make yet."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Any
+
+import pyarrow as pa
+
+import spark_pages as sp
+from spark_pages.model.actions import Splice
+from spark_pages.model.run import PageRun
+from tests.log.records import record
+
+
+@dataclass(frozen=True)
+class Change:
+    """Pages [start, stop) of a column, as the commit finds it, give way to pages of these many rows.
+
+    Without `start` the pages are appended.
+    """
+
+    column: str
+    rows: tuple[int, ...]
+    start: int | None = None
+    stop: int | None = None
+
+
+class Chains:
+    """A store with one table, ``t``, whose columns are written independently; its pages have no bytes."""
+
+    def __init__(self, url: str, columns: list[str]) -> None:
+        self.url = url
+        self.store = sp.create(url)
+        self._numbers = count(1)
+        with self.store.transaction() as txn:
+            txn.create_table("t", pa.schema([(name, pa.int64()) for name in columns]), aligned=False)
+
+    def pages(self, column: str) -> PageRun:
+        return self.store.snapshot().table("t").directory.chain(column).all_pages()
+
+    def commit(self, *changes: Change) -> None:
+        """All changes are one commit; those of one column must not touch the same pages."""
+        splices: list[Splice] = []
+        rows: list[int] = []
+        for change in changes:
+            splices.append(self._splice(change, len(rows)))
+            rows += change.rows
+        written = record(next(self._numbers), tuple(rows), splices=tuple(splices))
+        self.store._log.commit(self.store.snapshot().log, lambda _: written)
+
+    def _splice(self, change: Change, first_page: int) -> Splice:
+        definition = self.store.snapshot().table("t").definition
+        run = self.pages(change.column)
+        start = run.num_pages if change.start is None else change.start
+        removed = run.slice(start, start if change.stop is None else change.stop)
+        return Splice(
+            definition.table_id,
+            definition.field_ids[change.column],
+            run.slice(0, start).num_rows,
+            tuple(removed.page_ids.tolist()),
+            removed.num_rows,
+            0,
+            first_page,
+            first_page + len(change.rows),
+            sum(change.rows),
+        )
+
+
+def chain_orders(store: sp.Store) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Page ids with their first rows, in chain order, of every chain that has pages."""
+    snapshot = store.snapshot().log
+    orders = {}
+    for key in snapshot.chain_keys():
+        run = snapshot.chain(key).all_pages()
+        first_rows = run.prefix_entries.astype("int64") - run.numbers("entry_count")
+        if run.num_pages:
+            orders[key] = list(zip(run.page_ids.tolist(), first_rows.tolist(), strict=True))
+    return orders
+
+
+def written_orders(output: pa.Table) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """The same of reconstructed descriptors, in the order in which they are given."""
+    orders: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for row in output.to_pylist():
+        key = (row["table_id"], row["field_id"])
+        orders.setdefault(key, []).append((row["page_id"], row["first_row"]))
+    return orders
+
+
+def random_change(draw: random.Random, chains: Chains, column: str) -> Change:
+    """An append, or pages in the place of others: as many rows, or at the end any number. Half are empty."""
+    pages = chains.pages(column).num_pages
+    if not pages or draw.random() < 0.3:
+        return Change(column, tuple(draw.choice((0, 0, 1, 7)) for _ in range(draw.randint(1, 3))))
+    start = draw.randrange(pages)
+    stop = min(pages, start + draw.randint(1, 3))
+    rows = chains.pages(column).slice(start, stop).num_rows
+    if stop == pages and draw.random() < 0.5:
+        rows = draw.randint(0, 9)
+    cuts = sorted(draw.choice((0, rows, draw.randint(0, rows))) for _ in range(draw.randint(0, 3)))
+    return Change(column, tuple(b - a for a, b in pairwise([0, *cuts, rows])), start, stop)
+
+
+def random_history(url: str, seed: int, commits: int, checkpoints: Any) -> Chains:
+    """Chains full of empty pages, with a checkpoint after each of the commits named."""
+    draw = random.Random(seed)
+    columns = [f"c{i}" for i in range(6)]
+    chains = Chains(url, columns)
+    for number in range(commits):
+        chains.commit(*(random_change(draw, chains, column) for column in columns))
+        if number in checkpoints:
+            chains.store.checkpoint()
+    return chains

@@ -1,0 +1,108 @@
+"""Another transaction commits when a compaction by Spark has written its pages, but not yet committed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.compact_pages import main
+from spark_pages.errors import CommitConflictError
+from spark_pages.log.log import Log
+from spark_pages.spark import compact_pages
+from spark_pages.spark.job import CONFLICT
+from tests.invariants import check_store
+from tests.spark.conftest import ROWS, History, flights
+
+IN_A_SMALL_PAGE = 2 * ROWS + 3
+IN_A_FULL_PAGE = 5
+
+
+@pytest.fixture
+def overtake(own_history: History, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets an update of a row, and an append, come in just before the commit that follows on the claim."""
+
+    def prepare(row: int) -> None:
+        commit = Log.commit
+
+        def claimed(log: Log, *given: object) -> object:
+            monkeypatch.setattr(Log, "commit", overtaken)
+            return commit(log, *given)
+
+        def overtaken(log: Log, *given: object) -> object:
+            monkeypatch.setattr(Log, "commit", commit)
+            with own_history.store.transaction("meanwhile") as txn:
+                txn.update("flights", "delay", rows=[row], values=[99.0])
+                txn.append("flights", flights(90_000, 3))
+            return commit(log, *given)
+
+        monkeypatch.setattr(Log, "commit", claimed)
+
+    return prepare
+
+
+def rows_afterwards(history: History, row: int) -> pa.Table:
+    """What the table holds after the other transaction, whatever became of the compaction."""
+    before = history.store.snapshot(history.latest).table("flights").read()
+    delays = before.column("delay").to_pylist()
+    delays[row] = 99.0
+    updated = before.set_column(before.schema.get_field_index("delay"), "delay", pa.array(delays))
+    return pa.concat_tables([updated, flights(90_000, 3)])
+
+
+def test_a_compaction_whose_pages_were_replaced_commits_nothing_and_may_be_run_again(
+    spark: SparkSession, own_history: History, overtake: Callable[[int], None]
+) -> None:
+    overtake(IN_A_SMALL_PAGE)
+
+    with pytest.raises(CommitConflictError, match="both replace 1 pages"):
+        compact_pages(spark, own_history.url, "flights")
+
+    expected = rows_afterwards(own_history, IN_A_SMALL_PAGE)
+    left = own_history.store.snapshot()
+    claim, other, release = 1, 1, 1
+    assert left.version == own_history.latest + claim + other + release
+    assert left.log.state.claims == ()
+    assert left.table("flights").read().equals(expected)
+    again = compact_pages(spark, own_history.url, "flights")
+    assert again["version"] == left.version + 2
+    assert again["pages_after"] < again["pages_before"]
+    assert own_history.store.snapshot().table("flights").read().equals(expected)
+    check_store(own_history.store)
+
+
+def test_a_compaction_is_put_behind_a_transaction_that_touched_other_pages(
+    spark: SparkSession, own_history: History, overtake: Callable[[int], None]
+) -> None:
+    overtake(IN_A_FULL_PAGE)
+
+    result = compact_pages(spark, own_history.url, "flights")
+
+    after = own_history.store.snapshot()
+    assert result["version"] == after.version == own_history.latest + 3
+    assert after.table("flights").read().equals(rows_afterwards(own_history, IN_A_FULL_PAGE))
+    check_store(own_history.store)
+
+
+def test_the_job_tells_a_conflict_as_json_and_by_its_exit_code(
+    spark: SparkSession,
+    own_history: History,
+    overtake: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compact_pages.py", own_history.url, "--table", "flights"])
+    overtake(IN_A_SMALL_PAGE)
+
+    ended = main()
+
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert ended == CONFLICT
+    assert (told["ok"], told["error"]) == (False, "CommitConflictError")
+    assert "Nothing was committed" in told["message"]
+    assert told["hint"]
+    assert own_history.store.snapshot().version == own_history.latest + 3
