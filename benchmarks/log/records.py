@@ -34,8 +34,10 @@ def _checksum(path: str, index: int) -> int:
     return int.from_bytes(blake2b(f"{path}{index}".encode(), digest_size=8).digest())
 
 
-def append(log: Log, chains: Sequence[ChainKey], pages_each: int = 1) -> None:
-    """Commit that appends some pages to each chain."""
+def append(
+    log: Log, chains: Sequence[ChainKey], pages_each: int = 1, described: dict[str, Any] | None = None
+) -> None:
+    """Commit that appends some pages to each chain; `described` are pages that are known already."""
     splices = [
         Splice(
             TableId(table),
@@ -50,7 +52,7 @@ def append(log: Log, chains: Sequence[ChainKey], pages_each: int = 1) -> None:
         )
         for i, (table, field) in enumerate(chains)
     ]
-    _commit(log, [ENTRIES] * (len(chains) * pages_each), splices)
+    _commit(log, [ENTRIES] * (len(chains) * pages_each), splices, described)
 
 
 def replace_page(log: Log, chains: Sequence[ChainKey], row: int = 0) -> None:
@@ -79,9 +81,15 @@ def set_property(log: Log) -> None:
     _commit(log, [], [], properties={"changed": "yes"})
 
 
-def _commit(log: Log, entries: Sequence[int], splices: Sequence[Splice], **more: Any) -> None:
+def _commit(
+    log: Log,
+    entries: Sequence[int],
+    splices: Sequence[Splice],
+    described: dict[str, Any] | None = None,
+    **more: Any,
+) -> None:
     token = Runtime().token()
-    described = pages_in_a_file(entries, f"pages/{0:020d}-{token}-0.pages")
+    pages = described or pages_in_a_file(entries, f"pages/{0:020d}-{token}-0.pages")
     read = log.snapshot()
 
     def build(_: LogState) -> TransactionRecord:
@@ -91,7 +99,7 @@ def _commit(log: Log, entries: Sequence[int], splices: Sequence[Splice], **more:
             read_version=read.state.version,
             writer="benchmark",
             splices=tuple(splices),
-            **described,
+            **pages,
             **more,
         )
 

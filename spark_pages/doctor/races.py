@@ -18,7 +18,7 @@ from typing import Any
 
 from spark_pages.doctor.checks import Check, failed, ok, warning
 from spark_pages.errors import ObjectNotFoundError, SparkPagesError
-from spark_pages.storage.store import Created, Doubtful, ObjectStore
+from spark_pages.storage.store import Created, Doubtful, NotCreated, ObjectStore
 
 CREATORS = 32
 PROCESSES = 3
@@ -58,7 +58,7 @@ def attempt(store: ObjectStore, key: str, creator: int) -> Attempt:
     """Create the key once."""
     outcome = store.create(key, body(creator))
     told = "created" if isinstance(outcome, Created) else "exists"
-    return Attempt(str(creator), outcome.reason if isinstance(outcome, Doubtful) else told)
+    return Attempt(str(creator), outcome.reason if isinstance(outcome, Doubtful | NotCreated) else told)
 
 
 def race_here(store: ObjectStore, key: str, creators: Sequence[int]) -> list[Attempt]:

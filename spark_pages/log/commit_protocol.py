@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.errors import DamageError, SparkPagesError, StorageError
 from spark_pages.log.commit_codec import encode_commit, with_digest
 from spark_pages.log.commit_messages import (
     AlreadyLanded,
@@ -54,7 +54,7 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.model.page import PageKind
-from spark_pages.storage.store import Created, Exists
+from spark_pages.storage.store import Created, Exists, NotCreated
 
 GROUP_INLINE_BYTES = 256 << 10
 """Inline pages of a group commit; a transaction that would exceed this waits for the next commit."""
@@ -123,6 +123,11 @@ def commit_protocol(
         settled = yield from settle_slot(commit.version, commit_token, data)
         if isinstance(settled, Unknown):
             return group.end(settled)
+        if isinstance(settled, NotCreated):
+            error = StorageError(
+                f"{settled.reason} Nothing was committed.", hint="Mend that, then try again."
+            )
+            return group.end(Refused(error))
         if settled is None:
             commit = with_digest(commit, digest)
             state = replay(state, [commit], load_manifest)
@@ -142,14 +147,28 @@ def commit_protocol(
                 group.check(slot, state)
 
 
-def settle_slot(version: int, token: str, data: bytes) -> Generator[Request, Response, Slot | Unknown | None]:
-    """Put the bytes into the slot until it is clear who holds it: None if we do."""
+Settled = Slot | Unknown | NotCreated | None
+
+
+def settle_slot(
+    version: int, token: str, data: bytes, in_doubt: bool = False
+) -> Generator[Request, Response, Settled]:
+    """Put the bytes into the slot until it is clear who holds it: None if we do.
+
+    Parameters
+    ----------
+    in_doubt
+        Whether the bytes may be in the slot from an earlier try.
+    """
     attempt = 0
     reason = ""
     while True:
         outcome = yield CreateSlot(commit_key(version), data)
         if isinstance(outcome, Created):
             return None
+        if isinstance(outcome, NotCreated) and not in_doubt:
+            return outcome
+        in_doubt = True
         found = yield ReadSlot(version)
         if isinstance(found, Tombstone) or (isinstance(found, Commit) and found.token != token):
             return found

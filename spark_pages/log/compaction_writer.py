@@ -20,7 +20,7 @@ from spark_pages.log.compaction import (
 )
 from spark_pages.log.names import commit_key
 from spark_pages.runtime import Mapper
-from spark_pages.storage.store import Doubtful, ObjectStore
+from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Builder:
             return 0
         data = encode_range(wanted.start, slots)
         outcome = self._store.create(wanted.key, data)
-        if isinstance(outcome, Doubtful):
+        if isinstance(outcome, Doubtful | NotCreated):
             raise StorageError(
                 f"{wanted.key} may not have been written: {outcome.reason}.",
                 hint="Run log compaction again; it goes on where it stopped.",

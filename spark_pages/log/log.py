@@ -268,10 +268,10 @@ class Log:
         CommitUnknownError
             If storage still gives no clear answer.
         """
-        settled = self._drive(settle_slot(version, token, data))
+        settled = self._drive(settle_slot(version, token, data, in_doubt=True))
         if isinstance(settled, Unknown):
             raise _unknown(settled)
-        if settled is None or settled.token == token:
+        if settled is None or (isinstance(settled, Commit) and settled.token == token):
             self.refresh()
             return version
         raise CommitConflictError(

@@ -224,11 +224,12 @@ def encode_catalog(definitions: Sequence[TableDefinition], version: int | None =
 
 
 class CatalogPage(Sequence[TableDefinition]):
-    """The definitions of one catalog file, each made when it is asked for."""
+    """The definitions of one catalog file, each made when it is first asked for."""
 
     def __init__(self, rows: pa.Table, key: str) -> None:
         self._rows = rows
         self._key = key
+        self._made: dict[int, TableDefinition] = {}
 
     def __len__(self) -> int:
         """How many tables the file describes."""
@@ -244,7 +245,14 @@ class CatalogPage(Sequence[TableDefinition]):
             return [self[each] for each in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        (row,) = self._rows.slice(index % len(self), 1).to_pylist()
+        index %= len(self)
+        made = self._made.get(index)
+        if made is None:
+            made = self._made[index] = self._make(index)
+        return made
+
+    def _make(self, index: int) -> TableDefinition:
+        (row,) = self._rows.slice(index, 1).to_pylist()
         try:
             plain = {**row, "properties": json.loads(row["properties"])}
             return definition_from_plain(plain, row["table_id"], row["namespace_id"], row["name"])

@@ -10,7 +10,15 @@ from spark_pages.storage.keys import MAX_KEY_CHARS, check_key
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.metered import MeteredStore, RequestCounts
 from spark_pages.storage.remote import RemoteStore
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo, ObjectStore
+from spark_pages.storage.store import (
+    Created,
+    CreateOutcome,
+    Doubtful,
+    Exists,
+    NotCreated,
+    ObjectInfo,
+    ObjectStore,
+)
 
 __all__ = [
     "MAX_KEY_CHARS",
@@ -20,6 +28,7 @@ __all__ = [
     "DurableLocalStore",
     "Exists",
     "MeteredStore",
+    "NotCreated",
     "ObjectInfo",
     "ObjectStore",
     "RemoteStore",

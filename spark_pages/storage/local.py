@@ -11,19 +11,21 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_pages.errors import InvalidKeyError, ObjectNotFoundError, StorageError
 from spark_pages.storage.folders import make_folder, open_folder, sync
 from spark_pages.storage.keys import RESERVED_FOLDER, check_key, check_prefix, is_key, split_key
 from spark_pages.storage.ranges import check_answer, check_range, past_end
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo
+from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, NotCreated, ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+Result = TypeVar("Result")
 
 _O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -72,6 +74,8 @@ class DurableLocalStore:
                 outcome = self._link_new(folder, name, data)
                 sync(folder)
                 return outcome
+        except _NotLinkedError as error:
+            return NotCreated(f"Creating {key!r} in {self.url} failed: {_reason(error.cause)}.")
         except OSError as error:
             return Doubtful(f"Creating {key!r} in {self.url} failed: {_reason(error)}.")
 
@@ -218,10 +222,10 @@ class DurableLocalStore:
         if _is_there(folder, name):  # spares the loser of a race the write; the link below decides
             return Exists()
         try:
-            descriptor = self._nameless_file(folder)
+            descriptor = _before_link(lambda: self._nameless_file(folder))
             if descriptor is not None:
                 with _closing(descriptor):
-                    _write(descriptor, data)
+                    _before_link(lambda: _write(descriptor, data))
                     # dst_dir_fd makes Python call linkat, which follows the link of /proc to the file
                     os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
             else:
@@ -321,6 +325,21 @@ class DurableLocalStore:
             hint="Check free space, permissions and the health of the disk, then try again.",
             key=key,
         )
+
+
+class _NotLinkedError(Exception):
+    """Failed before the object could get its name."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def _before_link(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    except OSError as error:
+        raise _NotLinkedError(error) from error
 
 
 @contextmanager

@@ -44,7 +44,20 @@ class Doubtful:
     reason: str
 
 
-CreateOutcome: TypeAlias = Created | Exists | Doubtful
+@dataclass(frozen=True, slots=True)
+class NotCreated:
+    """The object was surely not created by this call, nor will be.
+
+    Attributes
+    ----------
+    reason
+        What went wrong, in words, without secrets.
+    """
+
+    reason: str
+
+
+CreateOutcome: TypeAlias = Created | Exists | Doubtful | NotCreated
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +103,9 @@ class ObjectStore(Protocol):
 
         Returns
         -------
-        Created or Exists or Doubtful
-            A failure of the storage is a value here, never an exception, because it does not tell whether the
-            object was created.
+        Created or Exists or Doubtful or NotCreated
+            A failure of the storage is a value here, never an exception, because it mostly does not tell
+            whether the object was created. A local disk that fails before the object gets its name does.
 
         Raises
         ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from random import Random
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ import pytest
 from spark_pages.errors import StorageError
 from spark_pages.log import checkpoint_writer
 from spark_pages.log.catalog_files import write_catalog
-from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.checkpoint import Checkpoint, TreeReader
 from spark_pages.log.object_writer import ObjectWriter
+from spark_pages.log.root import CatalogFile
 from spark_pages.log.state import LogState
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import Splice, TransactionRecord
@@ -285,21 +287,42 @@ def test_an_object_writer_puts_the_same_object_once():
 # the catalog
 
 
-def test_catalog_files_are_cut_by_bytes_as_well_as_by_number():
+def catalog_of(tables: int, columns: int, name: Callable[[int], str]) -> tuple[CatalogFile, ...]:
+    """The catalog files of so many tables, whose columns `name` names."""
     store = store_with(ROW).objects
-    random = Random(5)
-    tables = {}
-    for i in range(2, 130):
-        unlike_others = pa.schema([(random.randbytes(16).hex(), pa.int64()) for _ in range(100)])
-        tables[TableId(i)] = TableDefinition(TableId(i), f"t{i:04d}", with_field_ids(unlike_others), 101)
-    state = LogState(version=1, tables=tables, names={(0, d.name): i for i, d in tables.items()})
+    definitions = {}
+    for i in range(2, 2 + tables):
+        schema = with_field_ids(pa.schema([(name(j), pa.int64()) for j in range(columns)]))
+        definitions[TableId(i)] = TableDefinition(TableId(i), f"t{i:04d}", schema, columns + 1)
+    names = {(0, d.name): i for i, d in definitions.items()}
     objects = ObjectWriter(store, map_in_threads)
-
-    files = write_catalog(objects, state, None, 512)
+    files = write_catalog(objects, LogState(version=1, tables=definitions, names=names), None, 512)
     objects.settle()
+    assert (files[0].first, files[-1].last) == ((0, "t0002"), (0, f"t{1 + tables:04d}"))
+    assert all(one.last < two.first for one, two in itertools.pairwise(files))
+    found = [d.name for file in files for d in TreeReader(store).catalog(file.location)]
+    assert found == sorted(d.name for d in definitions.values())
+    return files
+
+
+def test_catalog_files_of_tables_unlike_each_other_are_cut_by_bytes():
+    random = Random(5)
+
+    files = catalog_of(128, 100, lambda _: random.randbytes(16).hex())
 
     assert len(files) > 1
     assert all(file.location.length <= 96 << 10 for file in files)
-    assert [file.first for file in files] == sorted(file.first for file in files)
-    assert files[0].first == (0, "t0002")
-    assert files[-1].last == (0, "t0129")
+
+
+def test_catalog_files_of_tables_like_each_other_are_cut_by_their_columns():
+    files = catalog_of(200, 100, lambda column: f"c{column}")
+
+    assert len(files) == 2
+
+
+def test_a_table_too_large_for_a_catalog_file_has_one_to_itself():
+    random = Random(5)
+
+    files = catalog_of(3, 5_000, lambda _: random.randbytes(16).hex())
+
+    assert len(files) == 3

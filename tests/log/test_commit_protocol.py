@@ -21,6 +21,7 @@ from spark_pages.log.commit_messages import (
     ReadSlot,
     ReadSlots,
     ReadTail,
+    Refused,
     Unknown,
 )
 from spark_pages.log.commit_protocol import commit_protocol
@@ -29,7 +30,7 @@ from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, ManifestRef, Retention, Tombstone
 from spark_pages.model.location import Location
-from spark_pages.storage.store import Created, Doubtful, Exists
+from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated
 from tests.log.records import append, commit, create, record, swap, token
 
 MINE = token(77)
@@ -122,6 +123,30 @@ def test_doubt_with_my_token_asks_again_until_storage_says_that_it_is_there():
     driver.answer(Exists())
     driver.answer(driver.own())
 
+    assert isinstance(driver.outcome, Committed)
+
+
+def test_what_was_surely_not_created_is_an_error_at_once():
+    driver = Driver(**APPEND)
+
+    driver.answer(NotCreated("The disk is full (ENOSPC)."))
+
+    assert isinstance(driver.outcome, Refused)
+    assert "ENOSPC" in str(driver.outcome.error)
+
+
+def test_not_created_after_a_try_in_doubt_says_nothing_of_that_try():
+    driver = Driver(**APPEND)
+
+    driver.answer(DOUBT)
+    driver.answer(None)
+    assert driver.answer(True) == driver.first
+
+    assert driver.answer(NotCreated("The disk is full (ENOSPC).")) == ReadSlot(1)
+    driver.answer(driver.own())
+    driver.answer(True)
+    driver.answer(Exists())
+    driver.answer(driver.own())
     assert isinstance(driver.outcome, Committed)
 
 

@@ -43,7 +43,11 @@ def kill_at(number, moment):
 
 def slots_and_page_files(objects, below):
     """What a finished vacuum leaves, whatever happened on the way to it."""
-    slots = [info.size_bytes for info in objects.list("_log/0") if int(info.key[5:25]) < below]
+    slots = [
+        each.size_bytes
+        for each in objects.list("_log/0")
+        if len(each.key) == 30 and int(each.key[5:25]) < below
+    ]
     return slots, {info.key for info in objects.list("pages/")}
 
 

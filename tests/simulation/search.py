@@ -325,13 +325,16 @@ def _count_in(tally: Tally, world: World) -> None:
                 tally.faults[effect] = tally.faults.get(effect, 0) + 1
 
 
-def shrink(found: Found, laid: Laid | None = None) -> Found:
+def shrink(found: Found, laid: Laid | None = None, tries: int = 1_000) -> Found:
     """A shorter schedule with fewer faults that breaks the same invariant."""
     laid = laid or lay(found.scenario)
     best, violation = found.steps, found.violation
 
     def fails(steps: Sequence[Step]) -> bool:
-        nonlocal best, violation
+        nonlocal best, violation, tries
+        tries -= 1
+        if tries < 0:
+            return False
         world = play(found.scenario, laid, Given(steps))
         if world.violation is None or world.violation.rule != violation.rule:
             return False
@@ -341,7 +344,7 @@ def shrink(found: Found, laid: Laid | None = None) -> Found:
         return True
 
     improved = True
-    while improved:
+    while improved and tries > 0:
         improved = any(fails(_without_fault(best, index)) for index, (_, e) in enumerate(best) if e != OK)
         size = max(1, len(best) // 2)
         while size:
