@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
 from spark_pages.log.commit_schema import COMMIT_SCHEMA
 from spark_pages.log.container import (
     DIGEST_KEY,
@@ -50,7 +50,13 @@ MAX_COMMIT_BYTES = 64 << 20
 
 
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
-    """Bytes of a commit, and its digest. The same commit always gives the same bytes."""
+    """Bytes of a commit, and its digest. The same commit always gives the same bytes.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is too large for any reader.
+    """
     header = {
         "format_version": FORMAT_VERSION,
         "reader_features": list(commit.features.reader),
@@ -65,7 +71,14 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     }
     records = [("spark_pages.CommitHeader", header)]
     records += [("spark_pages.Transaction", _transaction_to_avro(record)) for record in commit.records]
-    return _encode(records, commit.token)
+    data, digest = _encode(records, commit.token)
+    if len(data) > MAX_COMMIT_BYTES:
+        raise InvalidInputError(
+            f"Commit {commit.version} would have {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.",
+            hint="Do it in several transactions, each of fewer pages.",
+            size_bytes=len(data),
+        )
+    return data, digest
 
 
 def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:

@@ -2,7 +2,8 @@
 
 Whoever has just committed knows the head and would win the next slot too, and every one after it: the
 others are always one request late. So a writer that has had the log for a while stops for a moment. Those
-that wait try the more often the longer they have waited, so that the oldest is likely to be next.
+that wait try the more often the longer they have waited, so that the oldest is likely to be next. The
+numbers were chosen by trying out some hundred sets of them on 8 writers and a store of 20 ms.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from spark_pages.runtime import Runtime
 
 _DOUBT_START_S = 0.005
 _DOUBT_LIMIT_S = 1.0
-_TURN_REQUESTS = 10
+_TURN_REQUESTS = 4
 _TURN_LIMIT_S = 1.0
-_STOP_REQUESTS = 1.5
+_STOP_REQUESTS = 4
 _STOP_LIMIT_S = 0.25
+_WAIT_REQUESTS = 20
 _SMOOTHING = 0.2
 
 
@@ -48,14 +50,14 @@ class Pace:
         self._turn_length_s = min(_TURN_LIMIT_S, _TURN_REQUESTS * self._request_s)
         if tries == 1:
             return 0.0
-        return self._request_s * _TURN_REQUESTS / tries * self._runtime.jitter()
+        return self._request_s * _WAIT_REQUESTS / (tries - 1) ** 3 * self._runtime.jitter()
 
     def before_first_try(self) -> float:
         """Seconds to stop, so that others get a turn; 0 nearly always.
 
         Notes
         -----
-        A turn is a second long, but only ten requests after somebody else took a slot; it doubles, up to
+        A turn is a second long, but only four requests after somebody else took a slot; it doubles, up to
         a second, each time that nobody does.
         """
         now = self._runtime.monotonic_s()

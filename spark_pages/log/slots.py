@@ -15,6 +15,7 @@ from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32
+_HASTE = 8
 
 
 class SlotReader:
@@ -106,7 +107,7 @@ class SlotReader:
         Parameters
         ----------
         in_haste
-            Where few are expected: in rounds of 1, 2, 4, … slots, without looking for compacted ranges.
+            Where some are surely expected: in rounds of 8, 16, … slots, without looking for compacted ranges.
         known
             What some slots held a moment ago; they are not asked again.
 
@@ -116,7 +117,7 @@ class SlotReader:
         compacted ranges as far as it knows of them, then slots in rounds of 2, 4, 8, …
         """
         if in_haste:
-            return self._slots_from(start, 1)
+            return self._slots_from(start, _HASTE)
         found = bundled = self._bundled(start)
         if not bundled:
             found = self._first_two(start, known)

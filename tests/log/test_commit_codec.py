@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from spark_pages.errors import DamageError, UnsupportedFormatError
+from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
 from spark_pages.log import commit_codec
 from spark_pages.log.commit_codec import decode_slot, encode_commit, encode_tombstone
 from spark_pages.model.actions import CheckpointRef, Features, Tombstone
@@ -104,6 +104,14 @@ def test_a_slot_beyond_the_limit_is_refused_before_it_is_parsed(monkeypatch):
 
     with pytest.raises(DamageError, match="at most"):
         decode_slot(data, "slot")
+
+
+def test_a_commit_beyond_the_limit_is_not_written(monkeypatch):
+    data, _ = encode_commit(SMALL)
+    monkeypatch.setattr(commit_codec, "MAX_COMMIT_BYTES", len(data) - 1)
+
+    with pytest.raises(InvalidInputError, match="in several transactions"):
+        encode_commit(SMALL)
 
 
 def test_an_intent_keeps_the_schema_with_its_field_ids():

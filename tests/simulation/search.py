@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,12 +45,16 @@ def simulation(remember: bool = True) -> Iterator[None]:
     """
     modules = (background, group, newest)
     real = [module.threading for module in modules]
+    logger = logging.getLogger("spark_pages")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # what fails here is meant to
     for module in modules:
         module.threading = Threads  # type: ignore[assignment]
     try:
         with values(remember):
             yield
     finally:
+        logger.setLevel(level)
         for module, threads in zip(modules, real, strict=True):
             module.threading = threads
 
