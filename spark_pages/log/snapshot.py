@@ -31,8 +31,10 @@ class LogSnapshot:
         self.state = state
         self.checkpoint = checkpoint
         self._chains: dict[ChainKey, tuple[ColumnChain, tuple[ChainEdit, ...]]] = {}
+        self._num_rows: dict[ChainKey, tuple[int, tuple[ChainEdit, ...]]] = {}
         if older is not None and older.state.base == state.base:
             self._chains = dict(older._chains)
+            self._num_rows = dict(older._num_rows)
 
     def chain(self, key: ChainKey) -> ColumnChain:
         """The chain of a column; a chain that was never written has no pages.
@@ -52,6 +54,23 @@ class LogSnapshot:
         self._chains[key] = chain, edits
         return chain
 
+    def num_rows(self, key: ChainKey) -> int:
+        """Rows of a chain, without applying its edits: what an append needs to know.
+
+        Notes
+        -----
+        Sums over the edits since an older snapshot was asked.
+        """
+        edits = self.state.edits.get(key, ())
+        known = self._num_rows.get(key)
+        if known is None:
+            known = ColumnChain(self.checkpoint.open_chain(key) if self.checkpoint else []).num_rows, ()
+        rows, applied = known
+        for edit in edits[len(applied) :]:
+            rows = (0 if edit.clears else rows) + edit.added.num_rows - edit.removed_entries
+        self._num_rows[key] = rows, edits
+        return rows
+
     def on(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
         """The same version on a newer checkpoint; chains that are loaded whole are kept.
 
@@ -69,6 +88,7 @@ class LogSnapshot:
         for key, (chain, applied) in list(self._chains.items()):
             if applied is self.state.edits.get(key, ()) and all(map(_is_plain, chain.pieces)):
                 moved._chains[key] = chain, state.edits.get(key, ())
+        moved._num_rows = {key: (self.num_rows(key), state.edits.get(key, ())) for key in self._num_rows}
         return moved
 
     def table(self, name: TableName) -> TableDefinition | None:

@@ -256,7 +256,7 @@ class Transaction:
             pages = self._stage(definition, rows, column)
             first_row = self._work.staged_rows(table_id, field_id)
             if table_id >= 0:
-                first_row += self._base.chain((table_id, field_id)).num_rows
+                first_row += self._base.num_rows((table_id, field_id))
             touched = ((first_row, first_row + rows.num_rows),)
             staged.append(StagedSplice(table_id, field_id, first_row, (), 0, pages, touched=touched))
         self._work.definitions[table_id] = definition

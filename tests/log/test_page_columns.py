@@ -10,7 +10,9 @@ from spark_pages.model.run import NewPage, page_batches
 
 PAGES = [
     NewPage(3, 3, PageKind.INLINE, None, 0, 0, 80, 1, b"page", PageStats(0, b"a", b"", True)),
-    NewPage(4, 4, PageKind.FILE, "pages/x", 4096, 4096, 80, 2**64 - 1, None, PageStats(None, None, None, None)),
+    NewPage(
+        4, 4, PageKind.FILE, "pages/x", 4096, 4096, 80, 2**64 - 1, None, PageStats(None, None, None, None)
+    ),
 ]
 
 

@@ -16,7 +16,7 @@ from spark_pages.log.commit_messages import CreateSlot, Pause, ReadSlot, Unknown
 from spark_pages.log.names import commit_key
 from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.model.actions import Commit, Retention, Tombstone
-from spark_pages.storage.store import Created, Doubtful
+from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction
 from tests.simulation.scenarios import DISK, DOUBT, NAMES, RACE, RETENTION, THREADS, VACUUM
 from tests.simulation.values import Value, encode_commit, forget, put_back, swap
@@ -72,7 +72,7 @@ def _set(owner: Any, name: str, new: Any) -> Undo:
 Settled = Generator[Any, Any, Any]
 
 
-def _exists_is_conflict(version: int, token: str, data: bytes) -> Settled:
+def _exists_is_conflict(version: int, token: str, data: bytes, _: bool = False) -> Settled:
     del token
     while True:
         outcome = yield CreateSlot(commit_key(version), data)
@@ -85,7 +85,7 @@ def _exists_is_conflict(version: int, token: str, data: bytes) -> Settled:
             return Unknown(version, "", data, "")
 
 
-def _no_read_back(version: int, token: str, data: bytes) -> Settled:
+def _no_read_back(version: int, token: str, data: bytes, _: bool = False) -> Settled:
     while True:
         outcome = yield CreateSlot(commit_key(version), data)
         if isinstance(outcome, Created):
@@ -97,7 +97,7 @@ def _no_read_back(version: int, token: str, data: bytes) -> Settled:
             return found if found.token != token else None
 
 
-def _goes_on_in_doubt(version: int, token: str, data: bytes) -> Settled:
+def _goes_on_in_doubt(version: int, token: str, data: bytes, _: bool = False) -> Settled:
     tries = 0
     while True:
         outcome = yield CreateSlot(commit_key(version), data)
@@ -114,11 +114,23 @@ def _goes_on_in_doubt(version: int, token: str, data: bytes) -> Settled:
             return Unknown(version, token, data, "")
 
 
-def _own_token_is_enough(version: int, token: str, data: bytes) -> Settled:
+def _own_token_is_enough(version: int, token: str, data: bytes, _: bool = False) -> Settled:
     while True:
         outcome = yield CreateSlot(commit_key(version), data)
         if isinstance(outcome, Created):
             return None
+        found = yield ReadSlot(version)
+        if isinstance(found, Commit | Tombstone):
+            return found if found.token != token else None
+        if not (yield Pause(1)):
+            return Unknown(version, token, data, "")
+
+
+def _not_created_is_final(version: int, token: str, data: bytes, _: bool = False) -> Settled:
+    while True:
+        outcome = yield CreateSlot(commit_key(version), data)
+        if outcome == Created() or isinstance(outcome, NotCreated):
+            return outcome if isinstance(outcome, NotCreated) else None
         found = yield ReadSlot(version)
         if isinstance(found, Commit | Tombstone):
             return found if found.token != token else None
@@ -204,6 +216,7 @@ MUTANTS = (
     Mutant("exists is taken for a conflict", RACE, _settling(_exists_is_conflict)),
     Mutant("no read-back after doubt", RACE, _settling(_no_read_back)),
     Mutant("goes on while its own put may land", RACE, _settling(_goes_on_in_doubt)),
+    Mutant("not created, after doubt, is final", RACE, _settling(_not_created_is_final)),
     Mutant("its own token is enough, durable or not", DISK, _settling(_own_token_is_enough)),
     Mutant("unknown is told as a conflict", DOUBT, lambda: swap(log._unknown, _unknown_is_conflict)),
     Mutant("times follow the clock", RACE, _times_follow_the_clock),

@@ -20,7 +20,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo
+from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, NotCreated, ObjectInfo
 from tests.simulation.invariants import History, Violation
 
 OK = "ok"
@@ -30,9 +30,10 @@ MAX_STEPS = 4_000
 """A schedule that takes longer makes no progress; the longest of the scenarios takes a few hundred."""
 
 FAULTS: dict[str, tuple[str, ...]] = {
-    # answered with an error without effect; done, but the answer is lost; done later, when nobody waits;
-    # refused as taken though nothing is there (HTTP 409); visible, but a power cut would take it away
-    "create": ("fails", "answer lost", "late", "refused", "unsynced", "crash", "crash, late"),
+    # answered with an error without effect; the same, and storage is sure; done, but the answer is lost; done
+    # later, when nobody waits; refused as taken though nothing is there (HTTP 409); visible, but a power cut
+    # would take it away
+    "create": ("fails", "not created", "answer lost", "late", "refused", "unsynced", "crash", "crash, late"),
     "put": ("fails", "answer lost", "late", "torn", "crash", "crash, late"),
     "delete": ("fails", "answer lost", "late", "crash", "crash, late"),
     "get": ("fails", "crash"),
@@ -210,7 +211,9 @@ class Process:
         """See `ObjectStore.create`."""
         effect = self._ask("create", key)
         outcome: CreateOutcome
-        if effect == "fails" or self._leave_behind(effect, "create", key, data):
+        if effect == "not created":
+            outcome = NotCreated(effect)
+        elif effect == "fails" or self._leave_behind(effect, "create", key, data):
             outcome = Doubtful(effect)
         elif effect == "refused" and key not in self.world.objects:
             outcome = Exists()
