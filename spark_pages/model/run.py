@@ -18,6 +18,7 @@ from spark_pages.model.columns import (
     optional_flags,
     optional_numbers,
     optional_text,
+    valid_of,
 )
 from spark_pages.model.ids import PageId
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
@@ -63,8 +64,34 @@ def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.R
     """One batch that holds the rows of all, with one path dictionary."""
     if len(batches) == 1:
         return batches[0]
-    table = pa.Table.from_batches(batches, schema=schema).unify_dictionaries().combine_chunks()
-    return table.to_batches()[0] if table.num_rows else empty_batch(schema)
+    if not batches:
+        return empty_batch(schema)
+    columns = [[batch.column(index) for batch in batches] for index in range(len(schema))]
+    joined = [
+        _join_paths(some) if pa.types.is_dictionary(field.type) else pa.concat_arrays(some)
+        for field, some in zip(schema, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(joined, schema=schema)
+
+
+def _join_paths(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """The paths of all columns, with one dictionary.
+
+    Notes
+    -----
+    Arrow's own unification follows the indices at nulls too, which may be anything: it reads outside of
+    its memory, and crashes.
+    """
+    numbers: dict[str, int] = {}
+    indices, valid = [], []
+    for column in columns:
+        of_column = [numbers.setdefault(path, len(numbers)) for path in column.dictionary.to_pylist()]
+        given = valid_of(column)
+        followed = np.where(given, numbers_of(column.indices), 0)
+        indices.append(np.array(of_column or [0], dtype=np.int32)[followed])
+        valid.append(given)
+    joined = number_column(np.concatenate(indices), pa.int32(), np.concatenate(valid))
+    return pa.DictionaryArray.from_arrays(joined, optional_text(list(numbers)))
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
