@@ -272,11 +272,8 @@ class _Writer:
         return write_parts(self._objects, nodes, SEGMENTS_PER_PART, level, self._state.version)
 
     def _materialise(self, pieces: Iterable[Piece]) -> Iterable[PageRun]:
-        for piece in pieces:
-            if isinstance(piece, LazyRun):
-                yield from self._materialise(piece.expand())
-            elif piece.num_pages:
-                yield self._homes.give_home(piece)
+        """Runs about as large as segments, their inline pages given a home."""
+        return (self._homes.give_home(run) for run in _joined(_loaded(pieces)))
 
     def _load(self, node: Node) -> PageRun:
         load_stats = (lambda: self._tree().stats(node)) if node.stats_length else None
@@ -285,6 +282,28 @@ class _Writer:
     def _tree(self) -> TreeReader:
         assert self._previous is not None
         return self._previous.tree
+
+
+def _loaded(pieces: Iterable[Piece]) -> Iterable[PageRun]:
+    for piece in pieces:
+        if isinstance(piece, LazyRun):
+            yield from _loaded(piece.expand())
+        elif piece.num_pages:
+            yield piece
+
+
+def _joined(runs: Iterable[PageRun]) -> Iterable[PageRun]:
+    """The same pages in fewer runs: a stream of commits brings runs of a page or two."""
+    some: list[PageRun] = []
+    pages = 0
+    for run in runs:
+        some.append(run)
+        pages += run.num_pages
+        if pages >= PAGES_PER_SEGMENT:
+            yield PageRun.concat(some)
+            some, pages = [], 0
+    if some:
+        yield PageRun.concat(some)
 
 
 def _pages_of(pieces: Mapping[ChainKey, Sequence[Piece]]) -> int:

@@ -204,13 +204,13 @@ class _Group:
     def build(self, base: LogState, load_manifest: LoadManifest) -> tuple[TransactionRecord, ...]:
         """The records that go together on top of the state."""
         self._built = {}
-        fold = Fold(base, load_manifest)
+        fold = Fold(base, load_manifest) if len(self._members) > 1 else None
         pages = inline = 0
         for index, member in enumerate(self._members):
             if index in self._outcomes:
                 continue
             try:
-                record = member.build(fold.state() if self._built else base)
+                record = member.build(fold.state() if fold and self._built else base)
             except SparkPagesError as error:
                 self._outcomes[index] = Refused(error)
                 continue
@@ -218,7 +218,7 @@ class _Group:
                 if record.version <= base.version:  # else a member of this group brings the pair
                     self._outcomes[index] = Committed(record.version, base, self.tries)
                 continue
-            if len(self._members) > 1:
+            if fold:
                 pages_before, inline_before = pages, inline
                 pages += num_pages(record)
                 inline += _inline_bytes(record)

@@ -85,9 +85,7 @@ class Log:
         self._pace = Pace(runtime)
         self._group = CommitGroup(self._commit_together)
         self._newest = Newest(self._tree)
-        self._care = LogCare(
-            runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest
-        )
+        self._care = LogCare(runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest)
 
     @property
     def _head(self) -> LogSnapshot | None:

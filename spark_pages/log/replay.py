@@ -180,9 +180,7 @@ class Fold:
             added = _added(record, splice, own, version, self._load_manifest)
             self._edit(
                 (splice.table_id, splice.field_id),
-                ChainEdit(
-                    splice.first_row, splice.removed, splice.removed_entries, added, version=version
-                ),
+                ChainEdit(splice.first_row, splice.removed, splice.removed_entries, added, version=version),
             )
         if record.app_id is not None and record.app_version is not None:
             self._apps[record.app_id] = (record.app_version, version)

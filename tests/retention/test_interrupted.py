@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from spark_pages.errors import CommitConflictError, SparkPagesError
@@ -22,8 +24,11 @@ def past() -> Past:
     return eventful_past()
 
 
-STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 29])
-"""At each request, and in the quick run at every twenty-ninth."""
+LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
+STEPS = pytest.mark.parametrize("step", [1 if LONG else 29])
+"""At each request with SPARK_PAGES_TESTS=long, else at every twenty-ninth."""
+
+pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
 
 def requests_of(past, act) -> int:
