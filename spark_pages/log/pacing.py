@@ -3,7 +3,7 @@
 Whoever has just committed knows the head and would win the next slot too, and every one after it: the
 others are always one request late. So a writer that has had the log for a while stops for a moment. Those
 that wait try the more often the longer they have waited, so that the oldest is likely to be next. The
-numbers were chosen by trying out some hundred sets of them on 8 writers and a store of 20 ms.
+numbers were chosen by trying out some hundred sets of them on a model (`benchmarks/log/turns.py`).
 """
 
 from __future__ import annotations
