@@ -371,11 +371,12 @@ def test_what_names_an_object_goes_after_it_and_slots_go_last():
     def places(prefix):
         return [index for index, key in enumerate(done) if key.startswith(prefix)]
 
+    first_slot = min(index for index in places("_log/0") if not done[index].endswith(".compacted.avro"))
     assert min(len(places(prefix)) for prefix in ("_log/segments/", "_log/parts/", "_log/checkpoints/")) > 0
     assert max(places("_log/segments/") + places("_log/stats/")) < min(places("_log/parts/"))
     assert max(places("_log/parts/")) < min(places("_log/checkpoints/"))
-    assert max(places("_log/checkpoints/")) < min(places("_log/0"))
-    assert max(places("pages/")) < min(places("_log/0"))
+    assert max(places("_log/checkpoints/")) < first_slot
+    assert max(places("pages/")) < first_slot
 
 
 def test_a_plan_reads_kept_commits_out_of_compacted_ranges():
