@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -79,9 +79,15 @@ class Clock:
         self.now_us += int(seconds * 1_000_000)
 
 
+def never(_: Callable[[], None]) -> Callable[[float | None], object]:
+    """No work beside commits: requests would come in between at any time."""
+    return lambda _: None
+
+
 def runtime(clock: Clock | None = None) -> Runtime:
     """Requests one by one; the clock of the test, if it has one."""
-    return Runtime(now_us=clock, map=one_by_one) if clock else Runtime(map=one_by_one)
+    given = Runtime(map=one_by_one, spawn=never)
+    return replace(given, now_us=clock) if clock else given
 
 
 def opened(objects: ObjectStore, clock: Clock | None = None) -> Store:
