@@ -21,10 +21,10 @@ from spark_pages.model.actions import Commit
 from spark_pages.model.chain import ChainKey, ColumnChain
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.run import PageRun
-from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
+from spark_pages.upkeep.compare import described
 
 WITHOUT_LOCATION = ("page_id", "entry_count", "payload_entries", "checksum", "actual_len")
 """Columns of a descriptor that every way to one snapshot must agree on."""
@@ -117,20 +117,6 @@ def plain(snapshot: LogSnapshot) -> dict[str, object]:
         **{name: getattr(state, name) for name in names},
         **{name: dict(getattr(state, name)) for name in maps},
     }
-
-
-def described(definition: TableDefinition) -> tuple[object, ...]:
-    """A definition in a form that compares schemas with their metadata."""
-    return (
-        definition.table_id,
-        definition.namespace_id,
-        definition.name,
-        definition.schema.serialize().to_pybytes(),
-        definition.next_field_id,
-        definition.aligned,
-        dict(definition.properties),
-        definition.created_at_us,
-    )
 
 
 def check_table_zero(store: Store) -> None:

@@ -54,7 +54,6 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.ids import Version
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.runtime import Runtime, writer_name
 
 
@@ -310,8 +309,6 @@ class Vacuum:
                 parameters=parameters,
                 read_version=head.state.version,
                 writer=writer_name(),
-                pages=empty_batch(PAGE_SCHEMA),
-                stats=empty_batch(STATS_SCHEMA),
                 retention=retention,
                 leases=tuple(Lease(lease.lease_id, lease.version, 0) for lease in over),
             )

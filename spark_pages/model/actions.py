@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition
 
 
@@ -195,7 +196,7 @@ class TransactionRecord:
     base_ordinal
         Ordinal of the first of its own pages.
     pages, stats
-        Its own pages (batch of PAGE_SCHEMA whose ids are ordinals) and their statistics.
+        Its own pages (batch of PAGE_SCHEMA whose ids are ordinals) and their statistics; none by default.
     manifests
         Page manifests of a large transaction.
     splices, intents, tags, leases, claims
@@ -210,8 +211,8 @@ class TransactionRecord:
     operation: str
     read_version: int
     writer: str
-    pages: pa.RecordBatch
-    stats: pa.RecordBatch
+    pages: pa.RecordBatch = field(default_factory=lambda: empty_batch(PAGE_SCHEMA))
+    stats: pa.RecordBatch = field(default_factory=lambda: empty_batch(STATS_SCHEMA))
     parameters: Mapping[str, str] = field(default_factory=dict)
     app_id: str | None = None
     app_version: int | None = None

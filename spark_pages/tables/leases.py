@@ -16,7 +16,6 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Lease, TransactionRecord
 from spark_pages.model.ids import Version
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.snapshot import Snapshot
 
@@ -77,8 +76,6 @@ class Leases:
                 parameters={"lease": lease.lease_id, "version": str(lease.version)},
                 read_version=head.state.version,
                 writer=writer_name(),
-                pages=empty_batch(PAGE_SCHEMA),
-                stats=empty_batch(STATS_SCHEMA),
                 leases=(lease,),
             )
 

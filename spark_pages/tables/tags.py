@@ -16,7 +16,6 @@ from spark_pages.log.readable import check_version
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Tag, TransactionRecord
 from spark_pages.model.ids import Version
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.runtime import Runtime, writer_name
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
@@ -133,7 +132,5 @@ def _record(
         parameters=parameters,
         read_version=read_version,
         writer=writer_name(),
-        pages=empty_batch(PAGE_SCHEMA),
-        stats=empty_batch(STATS_SCHEMA),
         tags=(tag,),
     )
