@@ -132,10 +132,18 @@ def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: in
 def on_named_checkpoint(
     slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest
 ) -> LogState:
-    """The same version, standing on the newest checkpoint that the log names, if it names any."""
+    """The same version, standing on the newest checkpoint that the log names; on none where it names none.
+
+    Notes
+    -----
+    A state without a tail stays as it is: what it stands on is a checkpoint of its own version. Where commits
+    after it name nothing, no commit ever did, for each names at least what the one before it named.
+    """
     ref = state.named_checkpoint
-    if ref is None or ref == state.base:
+    if ref == state.base or (state.base is not None and state.base.version == state.version):
         return state
+    if ref is None:
+        return replay(LogState(), slots.commits(0, state.version + 1), load_manifest)
     base = base_state(tree, ref)
     if state.base is None or ref.version > state.base.version:
         return stand_on(state, ref)

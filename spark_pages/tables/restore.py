@@ -152,7 +152,6 @@ def _same(one: LogState, two: LogState) -> bool:
         and one.properties == two.properties
         and one.next_table_id == two.next_table_id
         and one.retention == two.retention
-        and one.retention == two.retention
     )
 
 

@@ -85,6 +85,28 @@ def test_a_checkpoint_is_built_on_the_newest_one_that_the_log_names():
     check_versions_stay(past.objects, past.history)
 
 
+def test_a_checkpoint_shares_nothing_with_one_that_nobody_names_though_nothing_else_is_named():
+    past = new_past()
+    unaware = opened(past.objects)
+    unaware.snapshot()
+    aware = opened(past.objects)
+    unnamed = aware.checkpoint()
+    small_append(unaware, 1)
+
+    made = aware.checkpoint()
+
+    assert header_of(past, unaware.snapshot().version) is None
+    assert aware.snapshot().log.checkpoint.root.predecessors == ()
+    past.note()
+    unaware.vacuum(retention=1, orphans=True)
+    there = {info.key for info in past.objects.list("_log/checkpoints/")}
+    assert unnamed.location.key not in there and made.location.key in there
+    assert rows_of(aware) == rows_of(opened(past.objects))
+    aware.restore(version=past.store.snapshot().version)
+    check_versions_stay(past.objects, past.history)
+    check_nothing_needed_is_gone(past.objects)
+
+
 def test_objects_of_a_checkpoint_say_for_which_one_they_were_written():
     past = new_past()
     past.append("large", 1)
