@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from spark_pages.log.garbage import TreeWalker
 from spark_pages.log.names import commit_key
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit, IntentKind, Retention, Tombstone, TransactionRecord
@@ -328,25 +329,35 @@ class History:
         expected = [page[:3] for page in self.models[snapshot.state.version].chains.get(key, ())]
         holds(told == expected, "prefix of history", f"chain {key} holds {told}, expected {expected}")
 
-    def check_whole(self, snapshot: LogSnapshot, objects: Mapping[str, bytes] | None = None) -> None:
-        """Everything of a snapshot is what the model says; with `objects`, its page files are there."""
+    def check_whole(self, snapshot: LogSnapshot, objects: Mapping[str, bytes], again: bool) -> None:
+        """Everything of a snapshot is what the model says, and all objects that it is read from are there.
+
+        Chains of a state that was looked at before are read `again` only where asked for: its objects are
+        those that were read, unless storage has torn one.
+        """
         state = snapshot.state
         self.check_state(snapshot)
         known = standing(state)
-        if objects is None and known in _verified:
-            return
-        model = self.models[state.version]
-        for key in model.chains:
-            self.check_chain(snapshot, key)
-            for path in snapshot.chain(key).all_pages().pages.column("path").to_pylist():
-                holds(
-                    path is None or objects is None or path in objects,
-                    "nothing live is deleted",
-                    f"version {state.version} names {path}, which is gone",
-                )
-        names = {definition.name: definition.table_id for definition in snapshot.tables()}
-        holds(names == dict(model.names), "prefix of history", f"tables {names}, expected {model.names}")
-        _verified.keep(known, True)
+        needed = None if again else _verified.get(known)
+        if needed is None:
+            model = self.models[state.version]
+            for key in model.chains:
+                self.check_chain(snapshot, key)
+            names = {definition.name: definition.table_id for definition in snapshot.tables()}
+            holds(names == dict(model.names), "prefix of history", f"tables {names}, expected {model.names}")
+            needed = _verified.keep(known, _objects_of(snapshot, model))
+        gone = needed - objects.keys()
+        holds(not gone, "nothing live is deleted", f"version {state.version} needs {sorted(gone)}: gone")
+
+
+def _objects_of(snapshot: LogSnapshot, model: Model) -> frozenset[str]:
+    """Page files that a snapshot names, and the objects of the checkpoint that it stands on."""
+    chains = [snapshot.chain(key).all_pages().pages.column("path").to_pylist() for key in model.chains]
+    paths = {path for of_chain in chains for path in of_chain if path is not None}
+    if snapshot.checkpoint is None:
+        return frozenset(paths)
+    walker = TreeWalker(snapshot.checkpoint.tree, lambda work, items: [work(item) for item in items])
+    return frozenset(paths | walker.kept([snapshot.checkpoint.ref]).keys())
 
 
 def _paths_of(commit: Commit) -> list[str]:

@@ -18,7 +18,16 @@ from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.model.actions import Commit, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction
-from tests.simulation.scenarios import DISK, DOUBT, NAMES, RACE, RETENTION, THREADS, VACUUM
+from tests.simulation.scenarios import (
+    DISK,
+    DOUBT,
+    FIRST_CHECKPOINTS,
+    NAMES,
+    RACE,
+    RETENTION,
+    THREADS,
+    VACUUM,
+)
 from tests.simulation.values import Value, encode_commit, forget, put_back, swap
 from tests.simulation.world import Scenario
 
@@ -212,6 +221,11 @@ def _no_epoch() -> Undo:
     )
 
 
+def _first_ones_share() -> Undo:
+    put = head.on_named_checkpoint
+    return swap(put, lambda *given: given[2] if given[2].named_checkpoint is None else put(*given))
+
+
 MUTANTS = (
     Mutant("exists is taken for a conflict", RACE, _settling(_exists_is_conflict)),
     Mutant("no read-back after doubt", RACE, _settling(_no_read_back)),
@@ -239,4 +253,5 @@ MUTANTS = (
         RETENTION,
         lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
     ),
+    Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),
 )

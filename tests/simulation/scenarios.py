@@ -43,6 +43,14 @@ def _long_log(process: Process) -> None:
     appends(17, inline=True)(process)
 
 
+def _store_without_checkpoint(process: Process) -> None:
+    """Some history, and no checkpoint that any commit names."""
+    create_store(process)
+    process.log.refresh()
+    appends(inline=True)(process)
+    counts()(process)
+
+
 RACE = Scenario(
     "race",
     create_store,
@@ -156,6 +164,19 @@ RETENTION = Scenario(
 )
 """Two vacuums and a checkpoint at once."""
 
+FIRST_CHECKPOINTS = Scenario(
+    "first checkpoints",
+    _store_without_checkpoint,
+    (
+        ProcessSpec("appender", appends(2, inline=True)),
+        ProcessSpec("maintenance", checkpoints(2)),
+        ProcessSpec("reader", reads(2), opened=False),
+        ProcessSpec("vacuum", vacuums(orphans=True)),
+    ),
+    usual_steps=70,
+)
+"""The first checkpoints of a store, while the commits that follow do not know of them yet."""
+
 TWO_WRITERS = Scenario(
     "two writers",
     create_store,
@@ -188,11 +209,11 @@ TWO_WRITERS_AND_VACUUM = Scenario(
 SCENARIOS = {
     each.name: each
     for each in (
-        *(RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION),
+        *(RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS),
         *(TWO_WRITERS, TWO_WRITERS_AND_VACUUM),
     )
 }
-RANDOM = (RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION)
+RANDOM = (RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS)
 """Those of which schedules are drawn."""
 
 EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM)

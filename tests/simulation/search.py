@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log import background, group, newest
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
@@ -222,6 +223,8 @@ def observe(world: World) -> None:
             _look(world)
     except Violation:
         raise
+    except ObjectNotFoundError as error:
+        raise Violation("nothing live is deleted", f"a fresh reader met {error}") from error
     except Exception as error:
         raise Violation("open", f"a fresh reader met {type(error).__name__}: {error}") from error
     finally:
@@ -239,10 +242,10 @@ def _look(world: World) -> None:
         "open",
         f"a fresh reader got {version}, the head is {world.history.head}",
     )
-    world.history.check_whole(snapshot, world.objects if world.deleted or world.torn else None)
+    world.history.check_whole(snapshot, world.objects, again=world.torn)
     if world.deleted:
         for earlier in range(oldest_readable(snapshot.state), version):
-            world.history.check_whole(log.snapshot(version=earlier), world.objects)
+            world.history.check_whole(log.snapshot(version=earlier), world.objects, again=world.torn)
 
 
 _OBSERVER = ProcessSpec("observer", lambda _: None)

@@ -482,9 +482,16 @@ class World:
         if not self.faults_left:
             return []
         faults = [fault for fault in FAULTS.get(strand.kind, ()) if fault in self.faults]
-        if "torn" in faults and not _may_tear(strand.key):
+        if "torn" in faults and not (strand.key == HINT_KEY or self._may_tear(strand.key)):
             faults.remove("torn")
         return faults
+
+    def _may_tear(self, key: str) -> bool:
+        """Slots never tear, nor do page files of transactions; the rest of the log is read back.
+
+        An object that is there gives way to another whole, on every storage: it is replaced in one step.
+        """
+        return key.startswith("_log/") and key.count("/") == 2 and key not in self.objects
 
     def step(self, who: str, effect: str) -> bool:
         """Do a step; False if there is no such step now."""
@@ -667,8 +674,3 @@ class Threads:
 
 
 _worlds: list[World] = []
-
-
-def _may_tear(key: str) -> bool:
-    """Slots never tear, nor do page files of transactions; the rest of the log is read back, or a hint."""
-    return key == HINT_KEY or (key.startswith("_log/") and key.count("/") == 2)
