@@ -95,11 +95,15 @@ class Member:
         Gives its record.
     reads
         Tables whose rows must not have changed since then (serializable isolation); often none.
+    same_on_any
+        Whether `build` gives the same on every state, so that it need not be shown one with what other
+        members of its group have done.
     """
 
     read_version: int
     build: Build
     reads: frozenset[int] = frozenset()
+    same_on_any: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-import pyarrow.compute as pc
+import numpy as np
 
 from spark_pages.errors import DamageError, SparkPagesError, StorageError
 from spark_pages.log.commit_codec import encode_commit, with_digest
@@ -46,14 +46,14 @@ from spark_pages.log.commit_messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.conflict import Overlap, find_overlap
+from spark_pages.log.conflict import Overlap, find_overlap, only_appends
 from spark_pages.log.features import check_writable
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
-from spark_pages.model.page import PageKind
+from spark_pages.model.run import PAGE_SCHEMA
 from spark_pages.storage.store import Created, Exists, NotCreated
 
 GROUP_INLINE_BYTES = 256 << 10
@@ -61,6 +61,8 @@ GROUP_INLINE_BYTES = 256 << 10
 
 GROUP_PAGES = 10_000
 """Page descriptors of a group commit, likewise."""
+
+_DATA = PAGE_SCHEMA.get_field_index("data")
 
 
 def commit_protocol(
@@ -130,8 +132,7 @@ def commit_protocol(
             return group.end(Refused(error))
         if settled is None:
             commit = with_digest(commit, digest)
-            state = replay(state, [commit], load_manifest)
-            return group.end(Committed(commit.version, state, tries, commit))
+            return group.end(Committed(commit.version, group.after(commit), tries, commit))
         if isinstance(settled, Tombstone):
             return group.settle_by(settled, state)
         state = replay(state, [settled], load_manifest)
@@ -199,18 +200,20 @@ class _Group:
         self._outcomes: dict[int, Outcome] = {}
         self._built: dict[int, TransactionRecord] = {}
         self._drafts: dict[int, TransactionRecord] = {}
+        self._fold: Fold | None = None
         self.tries = 0
 
     def build(self, base: LogState, load_manifest: LoadManifest) -> tuple[TransactionRecord, ...]:
         """The records that go together on top of the state."""
         self._built = {}
-        fold = Fold(base, load_manifest) if len(self._members) > 1 else None
+        fold = self._fold = Fold(base, load_manifest)
+        others: list[TransactionRecord] = []  # that do more than append
         pages = inline = 0
         for index, member in enumerate(self._members):
             if index in self._outcomes:
                 continue
             try:
-                record = member.build(fold.state() if fold and self._built else base)
+                record = member.build(fold.state() if self._built and not member.same_on_any else base)
             except SparkPagesError as error:
                 self._outcomes[index] = Refused(error)
                 continue
@@ -218,21 +221,29 @@ class _Group:
                 if record.version <= base.version:  # else a member of this group brings the pair
                     self._outcomes[index] = Committed(record.version, base, self.tries)
                 continue
-            if fold:
-                pages_before, inline_before = pages, inline
-                pages += num_pages(record)
-                inline += _inline_bytes(record)
-                if self._built and (
-                    pages > GROUP_PAGES
-                    or inline > GROUP_INLINE_BYTES
-                    or find_overlap(record, base.version + 1, self._built.values(), member.reads) is not None
-                ):
-                    pages, inline = pages_before, inline_before
-                    continue
-                record = _from_ordinal(record, pages_before)
-                fold.record(record, base.version + 1)
+            appends = only_appends(record)
+            met = others if appends and not member.reads else self._built.values()
+            more_pages, more_inline = num_pages(record), _inline_bytes(record)
+            if self._built and (
+                pages + more_pages > GROUP_PAGES
+                or inline + more_inline > GROUP_INLINE_BYTES
+                or find_overlap(record, base.version + 1, met, member.reads) is not None
+            ):
+                continue
+            if pages:
+                record = _from_ordinal(record, pages)
+            pages, inline = pages + more_pages, inline + more_inline
+            fold.record(record, base.version + 1)
             self._built[index] = record
+            if not appends:
+                others.append(record)
         return tuple(self._built.values())
+
+    def after(self, commit: Commit) -> LogState:
+        """The state after the commit that was built last; what it holds has been applied already."""
+        assert self._fold is not None
+        self._fold.seal(commit)
+        return self._fold.state()
 
     def check(self, slot: Slot, state: LogState) -> None:
         """Sort out the members that cannot be put after what landed; `state` is not older than it."""
@@ -242,13 +253,21 @@ class _Group:
                     self._outcomes[index] = Conflict(_cleaned(slot), slot.version, self.tries)
             return
         epoch = state.retention.min_epoch if state.retention else 0
+        others = [record for record in slot.records if not only_appends(record)]
         for index, member in enumerate(self._members):
             if index in self._outcomes or member.read_version >= slot.version:
                 continue
             record = self._built.get(index) or self._draft(index, state)
             if record is None:
                 continue
-            overlap = find_overlap(record, slot.version, slot.records, member.reads)
+            met = others if only_appends(record) and not member.reads else slot.records
+            overlap = find_overlap(record, slot.version, met, member.reads)
+            if overlap is not None and not member.same_on_any:
+                # What it says on the newer state may not meet the other: an append that was to swap the tail.
+                self._drafts.pop(index, None)
+                record = self._draft(index, state) or record
+                met = others if only_appends(record) and not member.reads else slot.records
+            overlap = find_overlap(record, slot.version, met, member.reads)
             if overlap is None and member.read_version < epoch:
                 late = f"transactions that read before version {epoch} are refused since then"
                 overlap = Overlap(slot.version, "retention", "vacuum", late)
@@ -302,8 +321,12 @@ def num_pages(record: TransactionRecord) -> int:
 
 
 def _inline_bytes(record: TransactionRecord) -> int:
-    inline = pc.equal(record.pages.column("kind"), int(PageKind.INLINE))
-    return int(pc.sum(record.pages.column("actual_len").filter(inline)).as_py() or 0)
+    """Bytes of the pages that ride in the record, constants among them."""
+    data = record.pages.column(_DATA)
+    if data.null_count == len(data):
+        return 0
+    ends = np.frombuffer(data.buffers()[1], np.int32, len(data) + 1, 4 * data.offset)
+    return int(ends[-1] - ends[0])
 
 
 def _from_ordinal(record: TransactionRecord, base: int) -> TransactionRecord:

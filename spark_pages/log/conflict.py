@@ -39,6 +39,18 @@ class Overlap:
     chains: tuple[tuple[int, int], ...] = ()
 
 
+def only_appends(record: TransactionRecord) -> bool:
+    """Whether a transaction does nothing but put pages behind others: two such never conflict."""
+    return not (
+        record.intents
+        or record.retention
+        or record.tags
+        or record.leases
+        or record.claims
+        or any(splice.removed for splice in record.splices)
+    )
+
+
 def find_overlap(
     mine: TransactionRecord,
     version: int,
@@ -109,7 +121,7 @@ def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     resized: set[int] = set()
     for splice in other.splices:
         removed.setdefault((splice.table_id, splice.field_id), set()).update(splice.removed)
-        if not splice.row_preserving:
+        if not splice.row_preserving or not splice.removed:  # an empty page too ends another's tail
             resized.add(splice.table_id)
     for splice in mine.splices:
         if splice.table_id == CATALOG_TABLE or splice.table_id in new or not splice.removed:

@@ -3,6 +3,10 @@
 Whoever comes first leads: it takes all that wait, commits them together, and hands the lead to the
 first one that came meanwhile. So the number of commits follows the latency of storage, and the number
 of transactions in each follows the load.
+
+Threads whose transactions have just landed come back one by one. If the first of them led at once, it would
+hold the log for a whole request with one transaction while all others wait. So a leader waits for half of
+those that were there a moment ago: one half is on its way while the other half prepares.
 """
 
 from __future__ import annotations
@@ -34,13 +38,19 @@ class CommitGroup:
     ----------
     commit_together
         Commits several members and gives an outcome for each; runs in one thread at a time.
+    patience_s
+        Gives how long a leader waits for others at most: about as long as a request takes.
     """
 
-    def __init__(self, commit_together: CommitTogether) -> None:
+    def __init__(self, commit_together: CommitTogether, patience_s: Callable[[], float]) -> None:
         self._commit_together = commit_together
+        self._patience_s = patience_s
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._led = False
+        self._lately = 0
+        self._enough = 0
+        self._are_enough = threading.Event()
 
     def commit(self, member: Member) -> Outcome:
         """The outcome of one transaction; never `PutOff`."""
@@ -49,6 +59,8 @@ class CommitGroup:
             self._waiting.append(ticket)
             leads = not self._led
             self._led = True
+            if len(self._waiting) == self._enough:
+                self._are_enough.set()
         if not leads:
             ticket.wake.wait()
         while ticket.result is None:
@@ -57,7 +69,18 @@ class CommitGroup:
             raise ticket.result
         return ticket.result
 
+    def _wait_for_others(self) -> None:
+        """Half of those that were here lately are here again, or there is no more patience."""
+        patience_s = self._patience_s()
+        with self._lock:
+            self._enough = self._lately // 2
+            if not patience_s or len(self._waiting) >= self._enough:
+                return
+            self._are_enough.clear()
+        self._are_enough.wait(patience_s)
+
     def _lead(self) -> None:
+        self._wait_for_others()
         with self._lock:
             tickets, self._waiting = self._waiting, []
         try:
@@ -77,14 +100,15 @@ class CommitGroup:
             tickets[0].result = error
             raise
         finally:
-            self._hand_over([ticket for ticket in tickets if ticket.result is None])
+            self._hand_over(len(tickets), [ticket for ticket in tickets if ticket.result is None])
             for ticket in tickets:
                 if ticket.result is not None:
                     ticket.wake.set()
 
-    def _hand_over(self, put_off: list[_Ticket]) -> None:
+    def _hand_over(self, led: int, put_off: list[_Ticket]) -> None:
         """Those that were put off are first in line; the first in line leads next."""
         with self._lock:
+            self._lately = led + len(self._waiting)
             self._waiting[:0] = put_off
             self._led = bool(self._waiting)
             if self._led:

@@ -83,7 +83,7 @@ class Log:
         self._slots = SlotReader(store, runtime.map)
         self._recent = RecentSlots(self._slots)
         self._pace = Pace(runtime)
-        self._group = CommitGroup(self._commit_together)
+        self._group = CommitGroup(self._commit_together, self._pace.for_others)
         self._newest = Newest(self._tree)
         self._care = LogCare(runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest)
 
@@ -213,7 +213,13 @@ class Log:
                     url=self.store.url,
                 )
 
-    def commit(self, read: LogSnapshot, build: Build, reads: frozenset[int] = frozenset()) -> Committed:
+    def commit(
+        self,
+        read: LogSnapshot,
+        build: Build,
+        reads: frozenset[int] = frozenset(),
+        same_on_any: bool = False,
+    ) -> Committed:
         """Bring a transaction into the log.
 
         Parameters
@@ -224,6 +230,8 @@ class Log:
             Gives the transaction's record on top of a state; called again after each rebase.
         reads
             Tables whose rows must not have changed since then.
+        same_on_any
+            Whether `build` gives the same record on every state.
 
         Raises
         ------
@@ -237,7 +245,7 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        member = Member(read.state.version, build, reads)
+        member = Member(read.state.version, build, reads, same_on_any)
         outcome = self._group.commit(member)
         match outcome:
             case Committed():

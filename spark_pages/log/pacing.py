@@ -18,6 +18,7 @@ _STOP_REQUESTS = 4
 _STOP_LIMIT_S = 0.25
 _WAIT_REQUESTS = 20
 _SMOOTHING = 0.2
+_OTHERS_LIMIT_S = 0.05
 
 
 class Pace:
@@ -38,6 +39,10 @@ class Pace:
     def create_took(self, seconds: float) -> None:
         """A create-only put has taken so long."""
         self._request_s += (seconds - self._request_s) * (_SMOOTHING if self._request_s else 1.0)
+
+    def for_others(self) -> float:
+        """Seconds that a leader waits for other threads at most."""
+        return min(_OTHERS_LIMIT_S, self._request_s)
 
     def after_doubt(self, attempt: int) -> float:
         """Seconds to wait after storage gave no clear answer for the n-th time."""

@@ -142,6 +142,11 @@ class Fold:
             )
         for record in commit.records:
             self.record(record, commit.version)
+        self.seal(commit)
+
+    def seal(self, commit: Commit) -> None:
+        """Go on to the state after the commit, whose transactions have been applied."""
+        before = self._state
         if self._retention is not None and self._retention != before.retention:
             check_kept(self._retention, commit, self._tags, self._leases)
         named = newer(before.named_checkpoint, commit.checkpoint)

@@ -1,0 +1,108 @@
+"""Threads of one process that share commits: who leads, and for whom it waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from spark_pages.log.commit_messages import Committed, Member
+from spark_pages.log.group import CommitGroup
+from spark_pages.log.state import LogState
+
+LONG_S = 60.0
+
+
+class Commits:
+    """What a group commits, and when it may: each commit waits until it is let through."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.sizes: list[int] = []
+        self.began = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+        self.group = CommitGroup(self._together, lambda: patience_s)
+        self.threads = ThreadPoolExecutor(16)
+
+    def _together(self, members):
+        self.sizes.append(len(members))
+        self.began.release()
+        assert self.may_end.acquire(timeout=LONG_S)
+        return [Committed(len(self.sizes), LogState(), 1) for _ in members]
+
+    def begin(self, count: int) -> list[Future]:
+        """So many transactions want to commit."""
+        return [self.threads.submit(self.group.commit, Member(0, lambda _: None)) for _ in range(count)]
+
+    def wait_for(self, count: int) -> None:
+        """So many are in line."""
+        deadline = time.monotonic() + 10
+        while len(self.group._waiting) < count:
+            assert time.monotonic() < deadline, f"{count} should be in line; commits so far: {self.sizes}"
+            time.sleep(0.001)
+
+    def one_then_seven(self) -> None:
+        """A commit of one transaction, and one of the seven that came meanwhile, have landed."""
+        first = self.begin(1)
+        self.began.acquire()
+        others = self.begin(7)
+        self.wait_for(7)
+        self.may_end.release(2)
+        for each in [*first, *others]:
+            each.result(LONG_S)
+        self.began.acquire()
+        assert self.sizes == [1, 7]
+
+
+@pytest.fixture
+def commits():
+    made = []
+
+    def make(patience_s: float) -> Commits:
+        made.append(Commits(patience_s))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.may_end.release(100)
+        each.threads.shutdown()
+
+
+def test_those_that_come_while_a_commit_is_under_way_share_the_next_one(commits):
+    commits(LONG_S).one_then_seven()
+
+
+def test_a_leader_waits_for_half_of_those_that_were_there_a_moment_ago(commits):
+    some = commits(LONG_S)
+    some.one_then_seven()
+
+    early = some.begin(2)
+    some.wait_for(2)
+    assert some.sizes == [1, 7]
+    late = some.begin(1)
+    some.may_end.release()
+
+    for each in [*early, *late]:
+        each.result(LONG_S)
+    assert some.sizes == [1, 7, 3]
+
+
+def test_a_leader_does_not_wait_for_those_that_stay_away(commits):
+    some = commits(0.01)
+    some.one_then_seven()
+
+    some.may_end.release()
+    some.begin(1)[0].result(LONG_S)
+
+    assert some.sizes == [1, 7, 1]
+
+
+def test_a_single_writer_waits_for_nobody(commits):
+    some = commits(LONG_S)
+
+    for _ in range(3):
+        some.may_end.release()
+        some.begin(1)[0].result(LONG_S)
+
+    assert some.sizes == [1, 1, 1]
