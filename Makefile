@@ -51,6 +51,22 @@ test: $(INSTALLED) ## Run every test, those that need Java included.
 quick: $(INSTALLED) ## Run the tests that need no Java and little time.
 	$(BIN)/python -m pytest -m "not spark and not slow" $(ARGS)
 
+# Atheris is no part of the lock: there is one wheel for each version of Python, of 35 MB, for Linux alone.
+ATHERIS := .tools/atheris
+SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: $(INSTALLED) $(ATHERIS) ## Fuzz every decoder, a minute in all (SECONDS=600 for more).
+	PYTHONPATH=$(ATHERIS) $(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+$(ATHERIS):
+	if command -v uv >/dev/null; then \
+	    uv pip install --python $(BIN)/python --no-deps --target $@.part atheris==3.0.0; \
+	else \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part atheris==3.0.0; \
+	fi
+	mv $@.part $@
+
 # A real S3 server for tests/s3 and tests/crash, which skip where it is missing. Nothing else needs Go.
 VERSITYGW := .tools/bin/versitygw
 

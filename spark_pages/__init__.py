@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spark_pages.errors import SparkPagesError as SparkPagesError
     from spark_pages.io import CacheStats as CacheStats
     from spark_pages.io import ReadTrace as ReadTrace
+    from spark_pages.model.page import PendingPage as PendingPage
     from spark_pages.tables.directory import PageDirectory as PageDirectory
     from spark_pages.tables.snapshot import Snapshot as Snapshot
     from spark_pages.tables.store import CacheConfig as CacheConfig
@@ -28,6 +29,7 @@ _HOMES = {
     "CacheConfig": "spark_pages.tables.store",
     "CacheStats": "spark_pages.io",
     "PageDirectory": "spark_pages.tables.directory",
+    "PendingPage": "spark_pages.model.page",
     "ReadTrace": "spark_pages.io",
     "Snapshot": "spark_pages.tables.snapshot",
     "SparkPagesError": "spark_pages.errors",

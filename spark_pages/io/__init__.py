@@ -1,30 +1,30 @@
-"""Pages as bytes, and the way to them: page codec, page files, aligned reads, two cache tiers.
+"""Pages as bytes, and the way to them: page codec, page files, reads, caches.
 
-Pure are `codecs`, `page_codec`, `statistics` and `paginate`; `page_file`, `direct`, `page_reader` and
-`page_handler` touch storage. Imports nothing of this project but `errors`, `model` and `storage`.
-Start at `page_codec.encode_page` for writing and at `page_handler.PageHandler` for reading.
+Start at `page_codec.encode_page` for writing and at `page_handler.PageHandler` for reading. A read goes
+through `page_cache` (two tiers, and who is loading what), `page_reader` (which plans with `read_plan` and
+reads by `local_file` and `read_queue`, or by the store, with `disk_cache` in front), and `page_codec`.
+Pure are the codecs, `narrow`, `statistics`, `bloom`, `paginate` and `read_plan`. Imports nothing of this
+project but `errors`, `model` and `storage`.
 """
 
+from spark_pages.io.bounds import decode_bound
+from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.codecs import Codec
-from spark_pages.io.page_cache import ByteBudgetCache, CacheCounts
 from spark_pages.io.page_codec import EncodedPage, PageHeader, decode_page, encode_page, parse_header
 from spark_pages.io.page_file import PageFileWriter
 from spark_pages.io.page_handler import PageHandler
-from spark_pages.io.page_reader import PageReader
 from spark_pages.io.paginate import plan_pages
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
-from spark_pages.io.statistics import decode_bound, page_stats, stats_of_pages
+from spark_pages.io.statistics import page_stats, stats_of_pages
 
 __all__ = [
-    "ByteBudgetCache",
-    "CacheCounts",
+    "CacheConfig",
     "CacheStats",
     "Codec",
     "EncodedPage",
     "PageFileWriter",
     "PageHandler",
     "PageHeader",
-    "PageReader",
     "ReadCounts",
     "ReadTrace",
     "decode_bound",

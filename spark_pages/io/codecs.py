@@ -8,6 +8,7 @@ import lz4.block
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.io.lz4_block import decompress_block
 
 MAX_UNCOMPRESSED_BYTES = (1 << 31) - 1
 """No payload is larger than this; a header that says otherwise is refused unread."""
@@ -24,9 +25,11 @@ class Codec(IntEnum):
     ZSTD = 2
 
 
-_MAX_EXPANSION = {Codec.NONE: 1, Codec.LZ4: 255, Codec.ZSTD: 32_768}
-"""Output bytes that one input byte can stand for: an LZ4 length byte counts 255, and the shortest
-zstd block (3 bytes of header and the byte repeated) makes 128 KiB."""
+_ZSTD = pa.Codec("zstd", compression_level=1)
+
+_MAX_EXPANSION = (1, 255, 32_768)
+"""Output bytes that one input byte can stand for, by the number of the codec: an LZ4 length byte counts 255,
+and the shortest zstd block (3 bytes of header and the byte repeated) makes 128 KiB."""
 
 
 def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
@@ -53,14 +56,16 @@ def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
     try:
         if codec is Codec.LZ4:
             return bytes(lz4.block.compress(data, store_size=False))
-        return bytes(pa.compress(data, codec="zstd", asbytes=True))
+        return bytes(_ZSTD.compress(data, asbytes=True))
     except (OverflowError, ValueError, pa.ArrowException) as error:
         raise InvalidInputError(
             f"Cannot compress {len(data)} bytes with {codec.name}: {error}.", hint="Use smaller pages."
         ) from error
 
 
-def decompress(codec: Codec, data: BytesLike, uncompressed_size: int, *, where: str = "a block") -> pa.Buffer:
+def decompress(
+    codec: Codec, data: BytesLike | pa.Buffer, uncompressed_size: int, *, where: str = "a block"
+) -> pa.Buffer:
     """The `uncompressed_size` bytes that `compress` was given.
 
     Parameters
@@ -82,18 +87,19 @@ def decompress(codec: Codec, data: BytesLike, uncompressed_size: int, *, where: 
 
     Notes
     -----
-    LZ4 through `lz4.block` and not through pyarrow's ``lz4_raw``, which returns uninitialised memory
-    behind a block that is shorter than promised. 2 to 30 µs per 64 KiB, by content.
+    LZ4 through `lz4_block` and not through pyarrow's ``lz4_raw``, which returns uninitialised memory
+    behind a block that is shorter than promised. 2 to 30 µs per 64 KiB, by content, without the GIL.
     """
-    check_uncompressed_size(codec, len(data), uncompressed_size, where=where)
+    source = pa.py_buffer(data)
+    check_uncompressed_size(codec, source.size, uncompressed_size, where=where)
     if codec is Codec.NONE:
-        return pa.py_buffer(data)
+        return source
     try:
         if codec is Codec.LZ4:
-            block = pa.py_buffer(lz4.block.decompress(data, uncompressed_size=uncompressed_size))
+            block = decompress_block(source, uncompressed_size)
         else:
-            block = pa.decompress(data, decompressed_size=uncompressed_size, codec="zstd")
-    except (lz4.block.LZ4BlockError, OSError, ValueError) as error:
+            block = pa.decompress(source, decompressed_size=uncompressed_size, codec="zstd")
+    except (OSError, ValueError) as error:
         raise DamageError(
             f"Cannot decompress {where}: expected a {codec.name} block of {uncompressed_size} bytes, "
             f"found one that is malformed ({error})."

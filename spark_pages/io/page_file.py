@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spark_pages.errors import InternalError
@@ -60,6 +61,25 @@ class PageFileWriter:
         self._parts.append(_ZEROS[:padding] if padding < len(_ZEROS) else bytes(padding))
         self._size += page.alloc_len
         return offset
+
+    def add_blooms(self, blooms: Sequence[bytes]) -> list[int]:
+        """The offsets at which bloom filters will lie, one right behind the other.
+
+        Notes
+        -----
+        What comes next begins at a multiple of ``PAGE_ALIGNMENT`` again: add those of many pages together.
+        """
+        if self._finished:
+            raise InternalError(f"Cannot add bloom filters to {self.key}: the file is finished.")
+        offsets = []
+        for bloom in blooms:
+            offsets.append(self._size)
+            self._parts.append(bloom)
+            self._size += len(bloom)
+        padding = -self._size % PAGE_ALIGNMENT
+        self._parts.append(_ZEROS[:padding])
+        self._size += padding
+        return offsets
 
     def finish(self) -> int:
         """Size of the object in bytes, now durably stored; 0 if there was no page and so no object.

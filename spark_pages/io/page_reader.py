@@ -1,226 +1,302 @@
-"""Reads compressed pages, as few requests as their places allow."""
+"""Loads file pages: as few requests as their places allow, checked and decoded where they were read."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_pages.errors import DamageError
-from spark_pages.io.direct import read_aligned
-from spark_pages.io.read_counts import ReadCounts
-from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageDescriptor, PageKind
+from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.io.disk_cache import DiskCache
+from spark_pages.io.flight import Flight
+from spark_pages.io.local_file import LocalFile, OpenFiles
+from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage
+from spark_pages.io.page_codec import decode_page, footprint
+from spark_pages.io.page_key import PageKey
+from spark_pages.io.read_plan import PageSpan, join_spans, plan_spans
+from spark_pages.io.read_queue import HAS_QUEUES
+from spark_pages.io.read_tools import ReadTools, processors
+from spark_pages.io.workers import Job, Workers
+from spark_pages.storage.ranges import check_answer
 
 if TYPE_CHECKING:
     from spark_pages.storage.store import ObjectStore
 
-MAX_RUN_BYTES = 8 << 20
-"""Adjacent pages share a request up to this many bytes."""
+LOCAL_SPAN_BYTES = 1 << 20
+"""Neighbours on a local disk share a request up to this many bytes: more would not be quicker, and what was
+just read should still be in the cache of the processor when it is decoded."""
 
-READ_THREADS = 4
-"""Requests in flight; more does not help a local disk much (performance.md, section 5)."""
+REMOTE_SPAN_BYTES = 8 << 20
+"""Neighbours in an object store share a request up to this many bytes."""
 
-Place = tuple[str, int, int, int]
-"""Key, offset, reserved bytes and used bytes of a page."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """Pages that lie one after another in one object, read by one request."""
-
-    path: str
-    start: int
-    end: int
-    used_end: int
-    places: list[Place]
+_SPANS_OF_A_JOB = 64
+_LOCAL_THREADS = 8
+_PAGES_OF_A_JOB = 16
 
 
 @dataclass(slots=True)
-class _Live:
-    """What a fork must not inherit."""
+class Load:
+    """One call's pages to load, and what that took so far.
 
-    pid: int = field(default_factory=os.getpid)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    counts: ReadCounts = field(default_factory=ReadCounts)
-    pool: ThreadPoolExecutor | None = None
+    Attributes
+    ----------
+    flight
+        Takes the pages as they come, and what went wrong.
+    keep_packed
+        Whether the compressed bytes are kept with the pages.
+    keep_on_disk
+        Whether what comes from far away is kept in the disk cache.
+    tally
+        Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
+    """
+
+    flight: Flight
+    keep_packed: bool
+    keep_on_disk: bool
+    tally: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class PageReader:
-    """Reads file pages of one store: whole runs of adjacent pages, several runs at once.
+    """Loads file pages of one store: whole spans of neighbours, several at once.
 
     Parameters
     ----------
     store
-        Where the page files are. Local files (``store.local_path``) are read with O_DIRECT, others by
-        ``store.get_ranges``.
-    max_run_bytes
-        Adjacent pages share a request up to this many bytes; a page larger than that has its own.
-    threads
-        Most requests in flight.
+        Where the page files are. Local files (``store.local_path``) are read past the page cache of the
+        kernel, others by ``store.get_range``.
+    workers
+        The threads for it; one of them has one request in flight.
+    gap_bytes
+        See `join_spans`; for object stores alone.
+    disk
+        Where pages of object stores are looked for first.
+    span_bytes
+        Most bytes that neighbours share a request for; by default `LOCAL_SPAN_BYTES` or `REMOTE_SPAN_BYTES`.
 
     Notes
     -----
-    Safe to share between threads and across a fork.
+    Of one process: a forked child makes its own. Safe to share between threads.
     """
 
     def __init__(
-        self, store: ObjectStore, *, max_run_bytes: int = MAX_RUN_BYTES, threads: int = READ_THREADS
+        self,
+        store: ObjectStore,
+        workers: Workers,
+        *,
+        gap_bytes: int | None = None,
+        disk: DiskCache | None = None,
+        span_bytes: int | None = None,
     ) -> None:
         self._store = store
-        self._max_run_bytes = max_run_bytes
-        self._threads = threads
-        self._state = _Live()
+        self._workers = workers
+        self._gap_bytes = gap_bytes
+        self._disk = disk
+        self._span_bytes = span_bytes
+        self._files = OpenFiles(store.local_path)
+        self._is_local: bool | None = None
+        self._tools = ReadTools(processors())
 
-    @property
-    def counts(self) -> ReadCounts:
-        """Everything read by this process so far."""
-        return self._live().counts
-
-    def read(self, pages: Sequence[PageDescriptor]) -> list[memoryview]:
-        """Header and payload of every page, as `fetch` gets them, without the counts."""
-        return self.fetch(pages)[0]
-
-    def fetch(self, pages: Sequence[PageDescriptor]) -> tuple[list[memoryview], ReadCounts]:
-        """Header and payload of every page in the order asked, and what that took.
+    def load(self, keys: Sequence[PageKey], load: Load) -> None:
+        """Every page is in the flight, or an error is raised and in the flight too.
 
         Parameters
         ----------
-        pages
-            Descriptors of kind FILE, in any order; one that comes twice is read once.
-
-        Returns
-        -------
-        list of memoryview
-            ``actual_len`` bytes each, not checked. Pages of one run share its memory: copy what is
-            kept for long.
-        ReadCounts
-            Of this call.
+        keys
+            File pages, each once.
+        load
+            Where they go.
 
         Raises
         ------
         ObjectNotFoundError
             If a page file is gone.
         DamageError
-            If a page file is shorter than a descriptor says, or a descriptor cannot be true.
+            If a page file is shorter than a descriptor says, a page is not the one that was written, or a
+            descriptor cannot be true.
         StorageError
             If the storage fails.
+
+        Notes
+        -----
+        A span of neighbours is one request. A thread reads and decodes a whole span, so that it asks for the
+        GIL a few times a page and hands over nothing.
         """
-        places = [_place(page) for page in pages]
-        found: dict[Place, memoryview] = {}
-        runs = self._plan_runs(places)
-        jobs = self._jobs(runs, found)
-        width = min(self._threads, len(jobs))
-        if width > 1:
-            # A strided share per thread, because a future per page would cost as much as the page.
-            list(self._pool().map(_call_all, [jobs[first::width] for first in range(width)]))
+        if not keys:
+            return
+        if self._is_local is None:  # of a store as a whole: it is in a folder, or it is not
+            self._is_local = self._store.local_path(keys[0][0]) is not None
+        if self._is_local:
+            self._load_local(keys, load)
         else:
-            _call_all(jobs)
-        read = sum(run.end - run.start for run in runs)
-        counts = ReadCounts(requests=len(runs), bytes=read, pages=len(found))
-        live = self._live()
-        with live.lock:
-            live.counts += counts
-        return [found[place] for place in places], counts
+            self._load_remote(keys, load)
+
+    def foretell(self, keys: Sequence[PageKey]) -> tuple[int, int]:
+        """The requests and bytes that `load` of these pages would take, were none in the disk cache."""
+        if not keys:
+            return 0, 0
+        local = self._store.local_path(keys[0][0]) is not None
+        most = self._span_bytes or (LOCAL_SPAN_BYTES if local else REMOTE_SPAN_BYTES)
+        spans = plan_spans(keys, most)
+        if local:
+            return len(spans), sum(span.stop - span.start for span in spans)
+        spans = join_spans(spans, most, self._gap_bytes)
+        return len(spans), sum(span.used_stop - span.start for span in spans)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """No such file is held open."""
+        self._files.forget(paths)
 
     def close(self) -> None:
-        """No thread of this reader is left; it may be used again."""
-        live = self._live()
-        with live.lock:
-            pool, live.pool = live.pool, None
-        if pool is not None:
-            pool.shutdown()
+        """No file is held open, nor memory to read into; the reader may be used again."""
+        self._files.close()
+        self._tools = ReadTools(processors())
 
-    def _plan_runs(self, places: list[Place]) -> list[_Run]:
-        runs: list[_Run] = []
-        for place in sorted(set(places)):
-            path, offset, alloc_len, actual_len = place
-            run = runs[-1] if runs else None
-            if (
-                run is not None
-                and run.path == path
-                and run.end == offset
-                and run.end - run.start + alloc_len <= self._max_run_bytes
-            ):
-                run.end, run.used_end = offset + alloc_len, offset + actual_len
-                run.places.append(place)
-            else:
-                runs.append(_Run(path, offset, offset + alloc_len, offset + actual_len, [place]))
-        return runs
+    def _load_local(self, keys: Sequence[PageKey], load: Load) -> None:
+        """Every job is a share of the spans of one file."""
+        spans = self._plan(keys, load, self._span_bytes or LOCAL_SPAN_BYTES)
+        # A thread with a queue keeps the disk busy by itself, so more than processors would only disturb.
+        at_once = min(self._workers.threads, processors() if HAS_QUEUES else _LOCAL_THREADS)
+        share = max(1, min(_SPANS_OF_A_JOB, -(-len(spans) // at_once)))
+        jobs: list[Job] = []
+        first = 0
+        for index in range(1, len(spans) + 1):
+            if index == len(spans) or index - first == share or spans[index].path != spans[first].path:
+                jobs.append(partial(self._read_file, spans[first:index], load))
+                first = index
+        self._workers.run(jobs, at_once)
 
-    def _jobs(self, runs: list[_Run], found: dict[Place, memoryview]) -> list[Callable[[], None]]:
-        """One call per local run, and one per remote object for all of its runs."""
-        local: dict[str, str | None] = {}
-        remote: dict[str, list[_Run]] = {}
-        jobs: list[Callable[[], None]] = []
-        for run in runs:
-            if run.path not in local:
-                local[run.path] = self._store.local_path(run.path)
-            file = local[run.path]
-            if file is None:
-                remote.setdefault(run.path, []).append(run)
-            else:
-                jobs.append(_local_job(file, run, found))
-        jobs.extend(self._remote_job(path, group, found) for path, group in remote.items())
-        return jobs
+    def _load_remote(self, keys: Sequence[PageKey], load: Load) -> None:
+        """Every job is a request, after the disk cache was asked."""
+        if self._disk is not None:
+            missing: list[PageKey] = []
+            shares = [keys[first : first + _PAGES_OF_A_JOB] for first in range(0, len(keys), _PAGES_OF_A_JOB)]
+            self._workers.run([partial(self._ask_disk, self._disk, share, load, missing) for share in shares])
+            keys = missing
+        most = self._span_bytes or REMOTE_SPAN_BYTES
+        spans = join_spans(self._plan(keys, load, most), most, self._gap_bytes)
+        self._workers.run([partial(self._read_object, span, load) for span in spans])
 
-    def _remote_job(self, path: str, runs: list[_Run], found: dict[Place, memoryview]) -> Callable[[], None]:
-        def job() -> None:
-            ranges = [(run.start, run.used_end - run.start) for run in runs]
-            for run, answer in zip(runs, self._store.get_ranges(path, ranges), strict=True):
-                _share_out(run, memoryview(answer), found)
+    def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[PageSpan]:
+        try:
+            return plan_spans(keys, most)
+        except DamageError as error:
+            load.flight.fail(keys, error)
+            raise
 
-        return job
+    def _read_file(self, spans: Sequence[PageSpan], load: Load) -> None:
+        """Read and decode spans of one local file."""
+        requests = size = pages = 0
+        found = False
+        try:
+            with self._files.lease(spans[0].path) as file:
+                if file is None:
+                    raise DamageError(
+                        f"Cannot read {spans[0].path!r}: it is on no local disk, as others are."
+                    )
+                found = True
+                with closing(self._spans_of(file, spans, load.flight)) as read:
+                    for span, view in read:
+                        requests, size, pages = requests + 1, size + len(view), pages + len(span.keys)
+                        self._decode(span, view, load, owned=False)
+        except SparkPagesError as error:
+            if not found:
+                load.flight.fail([key for span in spans for key in span.keys], error)
+            raise
+        finally:
+            load.tally.append((requests, size, pages, 0))
 
-    def _live(self) -> _Live:
-        live = self._state
-        if live.pid != os.getpid():
-            self._state = live = _Live()
-        return live
+    def _spans_of(
+        self, file: LocalFile, spans: Sequence[PageSpan], flight: Flight
+    ) -> Generator[tuple[PageSpan, memoryview], None, None]:
+        """Each span with its bytes, which are to be used before the next is asked for."""
+        read = 0
+        many = len(spans) > 1 and file.is_direct
+        try:
+            with self._tools.lend_in_turn() if many else self._tools.lend() as tools:
+                queue = tools.queue() if many else None
+                if queue is not None:
+                    for span_and_bytes in queue.read(file, spans):
+                        read += 1
+                        yield span_and_bytes
+                else:
+                    for span in spans:
+                        view = file.read(span.start, span.stop - span.start, tools.scratch())
+                        read += 1
+                        yield span, view
+        except SparkPagesError as error:
+            flight.fail(spans[read].keys, error)
+            raise
 
-    def _pool(self) -> ThreadPoolExecutor:
-        live = self._live()
-        with live.lock:
-            if live.pool is None:
-                live.pool = ThreadPoolExecutor(self._threads, thread_name_prefix="spark-pages-read")
-            return live.pool
+    def _read_object(self, span: PageSpan, load: Load) -> None:
+        """Read and decode one span of a remote object."""
+        length = span.used_stop - span.start
+        try:
+            answer = self._store.get_range(span.path, span.start, length)
+            check_answer(span.path, span.start, length, answer)
+        except SparkPagesError as error:
+            load.flight.fail(span.keys, error)
+            raise
+        load.tally.append((1, length, len(span.keys), 0))
+        self._decode(span, memoryview(answer), load, owned=len(span.keys) == 1)
+        if self._disk is not None and load.keep_on_disk:
+            view = memoryview(answer)
+            for key in span.keys:
+                first = key[1] - span.start
+                self._disk.put(key, view[first : first + key[3]])
 
-    def __reduce__(self) -> tuple[type[PageReader], tuple[ObjectStore]]:
-        return (PageReader, (self._store,))
+    def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load, missing: list[PageKey]) -> None:
+        """Decode what the disk cache has; a page that is damaged there is as good as missing."""
+        found = 0
+        for key in keys:
+            packed = disk.get(key)
+            if packed is not None:
+                try:
+                    load.flight.arrive(key, decode_loaded(key, packed, load.keep_packed, owned=True))
+                except DamageError:
+                    disk.drop(key)
+                else:
+                    found += 1
+                    continue
+            missing.append(key)
+        load.tally.append((0, 0, 0, found))
+
+    def _decode(self, span: PageSpan, view: memoryview, load: Load, owned: bool) -> None:
+        arrive, keep, start = load.flight.arrive, load.keep_packed, span.start
+        for key in span.keys:
+            first = key[1] - start
+            try:
+                page = decode_loaded(key, view[first : first + key[3]], keep, owned)
+            except SparkPagesError as error:
+                load.flight.fail((key,), error)
+                raise
+            arrive(key, page)
 
 
-def _local_job(file: str, run: _Run, found: dict[Place, memoryview]) -> Callable[[], None]:
-    def job() -> None:
-        _share_out(run, read_aligned(file, run.start, run.end - run.start), found)
+def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> LoadedPage:
+    """The page as it goes into the caches, every byte of it checked.
 
-    return job
+    Parameters
+    ----------
+    key
+        Of a file page.
+    packed
+        Header and payload.
+    keep
+        Whether they are kept with the page.
+    owned
+        Whether `packed` holds its memory alone. Else what is kept is a copy: pages that were read together
+        share memory, and budgets could not hold.
 
-
-def _share_out(run: _Run, buffer: memoryview, found: dict[Place, memoryview]) -> None:
-    for place in run.places:
-        start = place[1] - run.start
-        found[place] = buffer[start : start + place[3]]
-
-
-def _call_all(jobs: list[Callable[[], None]]) -> None:
-    for job in jobs:
-        job()
-
-
-def _place(page: PageDescriptor) -> Place:
-    offset, alloc_len, actual_len = page.offset, page.alloc_len, page.actual_len
-    if (
-        page.kind is not PageKind.FILE
-        or offset < 0
-        or offset % PAGE_ALIGNMENT
-        or alloc_len % PAGE_ALIGNMENT
-        or not PAGE_HEADER_SIZE <= actual_len <= alloc_len
-    ):
-        raise DamageError(
-            f"Cannot read page {page.id} of {page.disk_path!r}: expected a file page at a multiple of "
-            f"{PAGE_ALIGNMENT} that fits its reserve, found kind {page.kind!r}, offset {offset}, alloc_len "
-            f"{alloc_len}, actual_len {actual_len}."
-        )
-    return (page.disk_path, offset, alloc_len, actual_len)
+    Raises
+    ------
+    DamageError
+        Names path and offset.
+    """
+    shared, size = footprint(packed)
+    if (shared or keep) and not owned:
+        packed = memoryview(bytes(packed))
+    batch = decode_page(packed, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5])
+    held = (0 if shared else size) + (len(packed) if shared or keep else 0)
+    return LoadedPage(batch, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)

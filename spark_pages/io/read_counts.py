@@ -1,20 +1,8 @@
-"""What reads cost: counted for a reader, for a handler since it was made, and for one question."""
+"""What reads cost: counted for a handler since it was made, and for one question."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCounts:
-    """Requests sent, bytes read (padding included) and pages got."""
-
-    requests: int = 0
-    bytes: int = 0
-    pages: int = 0
-
-    def __add__(self, other: ReadCounts) -> ReadCounts:
-        return ReadCounts(self.requests + other.requests, self.bytes + other.bytes, self.pages + other.pages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +16,19 @@ class CacheStats:
     cpc_hits
         Pages whose compressed bytes were at hand, in the CPC or in the descriptor, and were decoded.
     misses, requests, bytes_read
-        Pages that had to be read, the requests that took, and their bytes with padding.
+        Pages that had to be read, the requests that took, and their bytes with padding and gaps.
     evictions
-        Entries that either cache dropped.
+        Pages that left memory to keep the budgets.
     upc_bytes, cpc_bytes
         What the caches hold now; of a difference, by how much that grew.
+    coalesced
+        Pages that were read without a request of their own, because a neighbour had one.
+    joined
+        Pages that another call was loading already: they were waited for, and not loaded twice.
+    disk_hits
+        Pages found in the disk cache; they are no misses.
+    demotions
+        Pages that left the UPC with their compressed bytes kept in the CPC.
     """
 
     upc_hits: int = 0
@@ -43,20 +39,53 @@ class CacheStats:
     evictions: int = 0
     upc_bytes: int = 0
     cpc_bytes: int = 0
+    coalesced: int = 0
+    joined: int = 0
+    disk_hits: int = 0
+    demotions: int = 0
 
     def __sub__(self, earlier: CacheStats) -> CacheStats:
-        names = [each.name for each in fields(self)]
-        return CacheStats(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+        return CacheStats(**{name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS})
 
     def _repr_html_(self) -> str:
-        cells = [(each.name.replace("_", " "), getattr(self, each.name)) for each in fields(self)]
+        cells = [(name.replace("_", " "), getattr(self, name)) for name in _COUNTERS]
         heads = "".join(f"<th>{name}</th>" for name, _ in cells)
         values = "".join(f"<td>{value:,}</td>" for _, value in cells)
         return f"<table><tr>{heads}</tr><tr>{values}</tr></table>"
 
 
+_COUNTERS = tuple(each.name for each in fields(CacheStats))
+
+
 @dataclass(slots=True)
-class ReadTrace:
+class ReadCounts:
+    """Counters of `CacheStats` that grow, of one call or of many."""
+
+    upc_hits: int = 0
+    cpc_hits: int = 0
+    misses: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    evictions: int = 0
+    coalesced: int = 0
+    joined: int = 0
+    disk_hits: int = 0
+
+    def add(self, other: ReadCounts) -> None:
+        """What the other counts is counted here too."""
+        self.upc_hits += other.upc_hits
+        self.cpc_hits += other.cpc_hits
+        self.misses += other.misses
+        self.requests += other.requests
+        self.bytes_read += other.bytes_read
+        self.evictions += other.evictions
+        self.coalesced += other.coalesced
+        self.joined += other.joined
+        self.disk_hits += other.disk_hits
+
+
+@dataclass(slots=True)
+class ReadTrace(ReadCounts):
     """Collects what one question touched; hand the same one to several calls and it adds up.
 
     Not shared between threads. The counts are those of `CacheStats`; a page asked for twice in one
@@ -69,19 +98,10 @@ class ReadTrace:
     """
 
     page_ids: list[str] = field(default_factory=list)
-    upc_hits: int = 0
-    cpc_hits: int = 0
-    misses: int = 0
-    requests: int = 0
-    bytes_read: int = 0
 
-    def add(
-        self, *, page_ids: list[str], upc_hits: int, cpc_hits: int, misses: int, read: ReadCounts
-    ) -> None:
-        """The counts of one call are part of the trace."""
-        self.page_ids.extend(page_ids)
-        self.upc_hits += upc_hits
-        self.cpc_hits += cpc_hits
-        self.misses += misses
-        self.requests += read.requests
-        self.bytes_read += read.bytes
+    def merge(self, other: ReadTrace) -> None:
+        """The counts of another trace are part of this one."""
+        self.page_ids.extend(other.page_ids)
+        for each in fields(self):
+            if each.name != "page_ids":
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))

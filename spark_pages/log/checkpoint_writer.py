@@ -14,6 +14,7 @@ import numpy as np
 
 from spark_pages.log.catalog_files import write_catalog
 from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.grown import grown
 from spark_pages.log.inline_homes import InlineHomes
 from spark_pages.log.names import page_file_key, root_key
 from spark_pages.log.object_writer import ObjectWriter
@@ -33,7 +34,7 @@ from spark_pages.log.tree import (
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey, ColumnChain, LazyRun, Piece
 from spark_pages.model.columns import numbers_of
-from spark_pages.model.ids import Version
+from spark_pages.model.ids import CATALOG_TABLE, Version
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
@@ -97,25 +98,27 @@ class _Writer:
         self._state = state
         self._previous = previous
         self._homes = InlineHomes(page_file_key(state.version, token, 0))
+        self._catalog_homes = InlineHomes(page_file_key(state.version, token, 1))  # whose pages live on
 
     def write_tree(self) -> list[Node]:
         levels = self._previous.levels() if self._previous else {0: []}
         base, tails = levels[0], [levels[level] for level in sorted(levels) if level]
         base_changes, appended = self._sort_edits()
-        gone: Changes = {key: [Change(0, END)] for key in base_changes}
-        tails = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
-        self._objects.send()  # merging reads tail runs, those too that were rewritten just now
         tail_pages = sum(node.pages for tail in tails for node in tail) + _pages_of(appended)
         if tail_pages * 4 > sum(node.pages for node in base):
             merged: dict[ChainKey, list[Change]] = {key: list(c) for key, c in base_changes.items()}
-            self._append_to(merged, tails)
+            self._append_to(merged, tails, without=frozenset(base_changes))
             for key, pieces in appended.items():
                 merged.setdefault(key, []).append(Change(END, END, tuple(pieces)))
             base, tails = self._rewrite(base, merged, level=0), []
         else:
+            gone: Changes = {key: [Change(0, END)] for key in base_changes}
+            tails = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
+            self._objects.send()  # what follows reads tail runs, those too that were rewritten just now
             base = self._rewrite(base, base_changes, level=0)
             tails = self._add_tail(tails, appended)
         self._homes.write(self._objects)
+        self._catalog_homes.write(self._objects)
         return [*base, *(replace(n, level=i) for i, tail in enumerate(tails, 1) for n in tail)]
 
     def _sort_edits(self) -> tuple[dict[ChainKey, list[Change]], dict[ChainKey, list[Piece]]]:
@@ -123,8 +126,9 @@ class _Writer:
         base_changes: dict[ChainKey, list[Change]] = {}
         appended: dict[ChainKey, list[Piece]] = {}
         for key, edits in self._state.edits.items():
-            if all(not edit.removed and not edit.clears for edit in edits):
-                appended[key] = [edit.added for edit in edits if edit.added.num_pages]
+            pieces = grown(edits)
+            if pieces is not None:
+                appended[key] = pieces
                 continue
             before = self._previous.chain(key) if self._previous else []
             base_pages = sum(piece.num_pages for piece in before if piece.base_position >= 0)
@@ -169,12 +173,19 @@ class _Writer:
             touched += sum(children[child].pages for child in assign(children, of_part))
         return touched
 
-    def _append_to(self, changes: dict[ChainKey, list[Change]], tails: Sequence[Sequence[Node]]) -> None:
+    def _append_to(
+        self,
+        changes: dict[ChainKey, list[Change]],
+        tails: Sequence[Sequence[Node]],
+        without: frozenset[ChainKey] = frozenset(),
+    ) -> None:
         """Put behind the changes of each chain what it has in the tail runs, oldest first; loaded later."""
         for node in (node for tail in tails for part in tail for node in self._tree().part(part)):
             segment = self._tree().segment(node)
             rows = np.add.reduceat(numbers_of(segment.pages.column("entry_count")), segment.bounds[:-1])
             for (key, start, stop), num_rows in zip(segment.chains(), rows.tolist(), strict=True):
+                if key in without:  # its changes bring these pages along
+                    continue
                 piece = LazyRun(stop - start, num_rows, self._slice_of(node, start, stop))
                 changes.setdefault(key, []).append(Change(END, END, (piece,)))
 
@@ -255,7 +266,7 @@ class _Writer:
             for change in changes[key]:
                 low = min(start + change.start, stop)
                 packer.add_segment(segment, whole, position, low)
-                for run in self._materialise(change.added):
+                for run in self._materialise(key, change.added):
                     packer.add(key, run)
                 position = max(low, min(start + change.stop, stop))
         packer.add_segment(segment, whole, position, whole.num_pages)
@@ -264,16 +275,17 @@ class _Writer:
         packer = SegmentPacker(self._objects, PAGES_PER_SEGMENT, level, self._state.version)
         for key in sorted(changes):
             for change in changes[key]:
-                for run in self._materialise(change.added):
+                for run in self._materialise(key, change.added):
                     packer.add(key, run)
         return packer.take()
 
     def _write_parts(self, nodes: Sequence[Node], level: int) -> list[Node]:
         return write_parts(self._objects, nodes, SEGMENTS_PER_PART, level, self._state.version)
 
-    def _materialise(self, pieces: Iterable[Piece]) -> Iterable[PageRun]:
+    def _materialise(self, key: ChainKey, pieces: Iterable[Piece]) -> Iterable[PageRun]:
         """Runs about as large as segments, their inline pages given a home."""
-        return (self._homes.give_home(run) for run in _joined(_loaded(pieces)))
+        homes = self._catalog_homes if key[0] == CATALOG_TABLE else self._homes
+        return (homes.give_home(run) for run in _joined(_loaded(pieces)))
 
     def _load(self, node: Node) -> PageRun:
         load_stats = (lambda: self._tree().stats(node)) if node.stats_length else None

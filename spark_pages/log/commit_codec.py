@@ -24,6 +24,7 @@ from spark_pages.log.container import (
 )
 from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
+from spark_pages.log.record_numbers import wrong_commit
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,
@@ -119,14 +120,18 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
         raise DamageError(f"{key} holds {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.", key=key)
     try:
         records, claimed = decode_container(data, _SCHEMA, key)
-        return _from_records(records, claimed, key)
+        slot = _from_records(records, claimed, key)
+        wrong = wrong_commit(slot) if isinstance(slot, Commit) else None
+        if wrong is not None:
+            raise DamageError(f"{key} holds numbers that cannot be true: {wrong}.", key=key)
+        return slot
     except SparkPagesError:
         raise
     except Exception as error:
         _refuse_newer(data, key)
         raise DamageError(
             f"{key} is not a commit: expected an Avro container of spark_pages, found {len(data)} bytes "
-            f"that fail with {type(error).__name__}.",
+            f"that fail with {type(error).__name__}: {str(error)[:200]}.",
             key=key,
         ) from error
 
@@ -341,11 +346,23 @@ def definition_to_plain(definition: TableDefinition) -> dict[str, Any]:
 def definition_from_plain(
     value: dict[str, Any], table_id: int, namespace_id: int, name: str
 ) -> TableDefinition:
-    """The definition that the plain values describe."""
+    """The definition that the plain values describe.
+
+    Raises
+    ------
+    DamageError
+        If its schema cannot be read.
+    """
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(value["schema"]))
+        # Arrow decodes names only when it is asked for them.
+        _ = [*schema.names, *(str(kind) for kind in schema.types if pa.types.is_nested(kind))]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DamageError(f"The schema of table {name!r} cannot be read: {error}.") from error
     return TableDefinition(
         table_id=TableId(table_id),
         name=name,
-        schema=pa.ipc.read_schema(pa.py_buffer(value["schema"])),
+        schema=schema,
         next_field_id=value["next_field_id"],
         namespace_id=namespace_id,
         aligned=value["aligned"],

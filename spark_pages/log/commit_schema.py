@@ -9,12 +9,13 @@ import fastavro
 _NAMESPACE = "spark_pages"
 
 
-def _record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
+def _record(name: str, *fields: tuple[str, Any] | tuple[str, Any, Any]) -> dict[str, Any]:
+    """A record; the third part of a field, where there is one, is what it is in commits that lack it."""
     return {
         "type": "record",
         "name": name,
         "namespace": _NAMESPACE,
-        "fields": [{"name": field, "type": kind} for field, kind in fields],
+        "fields": [dict(zip(("name", "type", "default"), field, strict=False)) for field in fields],
     }
 
 
@@ -63,6 +64,10 @@ _PAGES = _record(
     ("null_count", "bytes"),
     ("min", _array("bytes")),
     ("max", _array("bytes")),
+    ("distinct", "bytes", ""),
+    ("bloom_offset", "bytes", ""),
+    ("bloom_length", "bytes", ""),
+    ("bloom_checksum", "bytes", ""),
 )
 _MANIFEST = _record(
     "ManifestRef",

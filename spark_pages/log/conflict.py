@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_pages.model.actions import IntentKind, TransactionRecord
+from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 
 _CHANGES_TABLE = frozenset(
@@ -92,6 +92,11 @@ def _created(record: TransactionRecord) -> set[int]:
     return {intent.table_id for intent in record.intents if intent.kind is IntentKind.CREATE}
 
 
+def _known_as(intent: CatalogIntent) -> str:
+    """The name under which others know the table."""
+    return intent.old_name[1] if intent.old_name else intent.name
+
+
 def _names(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     taking = (IntentKind.CREATE, IntentKind.ALTER, IntentKind.UNDROP)
     taken = {(intent.namespace_id, intent.name) for intent in other.intents if intent.kind in taking}
@@ -106,12 +111,14 @@ def _tables(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     used = {splice.table_id for splice in mine.splices} | {intent.table_id for intent in mine.intents}
     for intent in other.intents:
         if intent.kind in _CHANGES_TABLE and intent.table_id in used - new:
-            return f"it made a change of kind {intent.kind.value!r} to table {intent.name!r}"
+            return f"it made a change of kind {intent.kind.value!r} to table {_known_as(intent)!r}"
     changed = {intent.table_id: intent for intent in mine.intents if intent.kind in _CHANGES_TABLE}
     for splice in other.splices:
         if splice.table_id in changed and splice.table_id != CATALOG_TABLE:
             intent = changed[splice.table_id]
-            return f"it wrote to table {intent.name!r}, which this transaction would {intent.kind.value}"
+            return (
+                f"it wrote to table {_known_as(intent)!r}, which this transaction would {intent.kind.value}"
+            )
     return None
 
 

@@ -11,13 +11,18 @@ those that were there a moment ago: one half is on its way while the other half 
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 from spark_pages.errors import CommitUnknownError, SparkPagesError
 from spark_pages.log.commit_messages import Member, Outcome, PutOff
 
 CommitTogether = Callable[[Sequence[Member]], Sequence[Outcome]]
+
+
+_all: weakref.WeakSet[CommitGroup] = weakref.WeakSet()
 
 
 class _Ticket:
@@ -40,17 +45,35 @@ class CommitGroup:
         Commits several members and gives an outcome for each; runs in one thread at a time.
     patience_s
         Gives how long a leader waits for others at most: about as long as a request takes.
+
+    Attributes
+    ----------
+    turn
+        Held by a thread that prepares a small transaction while others do so too. Python runs one of them
+        at a time anyway; if all want it, they hand it to each other at every call into Arrow, and that
+        takes longer than the work.
     """
 
     def __init__(self, commit_together: CommitTogether, patience_s: Callable[[], float]) -> None:
         self._commit_together = commit_together
         self._patience_s = patience_s
+        self.begin_anew()
+        _all.add(self)
+
+    def begin_anew(self) -> None:
+        """Nobody waits and nobody leads: a forked child has none of the threads that did."""
+        self.turn = threading.Lock()
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._led = False
         self._lately = 0
         self._enough = 0
         self._are_enough = threading.Event()
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one transaction was here lately."""
+        return self._lately > 1
 
     def commit(self, member: Member) -> Outcome:
         """The outcome of one transaction; never `PutOff`."""
@@ -113,3 +136,12 @@ class CommitGroup:
             self._led = bool(self._waiting)
             if self._led:
                 self._waiting[0].wake.set()
+
+
+def _begin_all_anew() -> None:
+    for each in list(_all):
+        each.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):  # not where nothing forks
+    os.register_at_fork(after_in_child=_begin_all_anew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import pyarrow as pa
@@ -258,6 +259,16 @@ class Log:
                 raise outcome.error
             case PutOff():
                 raise InternalError("A transaction was put off for ever.")
+
+    @property
+    def shared(self) -> bool:
+        """Whether several threads of this process have been committing lately."""
+        return self._group.shared
+
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """What a thread holds while it prepares a small transaction; nothing where it is alone."""
+        return self._group.turn if self._group.shared else nullcontext()
 
     def resume(self, version: int, token: str, data: bytes) -> int:
         """Find out what became of a commit whose outcome was unknown, putting the same bytes again.

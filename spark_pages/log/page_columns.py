@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.log.page_numbers import NUMBERS, wrong_numbers
 from spark_pages.model.columns import (
     no_bytes,
+    no_numbers,
     number_column,
     numbers_of,
     optional_bytes,
@@ -22,32 +24,47 @@ from spark_pages.model.columns import (
     optional_text,
     valid_of,
 )
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.run import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
 
 _NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
-_DATA, _MIN, _MAX, _EXACT_KNOWN, _EXACT = 1, 2, 4, 8, 16
+_DATA, _MIN, _MAX, _EXACT_KNOWN, _EXACT, _DISTINCT, _BLOOM = 1, 2, 4, 8, 16, 32, 64
+_OPTIONAL = {name: _DISTINCT if name == "distinct" else _BLOOM for name in OPTIONAL_STATS}
+_GIVEN = {"data": _DATA, "min": _MIN, "max": _MAX, "exact": _EXACT_KNOWN, **_OPTIONAL}
 _UNKNOWN = -1
 
 
 def pages_to_avro(pages: pa.RecordBatch, stats: pa.RecordBatch) -> dict[str, Any]:
     """The fields of a `Pages` record."""
-    path, exact = pages.column("path"), stats.column("exact")
-    lists = {_DATA: pages.column("data"), _MIN: stats.column("min"), _MAX: stats.column("max")}
-    bits = {None: 0, False: _EXACT_KNOWN, True: _EXACT_KNOWN | _EXACT}
-    given = np.array([bits[value] for value in exact.to_pylist()], dtype=np.uint8)
-    for bit, column in lists.items():
-        given |= valid_of(column) * np.uint8(bit)
-    nulls = np.where(valid_of(stats.column("null_count")), numbers_of(stats.column("null_count")), _UNKNOWN)
+    columns = dict(zip(PAGE_SCHEMA.names, pages.columns, strict=True))
+    columns |= zip(STATS_SCHEMA.names, stats.columns, strict=True)
+    given: Any = _true(columns["exact"], _EXACT)
+    for name, bit in _GIVEN.items():
+        given = given | _where(columns[name], bit)
+    path = columns["path"]
     return {
-        **{name: _raw(numbers_of(pages.column(name))) for name in _NUMBERS},
+        **{name: _raw(columns[name]) for name in _NUMBERS},
         "paths": path.dictionary.to_pylist(),
-        "path": _raw(np.where(valid_of(path), numbers_of(path.indices), -1).astype(np.int32)),
-        "null_count": _raw(nulls.astype(np.int64)),
-        "given": given.tobytes(),
-        **{
-            name: _listed(column) for name, column in zip(("data", "min", "max"), lists.values(), strict=True)
-        },
+        "path": _raw(path.indices, instead=-1),
+        "null_count": _raw(columns["null_count"], instead=_UNKNOWN),
+        "given": given.tobytes() if isinstance(given, np.ndarray) else bytes([given]) * len(path),
+        **{name: _listed(columns[name]) for name in ("data", "min", "max")},
+        **{name: _raw_if_given(columns[name]) for name in OPTIONAL_STATS},
     }
+
+
+def _where(column: pa.Array, bit: int) -> NDArray[np.uint8] | int:
+    """The bit where a column is not null; a single number where that is everywhere or nowhere."""
+    if not column.null_count:
+        return bit
+    return 0 if column.null_count == len(column) else valid_of(column) * np.uint8(bit)
+
+
+def _true(column: pa.BooleanArray, bit: int) -> NDArray[np.uint8] | int:
+    """The bit where a boolean column is true, likewise."""
+    true = column.true_count
+    if true in (0, len(column)):
+        return bit if true else 0
+    return np.array([bit if value else 0 for value in column.to_pylist()], dtype=np.uint8)
 
 
 def pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -56,11 +73,12 @@ def pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBat
     Raises
     ------
     ValueError
-        If the columns do not fit each other.
+        If the columns do not fit each other, or hold numbers that cannot be true.
     """
     given = np.frombuffer(value["given"], np.uint8)
     n = len(given)
     columns = {name: _numbers(value[name], n, PAGE_SCHEMA.field(name).type) for name in _NUMBERS}
+    numbers = [numbers_of(columns[name]) for name in NUMBERS]
     columns["page_id"] = number_column(np.arange(n), pa.int64())
     index = numbers_of(_numbers(value["path"], n, pa.int32()))
     if n and (index.min() < -1 or index.max() >= len(value["paths"])):
@@ -76,11 +94,17 @@ def pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBat
         _spread(value["min"], (given & _MIN) != 0),
         _spread(value["max"], (given & _MAX) != 0),
         optional_flags(exact),
+        *(
+            # fastavro gives the default of a field that is not there as text
+            _spread_numbers(value[name] or b"", (given & bit) != 0, STATS_SCHEMA.field(name).type)
+            for name, bit in _OPTIONAL.items()
+        ),
     ]
-    return (
-        pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA),
-        pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
-    )
+    pages = pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
+    wrong = wrong_numbers(numbers, index >= 0, (given & _DATA) != 0)
+    if wrong is not None:
+        raise ValueError(wrong)
+    return pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA)
 
 
 def _listed(column: pa.Array) -> list[bytes]:
@@ -89,7 +113,22 @@ def _listed(column: pa.Array) -> list[bytes]:
     return [value for value in column.to_pylist() if value is not None]
 
 
-def _raw(numbers: NDArray[Any]) -> bytes:
+def _raw(column: pa.Array, instead: int = 0) -> bytes:
+    """The numbers of a column, another one in the place of nulls."""
+    numbers = numbers_of(column)
+    if column.null_count:
+        numbers = np.where(valid_of(column), numbers, numbers.dtype.type(instead))
+    return _little(numbers)
+
+
+def _raw_if_given(column: pa.Array) -> bytes:
+    """The numbers of a column that are not null."""
+    if column.null_count == len(column):
+        return b""
+    return _little(numbers_of(column)[valid_of(column)])
+
+
+def _little(numbers: NDArray[Any]) -> bytes:
     return numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
@@ -98,6 +137,16 @@ def _numbers(data: bytes, count: int, kind: pa.DataType) -> pa.Array:
     if len(data) != count * width:
         raise ValueError(f"a column of {count} numbers of {width} bytes has {len(data)} bytes")
     return number_column(np.frombuffer(data, f"<i{width}"), kind)
+
+
+def _spread_numbers(data: bytes, where: NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """The numbers where they belong, null elsewhere."""
+    listed = numbers_of(_numbers(data, int(np.count_nonzero(where)), kind))
+    if not len(listed):
+        return no_numbers(len(where), kind)
+    column = np.zeros(len(where), dtype=listed.dtype)
+    column[where] = listed
+    return number_column(column, kind, where)
 
 
 def _spread(values: Sequence[bytes], where: NDArray[np.bool_]) -> pa.Array:

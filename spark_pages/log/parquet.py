@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_pages.errors import DamageError
+from spark_pages.model.columns import no_numbers
 
 
 def encode_table(
@@ -47,7 +48,7 @@ def encode_table(
 
 
 def decode_table(
-    data: bytes, schema: pa.Schema, key: str, dictionary: Sequence[str] = ()
+    data: bytes, schema: pa.Schema, key: str, dictionary: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> dict[str, pa.Array]:
     """The columns of a schema, which the bytes must hold, each in one piece.
 
@@ -55,6 +56,8 @@ def decode_table(
     ----------
     dictionary
         String columns to give as dictionary arrays, which is quicker than to encode them afterwards.
+    optional
+        Numeric columns that earlier releases did not write: null where they are missing.
 
     Raises
     ------
@@ -65,8 +68,16 @@ def decode_table(
         # Not `read_table`: it goes by way of datasets, which cost ten times the time and 50 MB at first use.
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=list(dictionary))
         table = file.read(use_threads=False)
-        columns = {field.name: _whole(table.column(field.name)) for field in schema}
+        absent = set(optional).difference(table.column_names)
+        columns = {
+            field.name: no_numbers(table.num_rows, field.type)
+            if field.name in absent
+            else _whole(table.column(field.name))
+            for field in schema
+        }
         wrong = [field.name for field in schema if not _fits(columns[field.name], field, dictionary)]
+        for column in columns.values():
+            column.validate(full=True)  # Parquet's reader believes what is to be UTF-8
         if not wrong:
             return columns
         reason = f"wrong type or nulls in {', '.join(wrong)}"

@@ -37,6 +37,18 @@ from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
 _ROOT_KEY = b"spark_pages.root"
+_MALFORMED = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What plain values of another form than expected make the code below raise."""
+
 _CATALOG_SCHEMA = pa.schema(
     [
         pa.field("namespace_id", pa.int64()),
@@ -171,7 +183,7 @@ def decode_root(data: bytes, key: str) -> Root:
                 for item in value["catalog"]
             ),
         )
-    except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise DamageError(
             f"{key} is not the root of a checkpoint: {type(error).__name__}: {error}", key=key
         ) from error
@@ -256,7 +268,7 @@ class CatalogPage(Sequence[TableDefinition]):
         try:
             plain = {**row, "properties": json.loads(row["properties"])}
             return definition_from_plain(plain, row["table_id"], row["namespace_id"], row["name"])
-        except (pa.ArrowException, KeyError, OSError, TypeError, ValueError) as error:
+        except _MALFORMED as error:
             raise DamageError(
                 f"{self._key} is not a catalog file: {type(error).__name__}: {error}", key=self._key
             ) from error

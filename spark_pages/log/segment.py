@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from spark_pages.errors import DamageError
+from spark_pages.log.page_numbers import wrong_pages
 from spark_pages.log.parquet import decode_table, encode_table
 from spark_pages.log.tree import Node
 from spark_pages.model.chain import ChainKey
@@ -28,7 +30,7 @@ from spark_pages.model.columns import (
     valid_of,
 )
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.run import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
 
 _SEGMENT_SCHEMA = pa.schema(
     [
@@ -186,6 +188,11 @@ def encode_segment(segment: Segment, version: int | None = None) -> bytes:
 def decode_segment(data: bytes, key: str) -> Segment:
     """The segment that the bytes hold; their digest has been checked.
 
+    Raises
+    ------
+    DamageError
+        If they do not hold one, or its numbers cannot be true.
+
     Notes
     -----
     About 50 bytes of memory a page: columns that say nothing of their own share memory.
@@ -202,11 +209,27 @@ def decode_segment(data: bytes, key: str) -> Segment:
         "alloc_len": number_column(alloc, pa.int32()),
         "data": no_bytes(len(content)) if content.null_count == len(content) else content,
     }
-    return Segment.of(
-        numbers_of(stored["table_id"]),
-        numbers_of(stored["field_id"]),
-        pa.RecordBatch.from_arrays([pages[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA),
-    )
+    batch = pa.RecordBatch.from_arrays([pages[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
+    _check(wrong_pages(batch) or _unsorted(stored), key)
+    return Segment.of(numbers_of(stored["table_id"]), numbers_of(stored["field_id"]), batch)
+
+
+def _unsorted(stored: dict[str, pa.Array]) -> str | None:
+    """What is wrong with chains, ids and offsets as they are stored."""
+    tables, fields = numbers_of(stored["table_id"]), numbers_of(stored["field_id"])
+    falls = (tables[1:] < tables[:-1]) | ((tables[1:] == tables[:-1]) & (fields[1:] < fields[:-1]))
+    if falls.any():
+        return f"page {int(np.argmax(falls)) + 1} belongs before the page before it"
+    if len(tables) and (tables[0] < 0 or fields.min() < 0 or numbers_of(stored["page_id"]).min() < 0):
+        return "a table, column or page has a negative id"
+    if len(tables) and not stored["offset"][0].is_valid:
+        return "the first page has no offset"
+    return None
+
+
+def _check(wrong: str | None, key: str) -> None:
+    if wrong is not None:
+        raise DamageError(f"{key} holds descriptors that cannot be true: {wrong}.", key=key)
 
 
 def _offsets(stored: pa.Array, alloc: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -231,7 +254,7 @@ def encode_stats(stats: pa.RecordBatch, version: int | None = None) -> bytes:
 
 def decode_stats(data: bytes, key: str) -> pa.RecordBatch:
     """The statistics that the bytes hold; their digest has been checked."""
-    columns = decode_table(data, STATS_SCHEMA, key)
+    columns = decode_table(data, STATS_SCHEMA, key, optional=OPTIONAL_STATS)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=STATS_SCHEMA)
 
 
@@ -247,10 +270,12 @@ def decode_manifest(data: bytes, key: str) -> tuple[pa.RecordBatch, pa.RecordBat
     """Descriptors (ids are ordinals from 0) and statistics of a page manifest."""
     fields = [field for field in PAGE_SCHEMA if field.name not in ("page_id", "path")]
     fields += [pa.field("path", pa.string()), *STATS_SCHEMA]
-    columns = decode_table(data, pa.schema(fields), key, dictionary=["path"])
+    columns = decode_table(data, pa.schema(fields), key, dictionary=["path"], optional=OPTIONAL_STATS)
     columns["page_id"] = number_column(np.arange(len(columns["path"])), pa.int64())
+    pages = pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
+    _check(wrong_pages(pages), key)
     return (
-        pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA),
+        pages,
         pa.RecordBatch.from_arrays([columns[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA),
     )
 

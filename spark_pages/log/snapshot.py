@@ -10,6 +10,7 @@ from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain, Piece
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
+from spark_pages.model.tail import ChainTail
 
 
 class LogSnapshot:
@@ -31,10 +32,10 @@ class LogSnapshot:
         self.state = state
         self.checkpoint = checkpoint
         self._chains: dict[ChainKey, tuple[ColumnChain, tuple[ChainEdit, ...]]] = {}
-        self._num_rows: dict[ChainKey, tuple[int, tuple[ChainEdit, ...]]] = {}
+        self._tails: dict[ChainKey, tuple[ChainTail, tuple[ChainEdit, ...]]] = {}
         if older is not None and older.state.base == state.base:
             self._chains = dict(older._chains)
-            self._num_rows = dict(older._num_rows)
+            self._tails = dict(older._tails)
 
     def chain(self, key: ChainKey) -> ColumnChain:
         """The chain of a column; a chain that was never written has no pages.
@@ -55,21 +56,26 @@ class LogSnapshot:
         return chain
 
     def num_rows(self, key: ChainKey) -> int:
-        """Rows of a chain, without applying its edits: what an append needs to know.
+        """Rows of a chain, without applying its edits: what an append needs to know."""
+        return self.tail(key).rows
+
+    def tail(self, key: ChainKey) -> ChainTail:
+        """The end of a chain, as far as commits have brought it along.
 
         Notes
         -----
-        Sums over the edits since an older snapshot was asked.
+        Goes through the edits since an older snapshot was asked, and lives on over checkpoints. Reads nothing
+        but, once, how many rows the chain has in the checkpoint.
         """
         edits = self.state.edits.get(key, ())
-        known = self._num_rows.get(key)
+        known, applied = self._tails.get(key, (None, ()))
         if known is None:
-            known = ColumnChain(self.checkpoint.open_chain(key) if self.checkpoint else []).num_rows, ()
-        rows, applied = known
-        for edit in edits[len(applied) :]:
-            rows = (0 if edit.clears else rows) + edit.added.num_rows - edit.removed_entries
-        self._num_rows[key] = rows, edits
-        return rows
+            chain = ColumnChain(self.checkpoint.open_chain(key) if self.checkpoint else [])
+            known = ChainTail(chain.num_rows, before=chain.num_pages)
+        if applied is not edits:
+            known = known.after(edits[len(applied) :])
+        self._tails[key] = known, edits
+        return known
 
     def on(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
         """The same version on a newer checkpoint; chains that are loaded whole are kept.
@@ -88,7 +94,9 @@ class LogSnapshot:
         for key, (chain, applied) in list(self._chains.items()):
             if applied is self.state.edits.get(key, ()) and all(map(_is_plain, chain.pieces)):
                 moved._chains[key] = chain, state.edits.get(key, ())
-        moved._num_rows = {key: (self.num_rows(key), state.edits.get(key, ())) for key in self._num_rows}
+        moved._tails = {
+            key: (self.tail(key).on_checkpoint(), state.edits.get(key, ())) for key in self._tails
+        }
         return moved
 
     def table(self, name: TableName) -> TableDefinition | None:

@@ -6,21 +6,20 @@ the chain that covers a row from a promise (`LazyRun`) into pages (`PageRun`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
-from spark_pages.model.columns import number_column
 from spark_pages.model.locate import RowLocations as RowLocations
 from spark_pages.model.locate import locate_by_piece, row_out_of_range
 from spark_pages.model.locate import locate_rows as locate_rows
 from spark_pages.model.page import PageDescriptor, PageSlice
+from spark_pages.model.page_cut import PageCut
 from spark_pages.model.pieces import ChainEdit as ChainEdit
 from spark_pages.model.pieces import ChainKey as ChainKey
 from spark_pages.model.pieces import Layout
@@ -188,35 +187,92 @@ class ColumnChain:
                 f"Rows [{start}, {end}) are not in the column: it has {self.num_rows} rows, numbered from 0.",
                 num_rows=self.num_rows,
             )
-        slices: list[PageSlice] = []
-        for part in self.runs(start, end):
-            stops = part.run.prefix_entries.astype(np.int64) + part.first_row
-            counts = part.run.numbers("entry_count")
-            starts = stops - counts
-            keep = np.flatnonzero((counts > 0) & (stops > start) & (starts < end))
-            descriptors = part.run.descriptors(0, part.run.num_pages)
-            low = np.maximum(start - starts, 0).tolist()
-            high = np.minimum(end - starts, counts).tolist()
-            slices.extend(PageSlice(descriptors[i], low[i], high[i]) for i in keep.tolist())
-        return slices
+        return self.cut(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
 
-    def pages_at(self, positions: NDArray[np.int64]) -> list[PageDescriptor]:
-        """Descriptors of the pages at increasing positions."""
-        layout = self._counted()
+    def cut(self, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> PageCut:
+        """The pages that rows [starts[i], ends[i]) touch, for every i, with the rows of each.
+
+        Parameters
+        ----------
+        starts, ends : uint64, shape (n_ranges,)
+            Increasing, without overlap, inside of the column.
+
+        Notes
+        -----
+        Loads the pieces that are touched. No Python loop over ranges or pages.
+        """
+        if not len(starts):
+            return PageCut.joined([])
+        layout = self._layout
+        if int(ends[-1]) > layout.first_rows[-1]:
+            layout = self._counted()
         while True:
-            piece_of = np.searchsorted(np.array(layout.first_pages), positions, side="right") - 1
-            lazy = [i for i in np.unique(piece_of).tolist() if isinstance(layout.pieces[i], LazyRun)]
+            bounds = np.array(layout.first_rows, dtype=np.uint64)
+            # A piece is touched where some range begins before its end and ends behind its begin.
+            begun = np.searchsorted(starts, bounds[1:])
+            ended = np.searchsorted(ends, bounds[:-1], side="right")
+            touched = np.flatnonzero((begun > ended) & (bounds[1:] > bounds[:-1])).tolist()
+            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
             if not lazy:
                 break
             layout = self._expand(layout, *lazy)
-        found: list[PageDescriptor] = []
-        for index in np.unique(piece_of).tolist():
+        cuts = []
+        for index in touched:
             run = layout.pieces[index]
             assert isinstance(run, PageRun)
-            inside = positions[piece_of == index] - layout.first_pages[index]
-            chosen = PageRun(run.pages.take(number_column(inside, pa.int64())))
-            found += chosen.descriptors(0, chosen.num_pages)
-        return found
+            some = slice(int(ended[index]), int(begun[index]))
+            cuts.append(PageCut.of_run(run, layout.first_rows[index], starts[some], ends[some]))
+        return PageCut.joined(cuts)
+
+    def pages_at(self, positions: NDArray[np.int64]) -> list[PageDescriptor]:
+        """Descriptors of the pages at increasing positions."""
+        return self.run_at(positions).descriptors()
+
+    def few_slices(self, start: int, end: int, most: int) -> list[PageSlice] | None:
+        """What `locate_range` gives, if that is no more than so many loaded pages of one piece; else None.
+
+        Notes
+        -----
+        A few µs, because numpy is not asked: for reads that are small and many.
+        """
+        layout = self._layout
+        index = bisect_right(layout.first_rows, start) - 1
+        if (
+            not 0 <= start < end
+            or index >= len(layout.pieces)
+            or type(run := layout.pieces[index]) is not PageRun
+        ):
+            return None
+        view, first_row = run.prefix_view, layout.first_rows[index]
+        low, high = start - first_row, end - first_row
+        first = bisect_right(view, low)
+        if (first + most < len(view) and view[first + most] < high) or not len(view) or view[-1] < high:
+            return None
+        begin = view[first - 1] if first else 0
+        found = []
+        for page in range(first, bisect_left(view, high, first) + 1):
+            stop = view[page]
+            if stop > begin:
+                found.append(PageSlice(run.descriptor(page), max(low - begin, 0), min(high, stop) - begin))
+            begin = stop
+        return found if len(found) <= most else None
+
+    def run_at(self, positions: NDArray[np.int64]) -> PageRun:
+        """The pages at increasing positions, as one run."""
+        layout = self._counted()
+        while True:
+            bounds = np.searchsorted(positions, np.array(layout.first_pages))
+            touched = np.flatnonzero(np.diff(bounds)).tolist()
+            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
+            if not lazy:
+                break
+            layout = self._expand(layout, *lazy)
+        found: list[PageRun] = []
+        for index in touched:
+            run = layout.pieces[index]
+            assert isinstance(run, PageRun)
+            found.append(run.taken(positions[bounds[index] : bounds[index + 1]] - layout.first_pages[index]))
+        return PageRun.concat(found) if found else PageRun(empty_batch(PAGE_SCHEMA))
 
     def all_pages(self) -> PageRun:
         """Every page, empty ones too, as one run. Loads the whole chain."""

@@ -109,6 +109,12 @@ def no_bytes(count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), count, [zeros, zeros, pa.py_buffer(b"")], null_count=count)
 
 
+def no_numbers(count: int, kind: pa.DataType) -> pa.Array:
+    """A numeric column of nothing but nulls, likewise."""
+    zeros = _zeros(max(1 << 13, 2 * count).bit_length())
+    return pa.Array.from_buffers(kind, count, [zeros, zeros], null_count=count)
+
+
 @cache
 def _zeros(bits: int) -> pa.Buffer:
     return pa.py_buffer(bytes(4 * ((1 << bits) + 1)))

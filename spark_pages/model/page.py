@@ -14,6 +14,9 @@ PAGE_ALIGNMENT = 4096
 PAGE_HEADER_SIZE = 64
 """Bytes of the fixed header in front of a page's payload."""
 
+MAX_ALLOC_LEN = (1 << 31) - PAGE_ALIGNMENT
+"""Most bytes that a page reserves: the format counts them in 31 bits."""
+
 STATISTIC_MAX_BYTES = 32
 """Text and binary statistics are cut to this many bytes, rounded outward."""
 
@@ -24,6 +27,23 @@ class PageKind(IntEnum):
     FILE = 0
     INLINE = 1
     CONSTANT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BloomLocation:
+    """Where the bloom filter of a page lies in the page file (seed 004, ``BFLoc``).
+
+    Attributes
+    ----------
+    offset, length
+        First byte, and number of bytes: a multiple of 32.
+    checksum
+        xxh3_64 of these bytes, unsigned.
+    """
+
+    offset: int
+    length: int
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +58,18 @@ class PageStats:
         Bounds in the form that ``docs/format.md`` ("Statistics") gives; None where there is no bound.
     exact
         Whether both bounds are values of the page; False where they were rounded outward.
+    distinct
+        About how many different values there are; None where nobody counted.
+    bloom
+        Where its bloom filter is, if it has one.
     """
 
     null_count: int
     min: bytes | None = None
     max: bytes | None = None
     exact: bool = True
+    distinct: int | None = None
+    bloom: BloomLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +133,25 @@ class PageSlice:
 
 @dataclass(frozen=True, slots=True)
 class PendingPage:
-    """A page that a writer wants to publish (seed 000); checked here, given its id at commit."""
+    """A page that a writer wants to publish (seed 000); checked here, given its id at commit.
+
+    Attributes
+    ----------
+    column
+        The column that it becomes a page of.
+    disk_path, offset
+        Key relative to the root, and the place in it, a multiple of 4 KiB.
+    alloc_len, actual_len
+        Bytes reserved there, a multiple of 4 KiB; bytes of header and payload.
+    entry_count
+        Rows that the page has: fewer than its payload are a prefix, more read as null. 0 is legal.
+    checksum
+        xxh3_64 of the payload, unsigned, which its header must hold; None takes what the header holds.
+    replace_last
+        Whether it takes the place of the column's last page.
+    stats
+        What is known of its rows; None has them found out. Refused where they are not true.
+    """
 
     column: str
     disk_path: str
@@ -115,7 +159,7 @@ class PendingPage:
     alloc_len: int
     actual_len: int
     entry_count: int
-    checksum: int = 0
+    checksum: int | None = None
     replace_last: bool = False
     stats: PageStats | None = None
 
@@ -123,12 +167,17 @@ class PendingPage:
         problems = []
         if self.offset < 0 or self.offset % PAGE_ALIGNMENT:
             problems.append(f"offset {self.offset} is not a multiple of {PAGE_ALIGNMENT}")
-        if self.alloc_len <= 0 or self.alloc_len % PAGE_ALIGNMENT:
-            problems.append(f"alloc_len {self.alloc_len} is not a positive multiple of {PAGE_ALIGNMENT}")
+        if not 0 < self.alloc_len <= MAX_ALLOC_LEN or self.alloc_len % PAGE_ALIGNMENT:
+            problems.append(
+                f"alloc_len {self.alloc_len} is not a positive multiple of {PAGE_ALIGNMENT} up to "
+                f"{MAX_ALLOC_LEN}"
+            )
         if not PAGE_HEADER_SIZE <= self.actual_len <= self.alloc_len:
             problems.append(f"actual_len {self.actual_len} is not between {PAGE_HEADER_SIZE} and alloc_len")
-        if self.entry_count < 0:
-            problems.append(f"entry_count {self.entry_count} is negative")
+        if not 0 <= self.entry_count < 1 << 63:
+            problems.append(f"entry_count {self.entry_count} is negative, or no 64-bit number")
+        if self.checksum is not None and not 0 <= self.checksum < 1 << 64:
+            problems.append(f"checksum {self.checksum} is no unsigned 64-bit number")
         if problems:
             raise InvalidInputError(
                 f"Cannot register a page of column {self.column!r} at {self.disk_path}: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.model.columns import (
+    no_numbers,
     number_column,
     numbers_of,
     optional_bytes,
@@ -21,7 +23,7 @@ from spark_pages.model.columns import (
     valid_of,
 )
 from spark_pages.model.ids import PageId
-from spark_pages.model.page import PageDescriptor, PageKind, PageStats
+from spark_pages.model.page import BloomLocation, PageDescriptor, PageKind, PageStats
 
 PAGE_SCHEMA = pa.schema(
     [
@@ -45,9 +47,16 @@ STATS_SCHEMA = pa.schema(
         pa.field("min", pa.binary()),
         pa.field("max", pa.binary()),
         pa.field("exact", pa.bool_()),
+        pa.field("distinct", pa.int64()),
+        pa.field("bloom_offset", pa.int64()),
+        pa.field("bloom_length", pa.int32()),
+        pa.field("bloom_checksum", pa.int64()),
     ]
 )
 """Columns of page statistics, row for row beside the pages; null where nothing is known."""
+
+OPTIONAL_STATS = ("distinct", "bloom_offset", "bloom_length", "bloom_checksum")
+"""Statistics that objects of earlier releases lack."""
 
 LOCATION_COLUMNS = ("kind", "path", "offset", "alloc_len", "data")
 """The columns that say where a page is; two descriptions of one page may differ in them."""
@@ -155,6 +164,10 @@ class PageRun:
         """One numeric column without a copy."""
         return numbers_of(self.pages.column(column))
 
+    def paths(self) -> list[str]:
+        """The path of each page; empty where there is none."""
+        return _paths(self.pages.column("path"))
+
     def slice(self, start: int, stop: int) -> PageRun:
         """Pages [start, stop) of the run, without a copy."""
         if start == 0 and stop == self.num_pages:
@@ -166,29 +179,89 @@ class PageRun:
         )
 
     def descriptor(self, index: int) -> PageDescriptor:
-        """The descriptor of one page."""
-        return self.descriptors(index, index + 1)[0]
+        """The descriptor of one page.
 
-    def descriptors(self, start: int, stop: int) -> list[PageDescriptor]:
-        """The descriptors of pages [start, stop): for pages that are about to be fetched."""
-        columns = self.pages.slice(start, stop - start).to_pydict()
-        return [
-            PageDescriptor(
-                page_id=PageId(page),
-                entry_count=entries,
-                payload_entries=payload,
-                kind=PageKind(kind),
-                disk_path=path or "",
-                offset=offset,
-                alloc_len=alloc,
-                actual_len=actual,
-                checksum=checksum & 0xFFFF_FFFF_FFFF_FFFF,
-                data=data,
+        Notes
+        -----
+        3 µs, where `descriptors` would take 20 for one page.
+        """
+        page, entries, payload, kind, offset, alloc, actual = (view[index] for view in self._views)
+        data = self.pages.column("data")[index].as_py() if kind else None
+        return PageDescriptor(
+            PageId(page),
+            entries,
+            payload,
+            _KINDS[kind],
+            "" if kind else self._path_names[self._path_numbers[index]],
+            offset,
+            alloc,
+            actual,
+            self._checksums[index],
+            data,
+        )
+
+    @cached_property
+    def _views(self) -> list[memoryview]:
+        """Columns of numbers, from which one is taken more quickly than by numpy or Arrow."""
+        return [self.numbers(name).data for name in _NUMBERS]
+
+    @cached_property
+    def _checksums(self) -> memoryview:
+        return self.numbers("checksum").view(np.uint64).data
+
+    @cached_property
+    def _path_numbers(self) -> memoryview:
+        return numbers_of(self.pages.column("path").indices).data
+
+    @cached_property
+    def _path_names(self) -> list[str]:
+        names: list[str] = self.pages.column("path").dictionary.to_pylist()
+        return names
+
+    def taken(self, indices: NDArray[np.int64]) -> PageRun:
+        """The pages at some indices of the run, in that order."""
+        if len(indices) and int(indices[-1]) - int(indices[0]) + 1 == len(indices) and _counts_up(indices):
+            return self.slice(int(indices[0]), int(indices[-1]) + 1)
+        chosen = number_column(indices, pa.int64())
+        load_stats = None if self.load_stats is None else lambda: self.stats.take(chosen)
+        return PageRun(self.pages.take(chosen), load_stats)
+
+    def descriptors(self, start: int = 0, stop: int | None = None) -> list[PageDescriptor]:
+        """The descriptors of pages [start, stop): for pages that are about to be fetched.
+
+        Notes
+        -----
+        About 2 µs a page.
+        """
+        pages = self.pages.slice(start, (self.num_pages if stop is None else stop) - start)
+        columns = [numbers_of(pages.column(name)).tolist() for name in _NUMBERS]
+        data = pages.column("data")
+        return list(
+            map(
+                PageDescriptor,
+                *columns[:3],
+                [_KINDS[kind] for kind in columns[3]],
+                _paths(pages.column("path")),
+                *columns[4:7],
+                numbers_of(pages.column("checksum")).view(np.uint64).tolist(),
+                repeat(None) if data.null_count == len(data) else data.to_pylist(),
             )
-            for page, entries, payload, kind, path, offset, alloc, actual, checksum, data in zip(
-                *(columns[name] for name in PAGE_SCHEMA.names), strict=True
-            )
-        ]
+        )
+
+
+_NUMBERS = ("page_id", "entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len")
+_KINDS = tuple(PageKind)
+
+
+def _counts_up(indices: NDArray[np.int64]) -> bool:
+    return bool((indices[1:] - indices[:-1] == 1).all())
+
+
+def _paths(column: pa.DictionaryArray) -> list[str]:
+    """The path of each page; empty where there is none."""
+    names = [*column.dictionary.to_pylist(), ""]
+    given = valid_of(column)
+    return [names[index] for index in np.where(given, numbers_of(column.indices), -1).tolist()]
 
 
 class RowLocation:
@@ -273,8 +346,22 @@ def page_batches(pages: Sequence[NewPage], ordinal: int = 0) -> tuple[pa.RecordB
         optional_bytes([page.stats.min for page in pages]),
         optional_bytes([page.stats.max for page in pages]),
         optional_flags([page.stats.exact for page in pages]),
+        optional_numbers([page.stats.distinct for page in pages], pa.int64()),
+        *_bloom_columns([page.stats.bloom for page in pages]),
     ]
     return (
         pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA),
         pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
     )
+
+
+def _bloom_columns(blooms: Sequence[BloomLocation | None]) -> list[pa.Array]:
+    if not any(blooms):
+        return [no_numbers(len(blooms), STATS_SCHEMA.field(name).type) for name in OPTIONAL_STATS[1:]]
+    given = np.array([bloom is not None for bloom in blooms])
+    checksums = np.array([bloom.checksum if bloom else 0 for bloom in blooms], np.uint64).view(np.int64)
+    return [
+        optional_numbers([bloom.offset if bloom else None for bloom in blooms], pa.int64()),
+        optional_numbers([bloom.length if bloom else None for bloom in blooms], pa.int32()),
+        number_column(checksums, pa.int64(), given),
+    ]

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.io import Codec
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.names import page_file_key
 from spark_pages.model.run import NewPage
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import even_groups, objects_of, pack_run, pages_of, store_url, unpack_run
 from spark_pages.tables.compaction import CompactionTask, compact_table, plan_compaction, rewrite_into
+from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.page_writer import PlacedPages
 from spark_pages.tables.store import open as open_store
 from spark_pages.tables.table import Table
@@ -36,6 +38,9 @@ class _Run:
     index: int
     kind: pa.DataType
     pages: bytes
+    bloom: float | None = None
+    page_bytes: int = TARGET_PAGE_BYTES
+    codec: Codec = Codec.LZ4
 
 
 def plan_compact_pages(url: str, table: str) -> dict[str, Any]:
@@ -120,10 +125,18 @@ class _Cluster:
         """See `spark_pages.tables.compaction.Rewrite`."""
         weights = np.array([_stored_bytes(task) for task in tasks], dtype=np.int64)
         wanted = max(self._context.defaultParallelism, int(weights.sum()) // TASK_BYTES + 1)
+        options = PageOptions.of(table.definition)
         groups = [
             [
-                _Run(index, table.schema.field(tasks[index].column).type, pack_run(tasks[index].run))
-                for index in range(start, stop)
+                _Run(
+                    index,
+                    table.schema.field(task.column).type,
+                    pack_run(task.run),
+                    options.bloom_for(task.column),
+                    options.bytes_for(task.column),
+                    options.codec_for(task.column),
+                )
+                for index, task in enumerate(tasks[start:stop], start)
             ]
             for start, stop in even_groups(weights, wanted)
         ]
@@ -148,7 +161,12 @@ class _Rewrite:
         numbers = count()
         placed = PlacedPages(objects, lambda: page_file_key(self.read_version, token, next(numbers)))
         done = [
-            (run.index, rewrite_into(placed, unpack_run(run.pages), run.kind, pages, TARGET_PAGE_BYTES))
+            (
+                run.index,
+                rewrite_into(
+                    placed, unpack_run(run.pages), run.kind, pages, run.page_bytes, run.bloom, run.codec
+                ),
+            )
             for runs in partition
             for run in runs
         ]

@@ -22,7 +22,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.tree import Node
 from spark_pages.model.chain import ChainKey
-from spark_pages.model.run import LOCATION_COLUMNS, PageRun
+from spark_pages.model.run import LOCATION_COLUMNS, STATS_SCHEMA, PageRun
 from spark_pages.runtime import Runtime
 from spark_pages.spark.fold import CommitCount, Layout, SegmentCount, fold_counts
 from spark_pages.spark.shipping import objects_of, store_url
@@ -55,7 +55,7 @@ def reconstruct_snapshot(
     output: str | None = None,
     check: bool = True,
 ) -> dict[str, Any]:
-    """The page descriptors of every live chain at a version, computed by Spark.
+    """The page descriptors of every live chain at a version, with their statistics, computed by Spark.
 
     Parameters
     ----------
@@ -256,7 +256,9 @@ def _differences(found: pa.Table, local: LogSnapshot, chains: Iterable[ChainKey]
         start, stop = np.searchsorted(keys, key, "left"), np.searchsorted(keys, key, "right")
         mine = found.slice(start, stop - start)
         run = local.chain((table_id, field_id)).all_pages()
-        theirs = {name: run.pages.column(name) for name in _COMPARED}
+        theirs = {
+            name: (run.stats if name in STATS_SCHEMA.names else run.pages).column(name) for name in _COMPARED
+        }
         theirs["first_row"] = pa.array(run.prefix_entries.astype(np.int64) - run.numbers("entry_count"))
         if not all(mine.column(name).combine_chunks().equals(theirs[name]) for name in theirs):
             differing.append(f"table {table_id} field {field_id}: {mine.num_rows} and {run.num_pages} pages")

@@ -174,5 +174,5 @@ class _GivenChains(PageDirectory):
     """The directory of a task: the chains that came with its partition."""
 
     def __init__(self, definition: TableDefinition, chains: dict[str, ColumnChain]) -> None:
-        self._definition = definition
+        self.definition = definition
         self._chains = chains

@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from spark_pages.log.checkpoint import TreeReader
 from spark_pages.log.head import SlotReader
 from spark_pages.log.replay import form_ids
-from spark_pages.log.segment import Segment, decode_manifest
+from spark_pages.log.segment import decode_manifest
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
-from spark_pages.model.run import PAGE_SCHEMA
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, no_stats
 from spark_pages.spark.arrow_types import spark_type
 from spark_pages.spark.fold import CommitCount, SegmentCount, SpliceCount
 from spark_pages.spark.shipping import objects_of
 
-DESCRIPTOR = [pa.field(f.name, spark_type(f.type)) for f in PAGE_SCHEMA]
-"""The fields of a page descriptor, in types that Spark has."""
+DESCRIPTOR = [pa.field(f.name, spark_type(f.type)) for f in (*PAGE_SCHEMA, *STATS_SCHEMA)]
+"""The fields of a page descriptor and its statistics, in types that Spark has."""
 
 ROWS_SCHEMA = pa.schema(
     [
@@ -59,8 +59,10 @@ class CountSegments:
         """One count for each chain and segment."""
         tree = TreeReader(objects_of(self.url))
         for number, node in self.segments:
-            for key, pages in _chains(tree.segment(node)):
-                yield SegmentCount(number, key, int(pages.column("entry_count").to_numpy().sum()))
+            segment = tree.segment(node)
+            entries = segment.pages.column("entry_count").to_numpy()
+            for key, start, stop in segment.chains():
+                yield SegmentCount(number, key, int(entries[start:stop].sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,14 @@ class SegmentRows:
         """Batches of `ROWS_SCHEMA`."""
         tree = TreeReader(objects_of(self.url))
         for node, first_rows in self.segments:
-            for key, pages in _chains(tree.segment(node)):
+            segment = tree.segment(node)
+            stats = tree.stats(node) if node.stats_length else no_stats(node.pages)
+            for key, start, stop in segment.chains():
                 if key in first_rows:
-                    yield _added(key, pages, first_rows[key])
+                    count = stop - start
+                    yield _added(
+                        key, segment.pages.slice(start, count), stats.slice(start, count), first_rows[key]
+                    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,51 +158,47 @@ class CommitRows:
                     if splice.removed:
                         yield _removed(splice.removed)
                     if splice.stop > splice.start:
-                        yield _added((splice.table_id, splice.field_id), sources.pages(splice), first_row)
+                        pages, stats = sources.pages(splice)
+                        yield _added((splice.table_id, splice.field_id), pages, stats, first_row)
 
 
 class _Sources:
-    """The pages that a record brings: its own, and those of its page manifests, each read once."""
+    """The pages and statistics that a record brings: its own, and those of its page manifests, read once."""
 
     def __init__(self, url: str, record: TransactionRecord, version: int) -> None:
         self._url = url
         self._record = record
         self._version = version
-        self._read: dict[int, pa.RecordBatch] = {}
+        self._read: dict[int, tuple[pa.RecordBatch, pa.RecordBatch]] = {}
 
-    def pages(self, splice: Splice) -> pa.RecordBatch:
+    def pages(self, splice: Splice) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Those that a splice puts in."""
         if splice.source not in self._read:
             self._read[splice.source] = self._load(splice.source)
-        return self._read[splice.source].slice(splice.start, splice.stop - splice.start)
+        pages, stats = self._read[splice.source]
+        count = splice.stop - splice.start
+        return pages.slice(splice.start, count), stats.slice(splice.start, count)
 
-    def _load(self, source: int) -> pa.RecordBatch:
+    def _load(self, source: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         if source == 0:
-            return form_ids(self._record.pages, self._version, self._record.base_ordinal)
+            return form_ids(self._record.pages, self._version, self._record.base_ordinal), self._record.stats
         manifest = self._record.manifests[source - 1]
         data = TreeReader(objects_of(self._url)).fetch(manifest.location)
-        listed, _ = decode_manifest(data, manifest.location.key)
-        return form_ids(listed, self._version, manifest.base_ordinal)
+        listed, stats = decode_manifest(data, manifest.location.key)
+        return form_ids(listed, self._version, manifest.base_ordinal), stats
 
 
 def _read_commits(url: str, versions: tuple[int, ...]) -> list[Commit]:
     return SlotReader(objects_of(url)).commits(versions[0], versions[-1] + 1)
 
 
-def _chains(segment: Segment) -> Iterator[tuple[ChainKey, pa.RecordBatch]]:
-    """The chains of a segment, each with its pages."""
-    keys = (segment.table_ids << 32) | segment.field_ids
-    edges = (np.flatnonzero(np.diff(keys)) + 1).tolist()
-    for start, stop in zip([0, *edges], [*edges, len(keys)], strict=True):
-        if stop > start:
-            key = (int(segment.table_ids[start]), int(segment.field_ids[start]))
-            yield key, segment.pages.slice(start, stop - start)
-
-
-def _added(key: ChainKey, pages: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+def _added(key: ChainKey, pages: pa.RecordBatch, stats: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
     n = pages.num_rows
     entries: NDArray[np.int64] = pages.column("entry_count").to_numpy()
-    columns = {field.name: pages.column(field.name).cast(field.type) for field in DESCRIPTOR}
+    described = dict(
+        zip((*PAGE_SCHEMA.names, *STATS_SCHEMA.names), (*pages.columns, *stats.columns), strict=True)
+    )
+    columns = {field.name: described[field.name].cast(field.type) for field in DESCRIPTOR}
     columns |= {
         "table_id": pa.repeat(pa.scalar(key[0], pa.int64()), n),
         "field_id": pa.repeat(pa.scalar(key[1], pa.int32()), n),

@@ -1,6 +1,6 @@
 """Page compaction: runs of small pages become full ones; the rows stay what they are.
 
-`plan_compaction` decides from descriptors alone; `rewrite_run` does the work of one task, here or
+`plan_compaction` decides from metadata alone; `rewrite_run` does the work of one task, here or
 in a Spark executor; the transaction commits all of it at once.
 """
 
@@ -12,25 +12,30 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.io import PageHandler
+from spark_pages.io import Codec, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.actions import Claim
 from spark_pages.model.chain import ChainKey
+from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import NewPage, PageRun
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.claims import RowRange, claim_rows, release_claims
-from spark_pages.tables.page_writer import PlacedPages, stage_column
+from spark_pages.tables.page_meta import PageMeta, alike_groups
+from spark_pages.tables.page_options import PageOptions
+from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
 
-_COMPRESSION_GUESS = 2
-"""Uncompressed bytes for each byte of a page whose entries have no fixed width."""
+_COMPRESSION_GUESS = 5
+"""Uncompressed bytes for each byte of a page whose entries have no fixed width. Rather too many: a full page
+that is taken for a small one would be rewritten by every compaction."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,20 +59,22 @@ class CompactionTask:
     run: PageRun
 
 
-def plan_compaction(table: Table, target_bytes: int = TARGET_PAGE_BYTES) -> list[CompactionTask]:
-    """The runs of two and more neighbouring pages that are all below half the target.
+def plan_compaction(table: Table) -> list[CompactionTask]:
+    """The runs of two and more neighbouring pages that are all below half of what a page aims at.
 
     Notes
     -----
-    Reads descriptors only. Constants stay: they hold no bytes.
+    Reads descriptors, and the statistics of text. Constants stay: they hold no bytes.
     """
     tasks = []
+    options = PageOptions.of(table.definition)
     for column, field_id in table.definition.field_ids.items():
         pages = table.directory.chain(column).all_pages()
         if not pages.num_pages:
             continue
         kind = table.definition.schema.field(column).type
-        small = _estimated_bytes(pages, kind) * 2 < target_bytes
+        guess = 1 if options.codec_for(column) is Codec.NONE else _COMPRESSION_GUESS
+        small = _estimated_bytes(pages, kind, guess) * 2 < options.bytes_for(column)
         small &= pages.numbers("kind") != PageKind.CONSTANT
         edges = np.flatnonzero(np.diff(np.concatenate([[0], small.astype(np.int8), [0]])))
         prefix = pages.prefix_entries
@@ -79,11 +86,42 @@ def plan_compaction(table: Table, target_bytes: int = TARGET_PAGE_BYTES) -> list
     return tasks
 
 
-def _estimated_bytes(pages: PageRun, kind: pa.DataType) -> NDArray[np.float64]:
+def _estimated_bytes(pages: PageRun, kind: pa.DataType, guess: int) -> NDArray[np.float64]:
+    """Bytes of each page before its codec: exact for a fixed width, else a guess, rather too high.
+
+    How far text was compressed nobody knows, but its least and greatest value are about as long as others.
+    """
+    entries = pages.numbers("entry_count")
+    least = np.asarray(entries * _least_bytes(kind), dtype=np.float64)
+    if _is_fixed(kind):
+        return least
+    guessed = np.maximum(least, pages.numbers("actual_len") * float(guess))
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return guessed
+    bounds = [pc.binary_length(pages.stats.column(name)).fill_null(0) for name in ("min", "max")]
+    lengths = sum(numbers_of(each).astype(np.float64) for each in bounds) / 2
+    return np.maximum(guessed, least + entries * lengths)
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
     try:
-        return np.asarray(pages.numbers("entry_count") * (kind.bit_width / 8), dtype=np.float64)
+        return int(kind.bit_width) > 0
     except ValueError:
-        return np.asarray(pages.numbers("actual_len") * float(_COMPRESSION_GUESS))
+        return False
+
+
+def _least_bytes(kind: pa.DataType) -> float:
+    """Bytes that an entry takes in any case."""
+    types = pa.types
+    if _is_fixed(kind):
+        return float(kind.bit_width) / 8
+    if types.is_struct(kind):
+        return sum(_least_bytes(kind.field(index).type) for index in range(kind.num_fields))
+    if types.is_large_string(kind) or types.is_large_binary(kind) or types.is_large_list(kind):
+        return 8.0
+    if types.is_string(kind) or types.is_binary(kind) or types.is_list(kind) or types.is_map(kind):
+        return 4.0
+    return 0.0
 
 
 def rewrite_run(
@@ -93,23 +131,38 @@ def rewrite_run(
     store: ObjectStore,
     next_key: Callable[[], str],
     target_bytes: int = TARGET_PAGE_BYTES,
+    bloom: float | None = None,
+    codec: Codec = Codec.LZ4,
 ) -> list[NewPage]:
     """Full pages with the rows of the run, written to page files; nothing refers to them yet."""
     placed = PlacedPages(store, next_key)
-    new = rewrite_into(placed, run, kind, pages, target_bytes)
+    new = rewrite_into(placed, run, kind, pages, target_bytes, bloom, codec)
     placed.finish_file()
     return new
 
 
 def rewrite_into(
-    placed: PlacedPages, run: PageRun, kind: pa.DataType, pages: PageHandler, target_bytes: int
+    placed: PlacedPages,
+    run: PageRun,
+    kind: pa.DataType,
+    pages: PageHandler,
+    target_bytes: int,
+    bloom: float | None = None,
+    codec: Codec = Codec.LZ4,
 ) -> list[NewPage]:
-    """`rewrite_run` into a page file that other runs share."""
+    """`rewrite_run` into a page file that other runs share.
+
+    Entries keep what they have beside their values. Pages with other metadata than their neighbours are not
+    joined with them.
+    """
     batches = pages.get_pages(run.descriptors(0, run.num_pages), admit=False)
-    values = pa.chunked_array([batch.column("data") for batch in batches], kind).combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks)
-    return placed.place(stage_column(values, target_bytes), inline=False)
+    staged: list[StagedPage] = []
+    for alike in alike_groups(batches):
+        values = pa.chunked_array([batch.column("data") for batch in alike], kind).combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = pa.concat_arrays(values.chunks)
+        staged += stage_column(values, target_bytes, codec, bloom, PageMeta.of(alike))
+    return placed.place(staged, inline=False)
 
 
 def claimed_ranges(tasks: Sequence[CompactionTask]) -> dict[ChainKey, RowRange]:
@@ -174,9 +227,16 @@ def rewrite_here(
 ) -> Sequence[Sequence[NewPage]]:
     """Full pages for each run, written by this process."""
     placed = PlacedPages(txn.store, txn.next_page_file)
+    options = PageOptions.of(table.definition)
     pages = [
         rewrite_into(
-            placed, task.run, table.schema.field(task.column).type, table.page_handler, TARGET_PAGE_BYTES
+            placed,
+            task.run,
+            table.schema.field(task.column).type,
+            table.page_handler,
+            options.bytes_for(task.column),
+            options.bloom_for(task.column),
+            options.codec_for(task.column),
         )
         for task in tasks
     ]

@@ -44,13 +44,13 @@ class PageDirectory:
         open_again: Callable[[int], LogSnapshot] | None = None,
     ) -> None:
         self._snapshot = snapshot
-        self._definition = definition
+        self.definition = definition
         self._as_of = as_of
         self._open_again = open_again
         self._chains: dict[str, ColumnChain] = {}
 
     def __repr__(self) -> str:
-        return f"PageDirectory({self._definition.name!r}, version {self._snapshot.state.version})"
+        return f"PageDirectory({self.definition.name!r}, version {self._snapshot.state.version})"
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version from what is kept now; see `tables.expiry`.
@@ -75,8 +75,8 @@ class PageDirectory:
         """
         chain = self._chains.get(column)
         if chain is None:
-            check_columns(self._definition, [column])
-            key = (self._definition.table_id, self._definition.field_ids[column])
+            check_columns(self.definition, [column])
+            key = (self.definition.table_id, self.definition.field_ids[column])
             chain = self._chains[column] = self._snapshot.chain(key)
         return chain
 
@@ -153,14 +153,14 @@ class PageDirectory:
         Loads the chains that it searches: name the column where you know it.
         """
         wanted = parse_page_id(page_id)
-        for name in [column] if column else self._definition.field_ids:
+        for name in [column] if column else self.definition.field_ids:
             pages = self.chain(name).all_pages()
             found: Any = np.flatnonzero(pages.page_ids == wanted)
             if len(found):
                 return pages.descriptor(int(found[0]))
         where = f"column {column!r}" if column else "any column"
         raise PageNotFoundError(
-            f"Table {self._definition.name!r} has no page {page_id} in {where} at version "
+            f"Table {self.definition.name!r} has no page {page_id} in {where} at version "
             f"{self._snapshot.state.version}.",
             hint="It may have been replaced since; open the version that still had it.",
         )

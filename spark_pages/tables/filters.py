@@ -1,13 +1,19 @@
-"""Filters: what callers may write, the exact test, and which pages statistics rule out. Pure.
+"""Filters: what callers may write, and which pages statistics rule out. Pure.
 
-A filter is a list of ``(column, operator, value)``, all of which must hold, or a list of such lists,
-one of which must hold: the convention of `pyarrow.parquet`. A `pyarrow.compute.Expression` is taken
-too, but skips no pages.
+A filter is one of three things:
+
+- SQL text, such as ``"distance > 4900 and carrier in ('UA', 'AA')"``; see `spark_pages.tables.sql_filter`;
+- a `pyarrow.compute.Expression`;
+- a list of ``(column, operator, value)``, all of which must hold, or a list of such lists, one of which must
+  hold: the convention of `pyarrow.parquet`.
+
+Each is tested exactly, by Arrow. Beside that it is turned into a tree of conditions that statistics
+understand (`spark_pages.tables.filter_tree`), as far as it can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -18,55 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.errors import InvalidInputError
-
-OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
+from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.io.bounds import comparable, decode_bounds, plain_type
+from spark_pages.tables.expression_tree import expression_parts
+from spark_pages.tables.filter_tree import OPERATORS as OPERATORS
+from spark_pages.tables.filter_tree import AllOf, AnyOf, Tree
+from spark_pages.tables.filter_tree import Condition as Condition
 
 Filter: TypeAlias = Any
 
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One comparison of a column with a value."""
-
-    column: str
-    operator: str
-    value: Any
-
-    def expression(self) -> pc.Expression:
-        """The same as an Arrow expression."""
-        column = pc.field(self.column)
-        match self.operator:
-            case "in":
-                return _is_in(column, self.value)
-            case "not in":
-                return ~_is_in(column, self.value)
-            case "is null":
-                return column.is_null()
-            case "is not null":
-                return column.is_valid()
-            case "==":
-                return column == self.value
-            case "!=":
-                return column != self.value
-            case "<":
-                return column < self.value
-            case "<=":
-                return column <= self.value
-            case ">":
-                return column > self.value
-            case _:
-                return column >= self.value
-
-
-def _is_in(column: pc.Expression, values: Sequence[Any]) -> pc.Expression:
-    """Membership, with null as a member like any other; Arrow alone cannot type a list without values."""
-    members = [value for value in values if value is not None]
-    found = column.isin(members) if members else pc.scalar(False)
-    return found | column.is_null() if len(members) < len(values) else found
-
-
-Alternatives = tuple[tuple[Condition, ...], ...]
+_MOST_HULLS = 64
+"""Lists of more values are compared with statistics as so many ranges."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,17 +47,22 @@ class ParsedFilter:
         The exact test.
     columns
         Columns that it reads, or None where an expression does not tell.
-    alternatives
-        The same as conditions, one alternative of which must hold; empty for an expression.
+    tree
+        What statistics can use of it.
     """
 
     expression: pc.Expression
     columns: tuple[str, ...] | None
-    alternatives: Alternatives
+    tree: Tree
 
 
-def parse_filter(given: Filter | None) -> ParsedFilter | None:
+def parse_filter(given: Filter | None, schema: pa.Schema | None = None) -> ParsedFilter | None:
     """What a caller wrote, checked.
+
+    Parameters
+    ----------
+    schema
+        The columns that there are; SQL text needs it, because a word in quotes may be a date.
 
     Raises
     ------
@@ -98,9 +71,14 @@ def parse_filter(given: Filter | None) -> ParsedFilter | None:
     """
     if given is None:
         return None
+    if isinstance(given, str):
+        from spark_pages.tables.sql_filter import parse_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+        given = parse_sql(given, schema or pa.schema([]))
     if isinstance(given, pc.Expression):
-        return ParsedFilter(given, None, ())
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        parts = expression_parts(given)
+        return ParsedFilter(given, parts.columns, parts.tree)
+    if not isinstance(given, Sequence) or not given:
         raise _not_a_filter(given)
     lists = [given] if isinstance(given[0], tuple) else given
     alternatives = tuple(tuple(_condition(item) for item in conditions) for conditions in lists)
@@ -108,7 +86,7 @@ def parse_filter(given: Filter | None) -> ParsedFilter | None:
         raise _not_a_filter(given)
     expression = reduce(or_, (reduce(and_, (c.expression() for c in each)) for each in alternatives))
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
-    return ParsedFilter(expression, columns, alternatives)
+    return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))))
 
 
 def _condition(item: Any) -> Condition:
@@ -131,8 +109,8 @@ def _condition(item: Any) -> Condition:
 
 def _not_a_filter(given: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"{given!r} is not a filter: expected a list of (column, operator, value), a list of such lists, "
-        f"or a pyarrow.compute.Expression."
+        f"{given!r} is not a filter: expected SQL text, a list of (column, operator, value), a list of such "
+        f"lists, or a pyarrow.compute.Expression."
     )
 
 
@@ -168,63 +146,72 @@ def may_match(
         condition.operator == "in" and any(value is None for value in condition.value)
     ):
         return np.ones(len(entries), dtype=bool)  # null is a member like any other
-    try:
-        low, high = _bounds(kind, stats.column("min")), _bounds(kind, stats.column("max"))
-        values = condition.value if condition.operator == "in" else [condition.value]
-        tests = [_test(condition.operator, low, high, stats.column("exact"), kind, value) for value in values]
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return some_value
-    if not tests:
+    values = condition.value if condition.operator == "in" else [condition.value]
+    if not values:
         return np.zeros(len(entries), dtype=bool)
+    try:
+        given = _as_column(values, kind)
+        low, high = (comparable(decode_bounds(kind, stats.column(name))) for name in ("min", "max"))
+        if condition.operator in ("==", "in"):
+            tests = [_overlap(low, high, *hull) for hull in _hulls(given)]
+        else:
+            tests = [_test(condition.operator, low, high, stats.column("exact"), given[0])]
+    except (pa.ArrowException, DamageError, OverflowError, TypeError, ValueError):
+        return some_value
     matching: NDArray[np.bool_] = some_value & reduce(or_, tests)
     return matching
 
 
+def _as_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values as those of the column, in a type that Arrow compares.
+
+    Raises
+    ------
+    ValueError
+        If one would be rounded: the test itself does not round it.
+    """
+    kind = plain_type(kind)
+    given = [pa.scalar(value, kind) for value in values]
+    for one, value in zip(given, values, strict=True):
+        if one.as_py() != (value.as_py() if isinstance(value, pa.Scalar) else value):
+            raise ValueError(f"no {kind} is equal to the value")
+    return comparable(pa.array(given, kind))
+
+
+def _hulls(given: pa.Array) -> Iterator[tuple[pa.Scalar, pa.Scalar]]:
+    """Each value as a range, or neighbours together where there are many."""
+    if len(given) == 1:
+        yield given[0], given[0]
+        return
+    given = given.sort()
+    step = -(-len(given) // _MOST_HULLS)
+    for start in range(0, len(given), step):
+        yield given[start], given[min(start + step, len(given)) - 1]
+
+
+def _overlap(low: pa.Array, high: pa.Array, first: pa.Scalar, last: pa.Scalar) -> NDArray[np.bool_]:
+    """Which pages may hold a value of [first, last]."""
+    return _flags(pc.and_kleene(pc.less_equal(low, last), pc.greater_equal(high, first)))
+
+
 def _test(
-    operator: str, low: pa.Array, high: pa.Array, exact: pa.Array, kind: pa.DataType, value: Any
+    operator: str, low: pa.Array, high: pa.Array, exact: pa.Array, bound: pa.Scalar
 ) -> NDArray[np.bool_]:
-    given = pa.scalar(value, kind)
-    if given.as_py() != (value.as_py() if isinstance(value, pa.Scalar) else value):
-        raise ValueError(f"no {kind} is equal to the value, and the test itself does not round it")
-    bound = given.cast(pa.binary()) if _is_text(kind) else given
     match operator:
         case "<":
-            result = pc.less(low, bound)
+            return _flags(pc.less(low, bound))
         case "<=":
-            result = pc.less_equal(low, bound)
+            return _flags(pc.less_equal(low, bound))
         case ">":
-            result = pc.greater(high, bound)
+            return _flags(pc.greater(high, bound))
         case ">=":
-            result = pc.greater_equal(high, bound)
-        case "!=":
-            single = pc.and_(pc.equal(low, bound), pc.equal(high, bound))
-            result = pc.invert(pc.and_(single, exact))
+            return _flags(pc.greater_equal(high, bound))
         case _:
-            result = pc.and_(pc.less_equal(low, bound), pc.greater_equal(high, bound))
+            single = pc.and_(pc.equal(low, bound), pc.equal(high, bound))
+            return _flags(pc.invert(pc.and_(single, exact)))
+
+
+def _flags(result: pa.Array) -> NDArray[np.bool_]:
+    """Where there is no bound, nothing is proved."""
     answer: NDArray[np.bool_] = result.fill_null(True).to_numpy(zero_copy_only=False)
     return answer
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
-
-
-def _bounds(kind: pa.DataType, column: pa.Array) -> pa.Array:
-    """Bounds as values of the column's type (text and binary as binary), null where there is none."""
-    if _is_text(kind):
-        return column
-    if pa.types.is_boolean(kind):
-        return pc.equal(column, pa.scalar(b"\x01", pa.binary()))
-    width = kind.bit_width // 8
-    filled = column.fill_null(bytes(width))
-    if not pc.all(pc.equal(pc.binary_length(filled), width)).as_py():
-        raise ValueError("bounds of another type")
-    _, offsets, data = filled.buffers()
-    first = np.frombuffer(offsets, dtype=np.int32)[filled.offset] if len(filled) else 0
-    values = pa.Array.from_buffers(kind, len(filled), [None, data.slice(int(first))])
-    return pc.if_else(column.is_valid(), values, pa.scalar(None, kind))

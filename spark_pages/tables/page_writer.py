@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
 
-from spark_pages.io import Codec, EncodedPage, PageFileWriter, encode_page, page_stats, plan_pages
-from spark_pages.model.page import PageKind, PageStats
+from spark_pages.io import (
+    Codec,
+    EncodedPage,
+    PageFileWriter,
+    encode_page,
+    page_stats,
+    plan_pages,
+    stats_of_pages,
+)
+from spark_pages.io.bloom import bloom_checksum, build_bloom
+from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.page_meta import NO_META, PageMeta
 
 INLINE_PAGE_BYTES = 16 << 10
 """Limit of the format for a page of a user's table that rides in the commit."""
@@ -34,6 +44,7 @@ class StagedPage:
     stats: PageStats
     kind: PageKind = PageKind.FILE
     entry_count: int = -1
+    bloom: bytes | None = None
 
     @property
     def entries(self) -> int:
@@ -41,14 +52,43 @@ class StagedPage:
         return self.entry_count if self.entry_count >= 0 else self.encoded.entry_count
 
 
-def stage_column(values: pa.Array, target_bytes: int, codec: Codec = Codec.LZ4) -> list[StagedPage]:
-    """The pages of a column's values, cut at about `target_bytes` of uncompressed buffers."""
-    bounds = plan_pages(values, target_bytes).tolist()
-    pages = []
-    for start, stop in pairwise(bounds):
-        piece = values.slice(start, stop - start)
-        pages.append(StagedPage(encode_page(piece, codec=codec), page_stats(piece)))
-    return pages
+def stage_column(
+    values: pa.Array,
+    target_bytes: int,
+    codec: Codec = Codec.LZ4,
+    bloom: float | None = None,
+    meta: PageMeta = NO_META,
+) -> list[StagedPage]:
+    """The pages of a column's values, cut at about `target_bytes` of uncompressed buffers.
+
+    Parameters
+    ----------
+    bloom
+        False positives of their bloom filters; None for none.
+    meta
+        What the values have beside them.
+    """
+    bounds = plan_pages(meta.beside(values), target_bytes)
+    stats = stats_of_pages(values, bounds)
+    return [
+        stage_page(values.slice(start, stop - start), each, codec, bloom, meta.slice(start, stop))
+        for (start, stop), each in zip(pairwise(bounds.tolist()), stats, strict=True)
+    ]
+
+
+def stage_page(
+    values: pa.Array,
+    stats: PageStats,
+    codec: Codec = Codec.LZ4,
+    bloom: float | None = None,
+    meta: PageMeta = NO_META,
+) -> StagedPage:
+    """One page; with a bloom filter where it is wanted and smaller than the page."""
+    encoded = encode_page(
+        values, codec=codec, prefix_meta=meta.prefix, suffix_meta=meta.suffix, page_metadata=meta.page
+    )
+    held = build_bloom(values, bloom, most_bytes=encoded.actual_len - 1) if bloom else None
+    return StagedPage(encoded, stats, bloom=held)
 
 
 def stage_constant(value: pa.Scalar, count: int) -> StagedPage:
@@ -56,9 +96,18 @@ def stage_constant(value: pa.Scalar, count: int) -> StagedPage:
     one = pa.array([value.as_py()], value.type)
     stats = page_stats(one)
     null_count = count if stats.null_count else 0
-    return StagedPage(
-        encode_page(one), PageStats(null_count, stats.min, stats.max, stats.exact), PageKind.CONSTANT, count
-    )
+    return StagedPage(encode_page(one), replace(stats, null_count=null_count), PageKind.CONSTANT, count)
+
+
+def inline_page(page: StagedPage) -> NewPage:
+    """The page with its bytes beside it, to ride in the commit."""
+    encoded, constant = page.encoded, page.kind is PageKind.CONSTANT
+    return NewPage(
+        page.entries,
+        page.entries if constant else encoded.entry_count,
+        PageKind.CONSTANT if constant else PageKind.INLINE,
+        None, 0, 0, encoded.actual_len, encoded.checksum, bytes(encoded.data), page.stats,
+    )  # fmt: skip
 
 
 class PlacedPages:
@@ -70,46 +119,67 @@ class PlacedPages:
         Where page files go.
     next_key
         Gives the key of the next page file.
+    finish
+        Makes a page file durable, or begins to.
     """
 
-    def __init__(self, store: ObjectStore, next_key: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        next_key: Callable[[], str],
+        finish: Callable[[PageFileWriter], object] = PageFileWriter.finish,
+    ) -> None:
         self._store = store
         self._next_key = next_key
+        self._finish = finish
         self._file: PageFileWriter | None = None
         self._key = ""
 
-    def place(self, pages: Sequence[StagedPage], inline: bool) -> list[NewPage]:
-        """The pages with their places, in order."""
-        return [self._place(page, inline) for page in pages]
+    def place(self, pages: Sequence[StagedPage | NewPage], inline: bool) -> list[NewPage]:
+        """The pages with their places, in order; their bloom filters lie behind them, together."""
+        placed: list[NewPage] = []
+        waiting: dict[int, bytes] = {}
+        for page in pages:
+            if isinstance(page, NewPage):
+                placed.append(page)
+                continue
+            placed.append(self._place(page, inline))
+            if page.bloom is not None and placed[-1].kind is PageKind.FILE:
+                waiting[len(placed) - 1] = page.bloom
+            if self._file is not None and self._file.size_bytes >= PAGE_FILE_BYTES:
+                self._add_blooms(placed, waiting)
+                self.finish_file()
+        self._add_blooms(placed, waiting)
+        return placed
+
+    def _add_blooms(self, placed: list[NewPage], waiting: dict[int, bytes]) -> None:
+        """Put the filters into the file in which their pages are, and tell the pages where."""
+        if not waiting or self._file is None:
+            return
+        offsets = self._file.add_blooms(list(waiting.values()))
+        for offset, (index, bloom) in zip(offsets, waiting.items(), strict=True):
+            page = placed[index]
+            where = BloomLocation(offset, len(bloom), bloom_checksum(bloom))
+            placed[index] = replace(page, stats=replace(page.stats, bloom=where))
+        waiting.clear()
 
     def _place(self, page: StagedPage, inline: bool) -> NewPage:
+        if inline or page.kind is PageKind.CONSTANT:
+            return inline_page(page)
         encoded = page.encoded
-        if page.kind is PageKind.CONSTANT:
-            return NewPage(
-                page.entries, page.entries, page.kind, None, 0, 0, encoded.actual_len,
-                encoded.checksum, bytes(encoded.data), page.stats,
-            )  # fmt: skip
-        if inline:
-            return NewPage(
-                page.entries, encoded.entry_count, PageKind.INLINE, None, 0, 0, encoded.actual_len,
-                encoded.checksum, bytes(encoded.data), page.stats,
-            )  # fmt: skip
         if self._file is None:
             self._key = self._next_key()
             self._file = PageFileWriter(self._store, self._key)
         offset = self._file.add(encoded)
-        placed = NewPage(
+        return NewPage(
             page.entries, encoded.entry_count, PageKind.FILE, self._key, offset, encoded.alloc_len,
             encoded.actual_len, encoded.checksum, None, page.stats,
         )  # fmt: skip
-        if self._file.size_bytes >= PAGE_FILE_BYTES:
-            self.finish_file()
-        return placed
 
     def finish_file(self) -> None:
         """Make the page file durable; the next page begins another one."""
         if self._file is not None:
-            self._file.finish()
+            self._finish(self._file)
             self._file = None
 
 

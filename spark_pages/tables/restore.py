@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.catalog.bootstrap import describe
-from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.log.commit_messages import Build
@@ -25,27 +23,25 @@ from spark_pages.log.readable import check_version
 from spark_pages.log.segment import encode_manifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import ManifestRef, Splice, TransactionRecord
-from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.actions import ManifestRef, TransactionRecord
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.run import (
     PAGE_SCHEMA,
     STATS_SCHEMA,
-    NewPage,
     concat_batches,
     empty_batch,
     page_batches,
 )
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.catalog_changes import catalog_changes
 from spark_pages.tables.change_feed import commits_in_turn
 from spark_pages.tables.changes import Changes, rows_of
 from spark_pages.tables.expiry import looking_again
-from spark_pages.tables.page_writer import INLINE_TRANSACTION_BYTES, PlacedPages, StagedPage
+from spark_pages.tables.page_writer import INLINE_TRANSACTION_BYTES
 from spark_pages.tables.restore_plan import RestorePlan, plan_restore
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging import MANIFEST_PAGES
-from spark_pages.tables.updates import Updates, rewrite_pages
 
 _PATIENCE_S = 60.0
 
@@ -176,7 +172,8 @@ def _prepare(
         manifest = ManifestRef(location, 0, pages.num_rows, page_bytes)
         splices = tuple(replace(splice, source=1) for splice in splices)
         pages, stats = empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)
-    catalog_pages, catalog_splices = _table_zero(store, head, handler, plan, pages.num_rows)
+    zero = Snapshot(head, handler).table("system.catalog")
+    catalog_pages, catalog_splices = catalog_changes(head, zero, plan.ended, plan.described, pages.num_rows)
     if catalog_pages:
         more_pages, more_stats = page_batches(catalog_pages)
         pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
@@ -223,41 +220,3 @@ def _with_homes(store: ObjectStore, pages: pa.RecordBatch, key: str) -> pa.Recor
     columns["data"] = pc.if_else(mask, pa.scalar(None, pa.binary()), pages.column("data"))
     arrays = [columns.get(name, pages.column(name)) for name in PAGE_SCHEMA.names]
     return pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA)
-
-
-def _table_zero(
-    store: ObjectStore, head: LogSnapshot, handler: PageHandler, plan: RestorePlan, first_page: int
-) -> tuple[list[NewPage], list[Splice]]:
-    """Inline pages of table 0 that end rows and tell definitions anew, and their splices."""
-    pages: list[NewPage] = []
-    splices: list[Splice] = []
-    if plan.ended:
-        zero = Snapshot(head, handler).table("system.catalog")
-        found = zero.read(["row_id", "deleted_by"], filter=[("table_id", "in", list(plan.ended))])
-        rows = found.filter(found.column("deleted_by").is_null()).column("row_id").to_numpy()
-        ends = pa.array(np.full(len(rows), THIS_COMMIT, dtype=np.int64))
-        places = PlacedPages(store, lambda: "")
-        for staged in rewrite_pages(zero, "deleted_by", Updates([rows], [ends])):
-            start = first_page + len(pages)
-            encoded = [page for page in staged.pages if isinstance(page, StagedPage)]
-            pages += places.place(encoded, inline=True)
-            splices.append(
-                Splice(
-                    staged.table_id,
-                    staged.field_id,
-                    staged.first_row,
-                    staged.removed,
-                    staged.removed_entries,
-                    0,
-                    start,
-                    first_page + len(pages),
-                    staged.added_entries,
-                    touched=staged.touched,
-                )
-            )
-    if plan.described:
-        rows_before = head.chain((CATALOG_TABLE, 1)).num_rows
-        more, more_splices = describe(list(plan.described), rows_before, first_page + len(pages))
-        pages += more
-        splices += more_splices
-    return pages, splices

@@ -60,6 +60,21 @@ class RowRanges:
         """How many rows that are."""
         return int((self.ends - self.starts).sum())
 
+    def rows(self) -> NDArray[np.int64]:
+        """The numbers of all rows, shape (num_rows,)."""
+        counts = self.ends - self.starts
+        before = np.cumsum(counts) - counts
+        return np.repeat(self.starts - before, counts) + np.arange(int(counts.sum()))
+
+    def part(self, first: int, last: int) -> RowRanges:
+        """The rows [first, last) of the set, counted within it."""
+        counts = self.ends - self.starts
+        before = np.cumsum(counts) - counts
+        low = np.maximum(first - before, 0)
+        high = np.minimum(last - before, counts)
+        some = low < high
+        return RowRanges(self.starts[some] + low[some], self.starts[some] + high[some])
+
     def covers(self, rows: NDArray[np.int64]) -> Bools:
         """Whether each row is in the set."""
         if not len(self.starts):

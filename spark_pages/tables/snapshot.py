@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_pages.catalog.resolve import find_table, show_name
 from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
@@ -18,6 +18,7 @@ from spark_pages.tables.table import Table
 
 if TYPE_CHECKING:
     from spark_pages.tables.leases import Leases, ReaderLease
+    from spark_pages.tables.store import Store
 
 
 class Snapshot:
@@ -37,11 +38,22 @@ class Snapshot:
         pages: PageHandler,
         as_of: Callable[[int], Snapshot] | None = None,
         leases: Leases | None = None,
+        store: Store | None = None,
     ) -> None:
         self.log = log
         self._pages = pages
         self._as_of = as_of
         self._leases = leases
+        self._store = store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the store and the version; opened again where it is unpickled."""
+        if self._store is None:
+            raise InvalidInputError(
+                "This snapshot cannot be pickled: it shows what a transaction has not committed.",
+                hint="Commit first, and pickle a snapshot of the store.",
+            )
+        return (_snapshot_of, (self._store, self.version))
 
     def __repr__(self) -> str:
         time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
@@ -123,4 +135,12 @@ class Snapshot:
 
         as_of = directory_as_of if self._as_of else None
         open_again = self._leases.open_again if self._leases else None
-        return Table(definition, PageDirectory(self.log, definition, as_of, open_again), self._pages)
+        return Table(definition, PageDirectory(self.log, definition, as_of, open_again), self._pages, self)
+
+    def uncommitted(self) -> Snapshot:
+        """The same as a transaction sees it, with what it has staged; it cannot be pickled."""
+        return Snapshot(self.log, self._pages, self._as_of, self._leases)
+
+
+def _snapshot_of(store: Store, version: int) -> Snapshot:
+    return store.snapshot(version=version)

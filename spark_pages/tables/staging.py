@@ -30,7 +30,7 @@ class StagedSplice:
     first_row: int
     removed: tuple[int, ...]
     removed_entries: int
-    pages: list[StagedPage] | list[NewPage]
+    pages: Sequence[StagedPage | NewPage]
     data_change: bool = True
     touched: tuple[tuple[int, int], ...] = ()
 
@@ -66,9 +66,8 @@ def place_splices(
     One request for each page file, which holds the pages of one table, and one for the manifest of a
     large transaction. A crash leaves orphans that no snapshot sees.
     """
-    staged = [p for splice in splices_in for p in splice.pages if isinstance(p, StagedPage)]
     placed = PlacedPages(store, next_page_file)
-    pages, splices = _place(placed, splices_in, fits_inline(staged))
+    pages, splices = _place(placed, splices_in, stays_inline(splices_in))
     placed.finish_file()
     batch, stats = page_batches(pages)
     if len(pages) <= MANIFEST_PAGES:
@@ -105,8 +104,7 @@ def _place(
             placed.finish_file()
             table = splice.table_id
         start = len(pages)
-        for page in splice.pages:
-            pages += placed.place([page], inline) if isinstance(page, StagedPage) else [page]
+        pages += placed.place(splice.pages, inline)
         splices.append(
             Splice(
                 splice.table_id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.errors import CommitUnknownError, InvalidInputError
-from spark_pages.io import CacheStats, PageHandler
+from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.log import Log
@@ -30,27 +29,11 @@ from spark_pages.tables.leases import Leases
 from spark_pages.tables.restore import restore
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.tags import delete_tag, set_tag, tagged_version
-from spark_pages.tables.transaction import Transaction
+from spark_pages.tables.transaction import MEMORY_BYTES, Transaction
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from spark_pages.upkeep.faults import Verification
 from spark_pages.upkeep.repair import RepairPlan, plan_repair
 from spark_pages.upkeep.verify import verify
-
-
-@dataclass(frozen=True, slots=True)
-class CacheConfig:
-    """Budgets of the two page caches, in bytes.
-
-    Attributes
-    ----------
-    upc_bytes
-        Uncompressed pages.
-    cpc_bytes
-        Compressed pages.
-    """
-
-    upc_bytes: int = 256 << 20
-    cpc_bytes: int = 256 << 20
 
 
 class Store:
@@ -62,14 +45,17 @@ class Store:
     def __init__(
         self, objects: ObjectStore, runtime: Runtime | None = None, cache: CacheConfig | None = None
     ) -> None:
-        cache = cache or CacheConfig()
         self._runtime = runtime or Runtime()
         self._objects = objects
         self._log = Log(objects, self._runtime)
-        self._pages = PageHandler(objects, upc_bytes=cache.upc_bytes, cpc_bytes=cache.cpc_bytes)
+        self._pages = PageHandler(objects, cache)
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def __reduce__(self) -> tuple[type[Store], tuple[ObjectStore, None, CacheConfig]]:
+        """Pickled as its address and cache settings; a store whose address may hold secrets refuses."""
+        return (Store, (self._objects, None, self._pages.config))
 
     @property
     def url(self) -> str:
@@ -125,6 +111,7 @@ class Store:
         app_version: int | None = None,
         isolation: str = "snapshot",
         parameters: Mapping[str, str] | None = None,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> Transaction:
         """A transaction on the newest version; commits on leaving its ``with`` block.
 
@@ -138,6 +125,8 @@ class Store:
         isolation
             ``"snapshot"``, or ``"serializable"``: conflicts too when another commit changed rows of a
             table that this one writes to, or has read by `Transaction.table`.
+        memory_bytes
+            Memory that its pages take before some of them are written early.
         """
         return Transaction(
             self._log,
@@ -148,6 +137,7 @@ class Store:
             app_id=app_id,
             app_version=app_version,
             isolation=isolation,
+            memory_bytes=memory_bytes,
         )
 
     def resume(self, error: CommitUnknownError) -> int:
@@ -358,7 +348,7 @@ class Store:
         May write a checkpoint, which lets more go. Requests grow with the commits and the checkpoint objects
         that are kept or go; see `docs/retention.md`.
         """
-        return plan_vacuum(self._log, self._runtime, retention, orphans)
+        return plan_vacuum(self._log, self._runtime, retention, orphans, pages=self._pages)
 
     def vacuum(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumResult:
         """What no version that is kept needs has been deleted; parameters as of `vacuum_plan`.
@@ -373,7 +363,7 @@ class Store:
         May be killed at any point and run again; two at once do no harm. One commit, rarely two, and none
         where nothing can go.
         """
-        return vacuum(self._log, self._runtime, retention, orphans)
+        return vacuum(self._log, self._runtime, retention, orphans, self._pages)
 
     def compact_pages(self, table: str | None = None) -> list[dict[str, Any]]:
         """Runs of small pages are rewritten as full ones; rows stay what they are.
@@ -426,6 +416,7 @@ class Store:
             self._pages,
             lambda timestamp_us: self.snapshot(timestamp=timestamp_us),
             Leases(self._log, self._runtime),
+            self,
         )
 
     def leases(self) -> pa.Table:
@@ -451,7 +442,8 @@ def create(
         Properties of the store, free text by key. Some are looked at, all as decimal numbers:
         ``checkpoint_commits`` (64) and ``checkpoint_bytes`` (16 MiB), after how much a process that commits
         makes a checkpoint, and ``log_compaction_commits`` (16), after how many commits it compacts the
-        log; 0 turns one off.
+        log; 0 turns one off. ``tail_page_bytes`` (8192) is how large pages of small appends grow
+        before they stay as they are, see docs/writing.md.
 
     Raises
     ------

@@ -1,35 +1,39 @@
 """A table as of one version: exact rows, and the pages that hold them.
 
-Follow a read from `Table.read` through `ColumnChain.locate_range` (which pages) and
-`PageHandler.get_pages` (their bytes) back to the slices that are joined here.
+Follow a read from `Table.read` to `RowSource.slices` (tables/row_source.py), from there through
+`ColumnChain.cut` (which pages) and `PageHandler.get_values` (their values) back to slices of pages. A scan,
+and whatever has a filter, goes by windows (tables/scan.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.resolve import check_columns, show_name
-from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
-from spark_pages.model.ids import CATALOG_TABLE, page_version
-from spark_pages.model.page import PageDescriptor, PageSlice
+from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import TableDefinition
+from spark_pages.tables.aggregate import Aggregate, aggregate_rows
+from spark_pages.tables.blocks import blocks_of
 from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.entry_meta import metadata_of, rows_with_meta
 from spark_pages.tables.expiry import reopening
-from spark_pages.tables.filters import Condition, Filter, ParsedFilter, may_match, parse_filter
-from spark_pages.tables.row_ranges import RowRanges, intersection, union
+from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
+from spark_pages.tables.row_ranges import RowRanges
+from spark_pages.tables.row_source import Reading, RowSource, rows_without_columns
+from spark_pages.tables.scan import ScanRequest, scan_batches, scan_tables
+from spark_pages.tables.scan_plan import ScanPlan, explain_scan
+from spark_pages.tables.skipping import candidate_rows
 
-DEFAULT_BATCH_ROWS = 1 << 16
-
-_RESOLVED = ("created_by", "deleted_by")
-"""Columns of table 0 in which 0 stands for the commit that wrote it."""
+if TYPE_CHECKING:
+    from spark_pages.tables.snapshot import Snapshot
 
 
 class Table:
@@ -38,10 +42,23 @@ class Table:
     Obtained from `Snapshot.table`. Immutable: reading it gives the same rows whatever is committed.
     """
 
-    def __init__(self, definition: TableDefinition, directory: PageDirectory, pages: PageHandler) -> None:
+    def __init__(
+        self,
+        definition: TableDefinition,
+        directory: PageDirectory,
+        pages: PageHandler,
+        snapshot: Snapshot | None = None,
+    ) -> None:
         self.definition = definition
         self.directory = directory
-        self._pages = pages
+        self._source = RowSource(definition, directory, pages)
+        self._snapshot = snapshot
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its store, version and name; opened again where it is unpickled."""
+        if self._snapshot is None:
+            raise InvalidInputError(f"Table {self.name!r} cannot be pickled: it is not one of a snapshot.")
+        return (_table_of, (self._snapshot, self.name))
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.num_rows:,} rows, {len(self.columns)} columns)"
@@ -87,6 +104,7 @@ class Table:
         filter: Filter | None = None,
         *,
         trace: ReadTrace | None = None,
+        entry_meta: bool = False,
     ) -> pa.Table:
         """Rows [start, stop), exactly.
 
@@ -100,10 +118,14 @@ class Table:
             See `spark_pages.tables.filters`; pages that statistics rule out are not read.
         trace
             Receives the pages touched, requests and bytes.
+        entry_meta
+            Whether what belongs in front of and behind each entry comes too. Not together with a filter.
 
         Returns
         -------
         pyarrow.Table
+            With `entry_meta`, each column is followed by binary columns ``<column>.prefix_meta`` and
+            ``<column>.suffix_meta``, null where an entry has none.
 
         Raises
         ------
@@ -116,10 +138,17 @@ class Table:
         names = check_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
         parsed = self._parse(filter)
+        if entry_meta:
+            if parsed is not None:
+                raise InvalidInputError("Entry metadata is read by rows: give start and stop, and no filter.")
+            return rows_with_meta(self._source, names, start, stop, trace)
         if parsed is None:
-            return self._rows(names, RowRanges.of(start, stop), trace)
-        found = list(self._filtered(names, start, stop, parsed, DEFAULT_BATCH_ROWS, trace, admit=True))
-        return pa.concat_tables(found) if found else self._empty(names)
+            return self._source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
+        request = ScanRequest(names, start, stop, parsed, admit=True)
+        found = list(scan_tables(self._source, request, trace))
+        if not names:
+            return rows_without_columns(sum(part.num_rows for part in found))
+        return pa.concat_tables(found) if found else self._source.schema_of(names).empty_table()
 
     def scan(
         self,
@@ -131,29 +160,59 @@ class Table:
         *,
         trace: ReadTrace | None = None,
     ) -> pa.RecordBatchReader:
-        """Rows [start, stop) as a stream of batches of at most `batch_rows` rows.
+        """Rows [start, stop) as a stream of batches.
+
+        Parameters
+        ----------
+        columns, start, stop, filter, trace
+            As in `read`; the trace grows with what has been handed out.
+        batch_rows
+            Most rows of a batch; 65,536 by default, fewer where rows are large.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            DuckDB, Polars and pandas take it as it is, without a copy.
 
         Notes
         -----
-        Holds one batch at a time and leaves the caches to random reads. Parameters as in `read`.
+        Nothing is read before the first batch is asked for. From the second on, threads fetch and decode
+        what comes next while the caller works: two windows of 32 MiB at most. Dropping the reader stops them
+        once these are done. The caches are left to random reads. See `docs/reading.md`.
         """
         names = check_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
-        size = DEFAULT_BATCH_ROWS if batch_rows is None else batch_rows
-        if size <= 0:
-            raise InvalidInputError(f"batch_rows is {size}: expected at least 1.")
-        parsed = self._parse(filter)
-        tables = (
-            self._filtered(names, start, stop, parsed, size, trace, admit=False)
-            if parsed
-            else self._chunks(names, RowRanges.of(start, stop), size, trace)
-        )
-        schema = self._schema_of(names)
+        if batch_rows is not None and batch_rows <= 0:
+            raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
+        request = ScanRequest(names, start, stop, self._parse(filter), batch_rows)
         return pa.RecordBatchReader.from_batches(
-            schema, (batch for table in tables for batch in _one_batch(table, schema))
+            self._source.schema_of(names), scan_batches(self._source, request, trace)
         )
 
-    @reopening
+    def explain(
+        self,
+        columns: Iterable[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        filter: Filter | None = None,
+        batch_rows: int | None = None,
+    ) -> ScanPlan:
+        """What `scan` with the same arguments would read as things stand: pages, runs, requests, bytes, cache
+        hits.
+
+        A method of its own, because `scan` gives a plain `pyarrow.RecordBatchReader`, to which nothing can be
+        added and which DuckDB, Polars and pandas know. What a scan has read in the end is in its ``trace``.
+
+        Notes
+        -----
+        Reads no page. Loads the segments of the rows asked for; with a filter their statistics, and the bloom
+        filters that it would use.
+        """
+        names = check_columns(self.definition, columns)
+        start, stop = self._row_range(start, stop)
+        request = ScanRequest(names, start, stop, self._parse(filter), batch_rows)
+        return explain_scan(self._source, self.name, request, "" if filter is None else str(filter))
+
     def take(
         self, rows: ArrayLike, columns: Iterable[str] | None = None, *, trace: ReadTrace | None = None
     ) -> pa.Table:
@@ -166,38 +225,26 @@ class Table:
 
         Notes
         -----
-        Each page that holds one of the rows is read once.
+        Each page that holds one of the rows is read once, neighbours in one request, and of each only the
+        rows wanted are copied.
         """
         names = check_columns(self.definition, columns)
-        wanted = np.asarray(rows)
-        if wanted.size and (wanted.dtype.kind not in "iu" or wanted.ndim != 1):
-            raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
-        if len(wanted) and int(wanted.min()) < 0:
-            raise RowOutOfRangeError(f"Row {int(wanted.min())} does not exist: rows are numbered from 0.")
-        wanted = wanted.astype(np.uint64)
-        plans = []
-        for name in names:
-            chain = self.directory.chain(name)
-            found = chain.locate_rows(wanted)
-            positions, which = np.unique(found.positions, return_inverse=True)
-            plans.append((chain.pages_at(positions), which, found.rows_in_page))
-        fetched = iter(self._fetch(names, [pages for pages, _, _ in plans], True, trace))
-        columns_out = []
-        for name, (pages, which, rows_in_page) in zip(names, plans, strict=True):
-            arrays = next(fetched)
-            firsts = np.cumsum([0, *(page.entry_count for page in pages)][:-1] or [0])
-            values = pa.concat_arrays(arrays) if arrays else self._empty([name]).column(0).combine_chunks()
-            columns_out.append(values.take(pa.array(firsts[which] + rows_in_page if pages else rows_in_page)))
-        return pa.table(columns_out, schema=self._schema_of(names))
+        return self._source.take(names, self._row_numbers(rows), Reading(trace=trace))
 
     @reopening
-    def pages(self, column: str | None = None) -> pa.Table:
+    def pages(self, column: str | None = None, *, metadata: bool = False) -> pa.Table:
         """Descriptors of the table's pages, or of one column's, in row order.
+
+        Parameters
+        ----------
+        metadata
+            Whether to read what belongs to each page as a whole: reads every page listed.
 
         Returns
         -------
         pyarrow.Table
-            ``column``, ``position``, ``first_row`` and the fields of a descriptor.
+            ``column``, ``position``, ``first_row`` and the fields of a descriptor; with `metadata` also
+            ``page_metadata``, a map of bytes that is null where a page has none.
         """
         parts = []
         for name in check_columns(self.definition, [column] if column else None):
@@ -217,8 +264,29 @@ class Table:
                     value = value.cast(pa.string())
                 if field.name != "data":
                     part = part.append_column(field.name, value)
-            parts.append(part.append_column("null_count", run.stats.column("null_count")))
+            part = part.append_column("null_count", run.stats.column("null_count"))
+            if metadata:
+                part = part.append_column("page_metadata", metadata_of(self._source, run))
+            parts.append(part)
         return pa.concat_tables(parts)
+
+    @reopening
+    def aggregate(self, column: str, start: int = 0, stop: int | None = None) -> Aggregate:
+        """Least and greatest value, counts of values and nulls, of rows [start, stop); see
+        docs/statistics.md.
+        """
+        check_columns(self.definition, [column])
+        start, stop = self._row_range(start, stop)
+        kind, chain = self.schema.field(column).type, self.directory.chain(column)
+        read = partial(self.page_values, column)
+        return aggregate_rows(chain, kind, start, stop, read, told=self._source.stored_as_read(column))
+
+    @reopening
+    def blocks(self, by: str | int | None = None) -> pa.Table:
+        """Which pages of each column hold the rows of each block: the pages of a column, or so many rows."""
+        check_columns(self.definition, [by] if isinstance(by, str) else None)
+        chains = {name: self.directory.chain(name) for name in self.columns}
+        return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version from what is kept now; see `tables.expiry`."""
@@ -227,35 +295,34 @@ class Table:
     @property
     def page_handler(self) -> PageHandler:
         """What fetches and caches the pages."""
-        return self._pages
+        return self._source.pages
 
-    @reopening
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
-        return self._fetch([column], [pages], True, None)[0]
+        return self._source.page_values(column, pages)
 
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that statistics cannot rule out."""
         start, stop = self._row_range(start, stop)
         parsed = self._parse(filter)
         assert parsed is not None
-        return self._candidates(parsed, start, stop)
+        return candidate_rows(self._source, parsed.tree, start, stop)
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
         """The filter, tried on no rows, so that one that does not fit the columns is refused at once."""
-        parsed = parse_filter(given)
+        parsed = parse_filter(given, self.schema)
         if parsed is not None:
             check_columns(self.definition, parsed.columns)
             try:
                 self.schema.empty_table().filter(parsed.expression)
             except (pa.ArrowException, TypeError) as error:
-                types = _show_types(self._schema_of(parsed.columns or self.columns))
+                kinds = self._source.schema_of(parsed.columns or self.columns)
+                types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
                 raise InvalidInputError(
-                    f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}"
+                    f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}",
+                    hint="A filter is true or false for each row.",
                 ) from error
         return parsed
-
-    # how rows are put together
 
     def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
         stop = self.num_rows if stop is None else stop
@@ -267,133 +334,21 @@ class Table:
             )
         return start, stop
 
-    def _schema_of(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self.schema.field(name) for name in names])
-
-    def _empty(self, names: Sequence[str]) -> pa.Table:
-        return self._schema_of(names).empty_table()
-
-    @reopening
-    def _rows(
-        self, names: Sequence[str], ranges: RowRanges, trace: ReadTrace | None, admit: bool = True
-    ) -> pa.Table:
-        """The rows of all ranges, in one fetch for all columns."""
-        slices: list[list[PageSlice]] = []
-        for name in names:
-            chain = self.directory.chain(name)
-            bounds = zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
-            slices.append([piece for low, high in bounds for piece in chain.locate_range(low, high)])
-        fetched = self._fetch(names, [[piece.page for piece in each] for each in slices], admit, trace)
-        columns = []
-        for name, pieces, arrays in zip(names, slices, fetched, strict=True):
-            kind = self.schema.field(name).type
-            chunks = [
-                array.slice(piece.start, piece.stop - piece.start)
-                for piece, array in zip(pieces, arrays, strict=True)
-            ]
-            columns.append(pa.chunked_array(chunks, kind))
-        return pa.table(columns, schema=self._schema_of(names))
-
-    def _fetch(
-        self,
-        names: Sequence[str],
-        pages: Sequence[Sequence[PageDescriptor]],
-        admit: bool,
-        trace: ReadTrace | None,
-    ) -> list[list[pa.Array]]:
-        """Values of the pages of several columns, fetched together, column by column."""
-        flat = [page for each in pages for page in each]
-        batches = iter(self._pages.get_pages(flat, admit=admit, trace=trace)) if flat else iter(())
-        fetched = [[next(batches).column("data") for _ in each] for each in pages]
-        if self.definition.table_id == CATALOG_TABLE:
-            for name, of_column, arrays in zip(names, pages, fetched, strict=True):
-                if name in _RESOLVED:
-                    arrays[:] = [
-                        _resolve_version(array, page) for array, page in zip(arrays, of_column, strict=True)
-                    ]
-        return fetched
-
-    def _chunks(
-        self,
-        names: Sequence[str],
-        ranges: RowRanges,
-        size: int,
-        trace: ReadTrace | None,
-        admit: bool = False,
-    ) -> Iterator[pa.Table]:
-        for low, high in zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True):
-            for start in range(low, high, size):
-                yield self._rows(names, RowRanges.of(start, min(start + size, high)), trace, admit)
-
-    def _filtered(
-        self,
-        names: Sequence[str],
-        start: int,
-        stop: int,
-        parsed: ParsedFilter,
-        size: int,
-        trace: ReadTrace | None,
-        admit: bool,
-    ) -> Iterator[pa.Table]:
-        """Rows that pass the filter; other columns are read only for batches where some row does."""
-        tested = check_columns(self.definition, parsed.columns)
-        rest = [name for name in names if name not in tested]
-        for low, high in _cut(self._candidates(parsed, start, stop), size):
-            ranges = RowRanges.of(low, high)
-            table = self._rows(tested, ranges, trace, admit)
-            rows = table.append_column("", pa.array(np.arange(high - low))).filter(parsed.expression)
-            if not rows.num_rows:
-                continue
-            found = rows.column(rows.num_columns - 1)
-            rows = rows.drop_columns([""])
-            if rest:
-                others = self._rows(rest, ranges, trace, admit).take(found)
-                for name in rest:
-                    rows = rows.append_column(others.schema.field(name), others.column(name))
-            yield rows.select(names)
-
-    @reopening
-    def _candidates(self, parsed: ParsedFilter, start: int, stop: int) -> RowRanges:
-        whole = RowRanges.of(start, stop)
-        if not parsed.alternatives or start == stop:
-            return whole
-        return union(
-            [
-                intersection([whole, *(self._may_match(condition, start, stop) for condition in conditions)])
-                for conditions in parsed.alternatives
-            ]
-        )
-
-    def _may_match(self, condition: Condition, start: int, stop: int) -> RowRanges:
-        if self.definition.table_id == CATALOG_TABLE and condition.column in _RESOLVED:
-            return RowRanges.of(start, stop)  # statistics speak of what is stored, not of what is read
-        kind = self.schema.field(condition.column).type
-        bounds, keep = [np.array([], dtype=np.int64)], []
-        last = start
-        for part in self.directory.chain(condition.column).runs(start, stop):
-            entries = part.run.numbers("entry_count")
-            keep.append(may_match(condition, kind, part.run.stats, entries))
-            ends = part.run.prefix_entries.astype(np.int64) + part.first_row
-            bounds.append(ends - entries)
-            last = int(ends[-1])
-        return RowRanges.chosen(np.append(np.concatenate(bounds), last), np.concatenate(keep))
+    def _row_numbers(self, rows: ArrayLike) -> NDArray[np.int64]:
+        wanted = np.asarray(rows)
+        if not wanted.size:
+            return np.zeros(0, dtype=np.int64)
+        if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
+            raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
+        for row in (int(wanted.min()), int(wanted.max())):
+            if not 0 <= row < self.num_rows:
+                raise RowOutOfRangeError(
+                    f"Row {row} is not in table {self.name!r}: it has {self.num_rows} rows, numbered from 0.",
+                    row=row,
+                    num_rows=self.num_rows,
+                )
+        return wanted.astype(np.int64)
 
 
-def _show_types(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
-
-
-def _cut(ranges: RowRanges, size: int) -> Iterator[tuple[int, int]]:
-    for low, high in zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True):
-        for start in range(low, high, size):
-            yield start, min(start + size, high)
-
-
-def _one_batch(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    return table.cast(schema).combine_chunks().to_batches() if table.num_rows else []
-
-
-def _resolve_version(values: pa.Array, page: PageDescriptor) -> pa.Array:
-    """Versions in table 0, where 0 stands for the commit that added the page."""
-    version = pa.scalar(page_version(page.page_id), pa.int64())
-    return pc.if_else(pc.equal(values, THIS_COMMIT), version, values)
+def _table_of(snapshot: Snapshot, name: str) -> Table:
+    return snapshot.table(name)

@@ -11,18 +11,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from spark_pages.catalog.resolve import check_columns, find_table, parse_name
+from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
 from spark_pages.errors import (
     CommitConflictError,
     InvalidInputError,
-    RowOutOfRangeError,
-    SchemaMismatchError,
-    TableExistsError,
 )
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit_messages import AlreadyLanded
@@ -35,16 +31,26 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import Claim, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.run import NewPage
-from spark_pages.model.table import TableDefinition, with_field_ids
+from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.page_writer import StagedPage, stage_column, stage_constant
+from spark_pages.tables.page_meta import PageMetadata
+from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.staging import Prepared, StagedSplice, place_in_memory, place_splices, stays_inline
+from spark_pages.tables.staged_rows import StagedRows
+from spark_pages.tables.staging import (
+    Prepared,
+    StagedSplice,
+    place_in_memory,
+    place_splices,
+    stays_inline,
+)
 from spark_pages.tables.table import Table
-from spark_pages.tables.updates import Updates, rewrite_pages
-from spark_pages.tables.values import as_table, cast_column
+from spark_pages.tables.table_changes import TableChanges
 from spark_pages.tables.workspace import Heading, Workspace
+
+MEMORY_BYTES = 256 << 20
+"""Memory that a transaction takes for pages; what is more is written before the commit."""
 
 
 class Transaction:
@@ -77,7 +83,10 @@ class Transaction:
         app_version: int | None = None,
         isolation: str = "snapshot",
         page_bytes: int = TARGET_PAGE_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> None:
+        if memory_bytes < 1:
+            raise InvalidInputError(f"memory_bytes is {memory_bytes}: expected at least 1.")
         if isolation not in ("snapshot", "serializable"):
             raise InvalidInputError(f"isolation is {isolation!r}: expected 'snapshot' or 'serializable'.")
         if (app_id is None) != (app_version is None):
@@ -91,9 +100,13 @@ class Transaction:
         self._work = Workspace()
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._file_count = 0
+        self._directories: dict[str, StagedDirectory] = {}
         self._closed = False
         self._is_newest = False
         self._base = log.known()
+        self._memory_bytes = memory_bytes
+        self._rows = self._no_rows()
+        self._tables = self._no_tables()
         check_writable(self._base.state.features)
         if isolation == "serializable":
             self._stand_on_newest()
@@ -130,16 +143,62 @@ class Transaction:
         """
         self._check_open()
         self._stand_on_newest()
-        pending = replace(self._work, splices=[*self._rewrites(), *self._work.splices])
-        pending.check_ragged()
-        prepared = place_in_memory(self._log.store, pending.splices)
-        record = pending.record(self._heading, prepared, self._read_version, self._base.state, self._log.bind)
-        fold = Fold(self._base.state, self._log.load_manifest)
-        fold.record(record, self._read_version + 1)
-        table = self._view(self._log.bind(fold.state(), self._base)).table(name)
+        table = self._staged(name, ragged=False)
         if self._relied_on is not None:
             self._relied_on.add(table.definition.table_id)
         return table
+
+    def directory(self, table: str) -> StagedDirectory:
+        """Which pages hold which rows, with what is staged; takes pages that others have written.
+
+        See `spark_pages.tables.registration`. A column may be ahead of others until the commit.
+        """
+        self._check_open()
+        self._stand_on_newest()
+        self._rows.settle()
+        definition = self._tables.find(table)
+        if definition.namespace_id == SYSTEM_NAMESPACE:
+            raise InvalidInputError(f"Cannot stage pages of {table!r}: that table is the store's own.")
+        name = show_name(definition)
+        known = self._directories.get(name)
+        if known is None or known.definition != definition:
+            known = self._directories[name] = StagedDirectory(
+                self._base,
+                definition,
+                self._work,
+                self._log.store,
+                committed=lambda: self._view(self._base).table(name).directory,
+                staged=lambda: self._staged(name, ragged=True).directory,
+                check_current=lambda: self._check_current(definition),
+                is_own_file=self._is_own_file,
+            )
+        self._check_current(definition)
+        if self._relied_on is not None:
+            self._relied_on.add(definition.table_id)
+        return known
+
+    def _check_current(self, definition: TableDefinition) -> None:
+        """Nothing, while the transaction is open and the table still the one that a directory is of."""
+        self._check_open()
+        self._work.ddl.check_not_truncated(definition, "stage pages of")
+        if self._tables.find(show_name(definition)) != definition:
+            raise InvalidInputError(
+                f"This transaction has changed table {definition.name!r} since its directory was asked for.",
+                hint="Ask for it again.",
+            )
+
+    def _staged(self, name: str, *, ragged: bool) -> Table:
+        """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
+        self._rows.settle()
+        pending = replace(self._work, splices=[*self._rewrites(final=False), *self._work.splices])
+        pending.check_removed_once()
+        if not ragged:
+            pending.check_ragged()
+        prepared = place_in_memory(self._log.store, pending.splices)
+        record = pending.record(self._heading, prepared, self._read_version, self._base.state, self._show)
+        fold = Fold(self._base.state, self._log.load_manifest)
+        fold.record(record, self._read_version + 1)
+        return self._view(self._log.bind(fold.state(), self._base)).uncommitted().table(name)
 
     def _stand_on_newest(self) -> None:
         """Make sure that nothing newer was there when it is asked for first.
@@ -169,6 +228,9 @@ class Transaction:
     def _read_version(self) -> int:
         return self._base.state.version
 
+    def _show(self, state: LogState) -> Snapshot:
+        return self._view(self._log.bind(state))
+
     # staging
 
     def create_table(
@@ -188,7 +250,7 @@ class Transaction:
         schema
             Column names and types; each column gets an id that is never used again.
         properties
-            Free text by key.
+            Free text by key. Some say how pages are written, see `spark_pages.tables.page_options`.
         aligned
             Whether all columns must hold equally many rows after every commit.
 
@@ -197,27 +259,84 @@ class Transaction:
         TableExistsError, InvalidInputError
         """
         self._check_open()
-        namespace, bare = parse_name(name)
-        if namespace == SYSTEM_NAMESPACE:
-            raise InvalidInputError(f"Cannot create {name!r}: the namespace 'system' is the store's own.")
-        self._stand_on_newest()
-        key = (namespace, bare)
-        if key in self._work.created or self._base.table(key) is not None:
-            raise TableExistsError(
-                f"There is a table {name!r} at version {self._read_version} already.", table=name
-            )
-        self._work.created[key] = TableDefinition(
-            table_id=TableId(-1 - len(self._work.created)),
-            name=bare,
-            schema=with_field_ids(schema),
-            next_field_id=len(schema) + 1,
-            namespace_id=namespace,
-            aligned=aligned,
-            properties=dict(properties or {}),
-            created_at_us=self._runtime.now_us(),
-        )
+        self._tables.create(name, schema, properties or {}, aligned)
 
-    def append(self, table: str, data: Any) -> None:
+    def drop_table(self, table: str) -> None:
+        """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back."""
+        self._check_open()
+        self._tables.drop(table)
+
+    def undrop_table(self, table: str) -> None:
+        """The table of this name that was dropped last is there again, with its rows.
+
+        Raises
+        ------
+        TableNotFoundError, TableExistsError
+            If no table of the name was dropped, or there is one by now.
+        """
+        self._check_open()
+        self._tables.undrop(table)
+
+    def rename_table(self, table: str, name: str) -> None:
+        """The table has another name from this commit on.
+
+        Raises
+        ------
+        TableNotFoundError, TableExistsError
+        """
+        self._check_open()
+        self._tables.rename(table, name)
+
+    def truncate_table(self, table: str) -> None:
+        """The table has no rows from this commit on, but those appended after this call."""
+        self._check_open()
+        self._tables.truncate(table)
+
+    def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
+        """The table has these properties from this commit on; None takes one away."""
+        self._check_open()
+        self._tables.set_properties(table, properties)
+
+    def add_column(self, table: str, column: pa.Field, default: Any = None) -> None:
+        """The table has one more column, behind the others.
+
+        Parameters
+        ----------
+        column
+            Name, type and whether it may be null.
+        default
+            What the rows have that are there already; null by default.
+
+        Raises
+        ------
+        InvalidInputError, SchemaMismatchError
+            If the name is taken, the default is of another type, or rows would be null that may not be.
+
+        Notes
+        -----
+        No row is rewritten: the column begins with pages that say one value and a count.
+        """
+        self._check_open()
+        self._tables.add_column(table, column, default)
+
+    def drop_column(self, table: str, column: str) -> None:
+        """The table no longer has the column. Earlier versions keep it; its id is never used again."""
+        self._check_open()
+        self._tables.drop_column(table, column)
+
+    def rename_column(self, table: str, column: str, name: str) -> None:
+        """The column has another name from this commit on, and the pages that it had."""
+        self._check_open()
+        self._tables.rename_column(table, column, name)
+
+    def append(
+        self,
+        table: str,
+        data: Any,
+        *,
+        entry_meta: Any = None,
+        page_metadata: Mapping[str, PageMetadata] | None = None,
+    ) -> None:
         """The rows stand behind the rows that the table has, from this commit on.
 
         Parameters
@@ -227,6 +346,11 @@ class Transaction:
         data
             Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``: a pyarrow or Polars table, a
             record batch reader, a DuckDB relation. Missing nullable columns are filled with null.
+        entry_meta
+            What belongs in front of and behind each entry: a table of as many rows, with columns
+            ``<column>.prefix_meta`` and ``<column>.suffix_meta`` (binary or text) for some data columns.
+        page_metadata
+            By data column: keys and values that belong to every page of it which this append makes.
 
         Raises
         ------
@@ -235,71 +359,45 @@ class Transaction:
 
         Notes
         -----
-        Pages are encoded now and reach storage at commit.
+        Rows that fill pages are encoded now, the rest at commit. Pages reach storage at commit, or as soon as
+        they take a quarter of `memory_bytes`. A stream is read piece by piece, never as a whole. If an append
+        fails, the transaction goes on without any of its rows.
         """
         self._check_open()
-        definition = self._definition(table)
-        rows = as_table(data)
-        unknown = sorted(set(rows.column_names) - set(definition.field_ids))
-        if unknown and definition.aligned:
-            raise SchemaMismatchError(
-                f"Cannot append to {table!r}: it has no column {', '.join(map(repr, unknown))}; it has "
-                f"{', '.join(definition.field_ids)}."
-            )
-        if not rows.num_rows:
-            return
-        table_id = definition.table_id
-        staged: list[StagedSplice] = []
-        for column, field_id in definition.field_ids.items():
-            if column not in rows.column_names and not definition.aligned:
-                continue
-            pages = self._stage(definition, rows, column)
-            first_row = self._work.staged_rows(table_id, field_id)
-            if table_id >= 0:
-                first_row += self._base.num_rows((table_id, field_id))
-            touched = ((first_row, first_row + rows.num_rows),)
-            staged.append(StagedSplice(table_id, field_id, first_row, (), 0, pages, touched=touched))
-        self._work.definitions[table_id] = definition
-        self._work.splices += staged
+        definition = self._tables.find(table)
+        if entry_meta is not None or page_metadata:
+            self._rows.append_with_meta(definition, data, entry_meta, page_metadata, self._page_bytes)
+        else:
+            self._rows.append(definition, data, self._page_bytes)
+        if self._directories:
+            self._rows.settle()
 
-    def update(self, table: str, column: str, rows: ArrayLike, values: Any) -> None:
-        """The rows of one column hold other values from this commit on.
+    def update(self, table: str, column: str | None = None, rows: ArrayLike = (), values: Any = None) -> None:
+        """The rows hold other values from this commit on.
 
         Parameters
         ----------
+        column
+            The column; without one, `values` tells which columns get other values.
         rows
             Row numbers from 0, in any order, of rows that the snapshot read by the transaction has.
         values
-            As many values, in the same order. The last one wins where a row is named twice.
+            As many values, in the same order. The last one wins where a row is named twice. Of several
+            columns: a table, a record batch, or a mapping from column to values.
 
         Raises
         ------
-        RowOutOfRangeError, SchemaMismatchError, InvalidInputError
+        RowOutOfRangeError, ColumnNotFoundError, SchemaMismatchError, InvalidInputError
+            Nothing of this update is staged.
 
         Notes
         -----
-        Each page that holds one of the rows is read and rewritten once, at commit.
+        Each page that holds one of the rows is read and rewritten once, at commit, however many updates touch
+        it; some 100 pages at a time.
         """
         self._check_open()
         self._stand_on_newest()
-        definition = find_table(self._base, table)
-        check_columns(definition, [column])
-        numbers = np.asarray(rows)
-        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-            raise InvalidInputError(f"rows of {table}.{column} must be a list of integers from 0.")
-        array = cast_column(values, definition.bare_schema.field(column), table)
-        if len(array) != len(numbers):
-            raise InvalidInputError(
-                f"Cannot update {table}.{column}: {len(numbers)} rows but {len(array)} values."
-            )
-        if len(numbers) and int(numbers.min()) < 0:
-            raise RowOutOfRangeError(f"Row {int(numbers.min())} does not exist: rows are numbered from 0.")
-        key = (definition.table_id, definition.field_ids[column])
-        self._base.chain(key).locate_rows(numbers.astype(np.uint64))
-        self._work.definitions[definition.table_id] = definition
-        updates = self._work.updates.setdefault((definition.table_id, column), Updates())
-        updates.rows.append(numbers.astype(np.int64))
-        updates.values.append(array)
+        self._rows.update(self._tables.find(table), table, column, rows, values)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """The store has these properties from this commit on."""
@@ -346,12 +444,18 @@ class Transaction:
         self._file_count += 1
         return page_file_key(self._read_version, self._heading.token, self._file_count - 1)
 
+    def _is_own_file(self, key: str) -> bool:
+        numbers = range(self._file_count)
+        return any(key == page_file_key(self._read_version, self._heading.token, n) for n in numbers)
+
     # finishing
 
     def rollback(self) -> None:
         """Nothing staged will ever be visible."""
         self._closed = True
         self._work = Workspace()
+        self._rows = self._no_rows()
+        self._tables = self._no_tables()
 
     def commit(self) -> int:
         """All that was staged is in the log, durably; gives the version.
@@ -371,39 +475,75 @@ class Transaction:
             self.rollback()
             self.version = landed
             return landed
-        self._work.splices[:0] = self._rewrites()
+        swap = None if self._log.shared else self._rows.swap()  # of many only one could swap a page
+        if swap is None:
+            self._rows.settle()
+        self._work.splices[:0] = self._rewrites(final=True)
         self._work.updates.clear()
+        self._work.check_removed_once()
         self._work.check_ragged()
         self._closed = True
-        if self._work.empty:
+        if swap is None and self._work.empty:
             self.version = self._read_version
+            return self.version
+        if swap is not None:
+            self.version = self._bring_in(swap.on, same_on_any=False)
             return self.version
         if not stays_inline(self._work.splices):
             self._stand_on_newest()  # objects bear the version read, by which vacuum judges them
         token = self._heading.token
         manifest = f"{self._read_version:020d}-{token}-0"
         prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, manifest)
-        self.version = self._bring_in(prepared)
+        self._rows.wait()
+        same_on_any = not (self._work.created or self._work.ddl or self._heading.app_id is not None)
+        self.version = self._bring_in(lambda _: prepared, same_on_any)
         return self.version
 
-    def _bring_in(self, prepared: Prepared) -> int:
+    def _bring_in(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
         """Commit; where a conflict may only come from standing on an old version, once more on the newest."""
         try:
-            return self._log.commit(self._base, self._build(prepared), self._reads()).version
+            return self._send(prepare, same_on_any)
         except CommitConflictError:
             if self._is_newest:
                 raise
             self._stand_on_newest()
-        return self._log.commit(self._base, self._build(prepared), self._reads()).version
+        return self._send(prepare, same_on_any)
 
-    def _build(self, prepared: Prepared) -> Callable[[LogState], TransactionRecord | AlreadyLanded]:
+    def _send(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
+        return self._log.commit(self._base, self._build(prepare), self._reads(), same_on_any).version
+
+    def _build(
+        self, prepare: Callable[[LogState], Prepared]
+    ) -> Callable[[LogState], TransactionRecord | AlreadyLanded]:
         def build(state: LogState) -> TransactionRecord | AlreadyLanded:
             landed = self._landed(state)
             if landed is not None:
                 return AlreadyLanded(landed)
-            return self._work.record(self._heading, prepared, self._read_version, state, self._log.bind)
+            work, prepared = self._work, prepare(state)
+            return work.record(self._heading, prepared, self._read_version, state, self._show)
 
         return build
+
+    def _no_rows(self) -> StagedRows:
+        return StagedRows(
+            self._work,
+            self._log.store,
+            self._runtime.spawn,
+            self.next_page_file,
+            base=lambda: self._base,
+            stand_on_newest=self._stand_on_newest,
+            memory_bytes=self._memory_bytes,
+        )
+
+    def _no_tables(self) -> TableChanges:
+        return TableChanges(
+            self._work,
+            self._rows,
+            base=lambda: self._base,
+            stand_on_newest=self._stand_on_newest,
+            table_zero=lambda: self._view(self._base).table("system.catalog"),
+            now_us=self._runtime.now_us,
+        )
 
     def _reads(self) -> frozenset[int]:
         """Tables whose rows must not change before the commit."""
@@ -420,27 +560,6 @@ class Transaction:
         newest, version = state.apps[app_id]
         return version if newest >= app_version else None
 
-    def _definition(self, table: str) -> TableDefinition:
-        name = parse_name(table)
-        found = self._work.created.get(name) or self._base.table(name)
-        if found is None:
-            self._stand_on_newest()
-        return found or find_table(self._base, table)
-
-    def _stage(self, definition: TableDefinition, rows: pa.Table, column: str) -> list[StagedPage]:
-        wanted = definition.bare_schema.field(column)
-        if column not in rows.column_names:
-            if not wanted.nullable:
-                raise SchemaMismatchError(
-                    f"Cannot append to {definition.name!r}: column {column!r} is missing and not nullable."
-                )
-            return [stage_constant(pa.scalar(None, wanted.type), rows.num_rows)]
-        return stage_column(cast_column(rows.column(column), wanted, definition.name), self._page_bytes)
-
-    def _rewrites(self) -> list[StagedSplice]:
+    def _rewrites(self, *, final: bool) -> list[StagedSplice]:
         """Pages that updates touch, rewritten."""
-        splices: list[StagedSplice] = []
-        for (table_id, column), updates in self._work.updates.items():
-            definition = self._work.definitions[table_id]
-            splices += rewrite_pages(self._view(self._base).table_of(definition), column, updates)
-        return splices
+        return self._rows.rewrite(self._view(self._base).table_of, final=final) if self._work.updates else []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.retention import keep_of
 from spark_pages.log.vacuum import Vacuum
@@ -16,14 +17,42 @@ _TRIES = 5
 
 
 def plan_vacuum(
-    log: Log, runtime: Runtime, retention: timedelta | int | None, orphans: bool, further: bool = False
+    log: Log,
+    runtime: Runtime,
+    retention: timedelta | int | None,
+    orphans: bool,
+    further: bool = False,
+    pages: PageHandler | None = None,
 ) -> VacuumPlan:
-    """What a vacuum would do now; see `Store.vacuum_plan`."""
+    """What a vacuum would do now; see `Store.vacuum_plan`.
+
+    Parameters
+    ----------
+    pages
+        Forgets what it has cached of the files that the plan deletes, once it is executed.
+    """
     keep = keep_of(retention, log.refresh().state.properties)
-    return Vacuum(log, runtime).plan(keep, orphans, further)
+    plan = Vacuum(log, runtime).plan(keep, orphans, further)
+    if pages is None:
+        return plan
+    handler = pages
+
+    def run(_: VacuumPlan) -> VacuumResult:
+        try:
+            return plan.execute()
+        finally:
+            handler.forget(plan.objects.column("key").to_pylist())
+
+    return replace(plan, _run=run)
 
 
-def vacuum(log: Log, runtime: Runtime, retention: timedelta | int | None, orphans: bool) -> VacuumResult:
+def vacuum(
+    log: Log,
+    runtime: Runtime,
+    retention: timedelta | int | None,
+    orphans: bool,
+    pages: PageHandler | None = None,
+) -> VacuumResult:
     """All that may go has gone; see `Store.vacuum`.
 
     Notes
@@ -31,9 +60,9 @@ def vacuum(log: Log, runtime: Runtime, retention: timedelta | int | None, orphan
     Where only the newest versions are kept, what the checkpoint before this one needed becomes free by the
     first round and goes in a second one.
     """
-    done, again = _round(log, runtime, retention, orphans, further=False)
+    done, again = _round(log, runtime, retention, orphans, False, pages)
     if again:
-        more, _ = _round(log, runtime, retention, orphans, further=True)
+        more, _ = _round(log, runtime, retention, orphans, True, pages)
         done = replace(
             more,
             version=more.version if more.version is not None else done.version,
@@ -45,13 +74,18 @@ def vacuum(log: Log, runtime: Runtime, retention: timedelta | int | None, orphan
 
 
 def _round(
-    log: Log, runtime: Runtime, retention: timedelta | int | None, orphans: bool, further: bool
+    log: Log,
+    runtime: Runtime,
+    retention: timedelta | int | None,
+    orphans: bool,
+    further: bool,
+    pages: PageHandler | None,
 ) -> tuple[VacuumResult, bool]:
     tries = 0
     while True:
         tries += 1
         try:
-            plan = plan_vacuum(log, runtime, retention, orphans, further)
+            plan = plan_vacuum(log, runtime, retention, orphans, further, pages)
             return plan.execute(), plan.again
         except (CommitConflictError, ObjectNotFoundError, SnapshotExpiredError):
             if tries == _TRIES:  # another vacuum, a tag or a lease came between, each time

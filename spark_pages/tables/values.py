@@ -2,47 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.tables.joining import DoesNotFitError, join
 
 
-def as_table(data: Any) -> pa.Table:
-    """A table of what a caller gives: Arrow, a mapping, or anything with Arrow's C interface."""
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """Rows that a caller gives, piece by piece.
+
+    Attributes
+    ----------
+    columns
+        Their names.
+    pieces
+        Gives the rows as tables of at most so many bytes, but of a row at least. May be called once.
+    """
+
+    columns: Sequence[str]
+    pieces: Callable[[int], Iterator[pa.Table]]
+
+
+def as_stream(data: Any) -> RowStream:
+    """The rows of what a caller gives: Arrow, a mapping, or anything with Arrow's C interface.
+
+    Notes
+    -----
+    A stream is read as its pieces are asked for.
+    """
     if isinstance(data, Mapping):
-        return pa.table(dict(data))
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return pa.table(data)
+        data = pa.table(dict(data))
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        table = data
+        return RowStream(table.column_names, lambda most: _slices(table, most))
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return RowStream(reader.schema.names, lambda most: _gathered(reader.schema, reader, most))
+    if hasattr(data, "__arrow_c_array__"):
+        return as_stream(pa.record_batch(data))
     raise InvalidInputError(
         f"Cannot append a {type(data).__name__}: expected something with __arrow_c_stream__, such as a "
         f"pyarrow.Table."
     )
 
 
-def cast_column(values: Any, wanted: pa.Field, table: str) -> pa.Array:
-    """The values as one array of the column's type; loses nothing."""
+def _slices(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    if not table.num_rows:
+        return
+    rows = max(1, int(most_bytes / max(1, table.nbytes) * table.num_rows))
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """The batches in tables of about so many bytes: small ones together, large ones in parts."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        waiting.append(batch)
+        held += batch.nbytes
+        if held >= most_bytes:
+            yield from _slices(pa.Table.from_batches(waiting, schema), most_bytes)
+            waiting, held = [], 0
+    if waiting:
+        yield from _slices(pa.Table.from_batches(waiting, schema), most_bytes)
+
+
+def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
+    """The values as arrays of the column's type; loses nothing."""
     try:
-        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, wanted.type)
-        if isinstance(array, pa.ChunkedArray):
-            array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks)
-        array = array if array.type == wanted.type else array.cast(wanted.type)
+        given = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, wanted.type)
+        given = given if given.type == wanted.type else given.cast(wanted.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
             f"{error}"
         ) from error
-    if not wanted.nullable and array.null_count:
+    nulls = 0 if wanted.nullable else _null_count(given)
+    if nulls:
         raise SchemaMismatchError(
-            f"Column {wanted.name!r} of {table!r} is not nullable, but {array.null_count} of the values "
-            f"given are null."
+            f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
         )
-    return array
+    return list(given.chunks) if isinstance(given, pa.ChunkedArray) else [given]
+
+
+def cast_column(values: Any, wanted: pa.Field, table: str) -> pa.Array:
+    """The values as one array of the column's type; loses nothing."""
+    chunks = cast_chunks(values, wanted, table)
+    try:
+        return join(chunks, wanted.type)
+    except DoesNotFitError as error:
+        raise InvalidInputError(
+            f"The values given for column {wanted.name!r} of {table!r} do not fit one array: {error}.",
+            hint="Give fewer at a time.",
+        ) from error
+
+
+def _null_count(values: pa.Array | pa.ChunkedArray) -> int:
+    """Null entries, those that a dictionary or run-end encoding stands for too."""
+    kind = values.type
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return int(values.is_null().to_numpy(zero_copy_only=False).sum()) if len(values) else 0
+    return int(values.null_count)

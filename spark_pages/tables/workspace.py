@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from spark_pages.catalog.bootstrap import describe
-from spark_pages.errors import RaggedTableError
-from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.errors import InvalidInputError, RaggedTableError
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import (
     CatalogIntent,
@@ -16,10 +14,13 @@ from spark_pages.model.actions import (
     ManifestRef,
     TransactionRecord,
 )
-from spark_pages.model.ids import CATALOG_TABLE, TableId
+from spark_pages.model.ids import TableId, format_page_id
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, page_batches
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import writer_name
+from spark_pages.tables.catalog_changes import catalog_changes
+from spark_pages.tables.ddl import StagedDdl
+from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging import Prepared, StagedSplice
 from spark_pages.tables.updates import Updates
 
@@ -49,6 +50,8 @@ class Workspace:
         Updates of rows by table and column, not yet turned into pages.
     splices
         Changes of chains.
+    ddl
+        What becomes of tables that are there.
     properties, claims
         Of the store.
     """
@@ -57,13 +60,15 @@ class Workspace:
     definitions: dict[TableId, TableDefinition] = field(default_factory=dict)
     updates: dict[tuple[TableId, str], Updates] = field(default_factory=dict)
     splices: list[StagedSplice] = field(default_factory=list)
+    ddl: StagedDdl = field(default_factory=StagedDdl)
     properties: dict[str, str] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.created or self.updates or self.splices or self.properties or self.claims)
+        changes = (self.created, self.updates, self.splices, self.ddl, self.properties, self.claims)
+        return not any(changes)
 
     def tables(self) -> frozenset[int]:
         """Tables of the snapshot that are written to."""
@@ -77,6 +82,13 @@ class Workspace:
             if (splice.table_id, splice.field_id) == (table_id, field_id)
         )
 
+    def forget(self, table_id: TableId) -> None:
+        """Nothing is staged for the rows of a table any more."""
+        self.definitions.pop(table_id, None)
+        self.splices = [splice for splice in self.splices if splice.table_id != table_id]
+        for key in [key for key in self.updates if key[0] == table_id]:
+            del self.updates[key]
+
     def check_ragged(self) -> None:
         """Refuse to let the columns of an aligned table grow apart.
 
@@ -89,12 +101,35 @@ class Workspace:
             if not definition.aligned:
                 continue
             growth = {
-                name: self.staged_rows(table_id, field_id) for name, field_id in definition.field_ids.items()
+                name: self.staged_rows(table_id, field_id) - self.ddl.new_columns.get((table_id, field_id), 0)
+                for name, field_id in definition.field_ids.items()
             }
             if len(set(growth.values())) > 1:
                 raise RaggedTableError(
                     f"The columns of {definition.name!r} would grow by different numbers of rows: {growth}."
                 )
+
+    def check_removed_once(self) -> None:
+        """Refuse to replace one page twice.
+
+        Raises
+        ------
+        InvalidInputError
+            Names the page.
+        """
+        removed: dict[tuple[int, int], set[int]] = {}
+        for splice in self.splices:
+            ids = removed.setdefault((splice.table_id, splice.field_id), set())
+            if not ids.isdisjoint(splice.removed):
+                page = format_page_id(min(ids.intersection(splice.removed)))
+                table = self.definitions.get(splice.table_id)
+                name = table.name if table else splice.table_id
+                raise InvalidInputError(
+                    f"This transaction would replace page {page} of table {name!r} twice: for an update "
+                    f"of its rows, and whole.",
+                    hint="Do one of them in another transaction.",
+                )
+            ids.update(splice.removed)
 
     def record(
         self,
@@ -102,9 +137,15 @@ class Workspace:
         prepared: Prepared,
         read_version: int,
         state: LogState,
-        bind: Callable[[LogState], LogSnapshot],
+        show: Callable[[LogState], Snapshot],
     ) -> TransactionRecord:
-        """What the log is told, on top of `state`: final table ids, and the rows of table 0."""
+        """What the log is told, on top of `state`: final table ids, and the rows of table 0.
+
+        Parameters
+        ----------
+        show
+            Gives the snapshot of a state.
+        """
         final = {
             definition.table_id: TableId(state.next_table_id + index)
             for index, definition in enumerate(self.created.values())
@@ -115,9 +156,15 @@ class Workspace:
             for splice in prepared.splices
         ]
         pages, stats = prepared.pages, prepared.stats
-        if created:
-            rows_before = bind(state).chain((CATALOG_TABLE, 1)).num_rows
-            described, catalog_splices = describe(created, rows_before, first_page=pages.num_rows)
+        if created or self.ddl:
+            shown = show(state)
+            described, catalog_splices = catalog_changes(
+                shown.log,
+                shown.table("system.catalog"),
+                self.ddl.ended(),
+                [*self.ddl.described(), *created],
+                first_page=pages.num_rows,
+            )
             more_pages, more_stats = page_batches(described)
             pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
             stats = concat_batches([stats, more_stats], STATS_SCHEMA)
@@ -137,8 +184,9 @@ class Workspace:
             stats=stats,
             manifests=manifests,
             splices=tuple(splices),
-            intents=tuple(
-                CatalogIntent(IntentKind.CREATE, d.table_id, d.namespace_id, d.name, d) for d in created
+            intents=(
+                *self.ddl.intents(),
+                *(CatalogIntent(IntentKind.CREATE, d.table_id, d.namespace_id, d.name, d) for d in created),
             ),
             claims=tuple(self.claims),
             properties=self.properties,

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from spark_pages.errors import DamageError
 from spark_pages.io import decode_bound, page_stats
+from spark_pages.io.bounds import is_bytes, plain_values
 from spark_pages.model.page import PageStats
 
 
@@ -17,10 +18,7 @@ def bounds_hold(values: pa.Array, claimed: PageStats) -> bool:
     -----
     Only asked where the bounds are not those that this release would have formed.
     """
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    elif pa.types.is_run_end_encoded(values.type):
-        values = pc.run_end_decode(values)
+    values = plain_values(values)
     known = values.drop_null()
     bounded = claimed.min is not None or claimed.max is not None
     if not len(known):
@@ -30,7 +28,7 @@ def bounds_hold(values: pa.Array, claimed: PageStats) -> bool:
         return not claimed.exact
     if found.min is None and found.max is None:
         return False  # NaN, or a type without bounds
-    if _is_bytes(values.type):
+    if is_bytes(values.type):
         plain = pc.min_max(known.cast(pa.large_binary()))
         low, high = plain["min"].as_py(), plain["max"].as_py()
         below = claimed.min is None or claimed.min <= low
@@ -48,15 +46,3 @@ def _ordered(kind: pa.DataType, low: bytes | None, high: bytes | None) -> bool:
     if low is None or high is None:
         return True
     return bool(pc.less_equal(decode_bound(kind, low), decode_bound(kind, high)).as_py())
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    return bool(
-        text
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )

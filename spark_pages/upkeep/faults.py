@@ -28,11 +28,14 @@ class FaultKind(StrEnum):
     UNREADABLE = "unreadable"
     HINT = "hint"
     RANGE = "compacted range"
+    BLOOM = "bloom filter"
     ORPHAN = "orphan"
     TEMPORARY = "temporary"
 
 
-HARMLESS = frozenset({FaultKind.HINT, FaultKind.RANGE, FaultKind.ORPHAN, FaultKind.TEMPORARY})
+HARMLESS = frozenset(
+    {FaultKind.HINT, FaultKind.RANGE, FaultKind.BLOOM, FaultKind.ORPHAN, FaultKind.TEMPORARY}
+)
 """Kinds that change no answer."""
 
 _SCHEMA = pa.schema(

@@ -20,6 +20,7 @@ from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageDescrip
 from spark_pages.model.run import STATS_SCHEMA, PageRun
 from spark_pages.storage.keys import is_key
 from spark_pages.storage.store import ObjectStore
+from spark_pages.upkeep.blooms import check_blooms
 from spark_pages.upkeep.bounds import bounds_hold
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
 from spark_pages.upkeep.names import TableNames
@@ -28,6 +29,8 @@ PagesMode = Literal["all", "sample", "none"]
 
 _BATCH_PAGES = 512
 _BATCH_BYTES = 8 << 20
+_PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact")])
+"""The statistics that are true or not; the others are estimates and places."""
 _ERRORS = (DamageError, ObjectNotFoundError, StorageError)
 
 
@@ -204,6 +207,12 @@ class PageCheck:
                 what = "holds nulls in a column that is not nullable"
                 self._add(FaultKind.CONTRADICTION, _where(pages[index], holder), chain, what, pages[index])
         self._check_stats(run, pages, values, chain, holder)
+        damaged, false = check_blooms(self._store, run, values)
+        for key in {pages[index].disk_path for index in np.flatnonzero(damaged).tolist()}:
+            here = damaged & np.array([page.disk_path == key for page in pages])
+            self._trouble(FaultKind.BLOOM, key, chain, "holds damaged bloom filters", run, here)
+        what = "names bloom filters that deny values of their pages"
+        self._trouble(FaultKind.CONTRADICTION, holder, chain, what, run, false)
 
     def _read(self, pages: list[PageDescriptor], chain: ChainKey, holder: str) -> list[pa.Array | None]:
         try:
@@ -239,7 +248,7 @@ class PageCheck:
         order = [index for index in values if known[index]]
         if not order:
             return
-        told = run.stats.take(pa.array(order))
+        told = run.stats.take(pa.array(order)).select(_PROVABLE.names)
         found = _as_batch(_stats([values[index] for index in order]), order, pages)
         if found.equals(told):
             return
@@ -282,6 +291,8 @@ class PageCheck:
             f"added by {versions}, {rows}."
         )
         remedy = "Verify again once storage answers." if trouble.kind is FaultKind.UNREADABLE else RESTORE
+        if trouble.kind is FaultKind.BLOOM:
+            remedy = "No answer rests on them: the pages are read. Whatever rewrites these makes them anew."
         if trouble.key in self._homes:
             remedy = "Run `spark-pages repair URL`: the log may still hold these pages inline."
         self._findings.add(trouble.kind, trouble.key, what, remedy)
@@ -368,4 +379,4 @@ def _as_batch(stats: list[PageStats], order: list[int], pages: list[PageDescript
         pa.array([each.max for each in stats], pa.binary()),
         pa.array([each.exact for each in stats], pa.bool_()),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=STATS_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=_PROVABLE)

@@ -1,57 +1,235 @@
 from __future__ import annotations
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.io.page_cache import ByteBudgetCache
+from spark_pages.io.flight import Flight
+from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage, PageCache
 from tests.io.strategies import steady
 
-steps = st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 60)), max_size=60)
+BATCH = pa.record_batch({"data": pa.array([1])})
+PACKED = 1000
+WHOLE = 3000
+"""Bytes of a compressed page, and of a page in the UPC with its compressed bytes."""
+
+keys = st.integers(0, 9)
+steps = st.lists(
+    st.tuples(st.sampled_from(["load", "scan", "hit", "pin", "unpin", "forget", "clear"]), keys), max_size=60
+)
 
 
-@steady
-@given(steps, st.integers(0, 100))
-def test_the_budget_is_never_exceeded_and_the_sizes_add_up(steps, budget):
-    cache: ByteBudgetCache[int, int] = ByteBudgetCache(budget)
-    sizes = {}
-    for is_put, key, size in steps:
-        cache.put(key, size, size) if is_put else cache.get(key)
-        sizes.update({key: size} if is_put else {})
-
-        counts = cache.counts()
-        held = cache.get_many(range(10))
-
-        assert counts.size_bytes <= budget
-        assert counts.size_bytes == sum(held.values())
-        assert counts.entries == len(held)
-        assert all(sizes[each] == size for each, size in held.items())
+def key(number: int, path: str = "a"):
+    return (path, number * 4096, 4096, PACKED, number, 1)
 
 
-def test_the_least_recently_used_entry_leaves_first():
-    cache: ByteBudgetCache[str, int] = ByteBudgetCache(20)
-    cache.put_many([("a", 1, 10), ("b", 2, 10)])
-    cache.get("a")
+def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", packed: bool = True) -> None:
+    """The pages go through the cache as a call of the handler takes them."""
+    flight = Flight()
+    cache.sweep([key(number, path) for number in numbers], flight, admit)
+    for each in flight.keys:
+        flight.arrive(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
+    cache.land(flight, admit)
+    flight.end()
 
-    cache.put("c", 3, 10)
 
-    assert cache.get_many("abc") == {"a": 1, "c": 3}
+def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
+    """U for each page in the UPC, C for one in the CPC, and - for one in neither; changes nothing."""
+    found = cache.sweep([key(number, path) for number in numbers], flight := Flight(), False)
+    cache.land(flight, False)
+    flight.end()
+    return "".join(
+        "U" if each in found.ready else "C" if each in found.packed else "-"
+        for each in (key(number, path) for number in numbers)
+    )
+
+
+def test_the_least_recently_used_page_leaves_the_upc_for_the_cpc():
+    cache = PageCache(2 * WHOLE, 10 * WHOLE)
+    put(cache, 1, 2)
+    cache.hit(key(1))
+
+    put(cache, 3)
+
+    assert has(cache, 1, 2, 3) == "UCU"
+    assert cache.counts().demotions == 1
+    assert cache.counts().evictions == 0
+    assert cache.counts().cpc_bytes == PACKED + ENTRY_OVERHEAD_BYTES
+
+
+def test_a_page_that_comes_back_from_the_cpc_is_in_one_tier_only():
+    cache = PageCache(WHOLE, 10 * WHOLE)
+    put(cache, 1, 2)
+
+    put(cache, 1)
+
+    assert has(cache, 1, 2) == "UC"
+    assert cache.counts().cpc_bytes == PACKED + ENTRY_OVERHEAD_BYTES
+
+
+def test_what_leaves_the_cpc_has_left_memory():
+    cache = PageCache(WHOLE, PACKED + ENTRY_OVERHEAD_BYTES)
+
+    put(cache, 1, 2, 3)
+
+    assert has(cache, 1, 2, 3) == "-CU"
     assert cache.counts().evictions == 1
 
 
-def test_an_entry_above_the_budget_is_not_admitted_and_evicts_nothing():
-    cache: ByteBudgetCache[str, int] = ByteBudgetCache(20)
-    cache.put("a", 1, 10)
+def test_a_page_without_compressed_bytes_is_not_demoted():
+    cache = PageCache(WHOLE, 10 * WHOLE)
+    put(cache, 1, packed=False)
 
-    cache.put("b", 2, 21)
+    put(cache, 2)
 
-    assert cache.get_many("ab") == {"a": 1}
-    assert cache.counts().evictions == 0
+    assert has(cache, 1, 2) == "-U"
 
 
-def test_hits_and_misses_are_counted():
-    cache: ByteBudgetCache[str, int] = ByteBudgetCache(20)
-    cache.put("a", 1, 10)
+def test_a_page_too_large_for_the_upc_is_kept_compressed_and_displaces_nothing():
+    cache = PageCache(2 * WHOLE, 10 * WHOLE)
+    put(cache, 1)
+    flight = Flight()
+    cache.sweep([key(2)], flight, True)
+    flight.arrive(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
+    cache.land(flight, True)
 
-    cache.get_many("abc")
+    assert has(cache, 1, 2) == "UC"
 
-    assert (cache.counts().hits, cache.counts().misses) == (1, 2)
+
+def test_a_scan_neither_keeps_pages_nor_changes_the_order_of_use():
+    cache = PageCache(2 * WHOLE, 0)
+    put(cache, 1, 2)
+
+    put(cache, 1, 5, 6, 7, admit=False)
+    put(cache, 3)
+
+    assert has(cache, 1, 2, 3, 5) == "-UU-"
+
+
+def test_a_scan_does_not_promote_what_it_finds_compressed():
+    cache = PageCache(WHOLE, 10 * WHOLE)
+    put(cache, 1, 2)
+
+    put(cache, 1, admit=False)
+
+    assert has(cache, 1, 2) == "CU"
+
+
+def test_a_page_that_a_scan_loads_is_kept_if_another_call_waits_for_it_to_keep_it():
+    cache = PageCache(2 * WHOLE, 0)
+    scan, reader = Flight(), Flight()
+    cache.sweep([key(1), key(2)], scan, False)
+
+    found = cache.sweep([key(1)], reader, True)
+    scan.arrive(key(1), LoadedPage(BATCH, WHOLE, None))
+    scan.arrive(key(2), LoadedPage(BATCH, WHOLE, None))
+    cache.land(scan, False)
+
+    assert (list(found.awaited.values()), reader.keys) == ([scan], [])
+    assert has(cache, 1, 2) == "U-"
+
+
+def test_a_pinned_page_outlives_what_is_used_later():
+    cache = PageCache(2 * WHOLE, 0)
+    put(cache, 1)
+    cache.pin([key(1)])
+
+    put(cache, 2, 3, 4)
+
+    assert has(cache, 1, 2, 3, 4) == "U--U"
+
+
+def test_pins_are_counted():
+    cache = PageCache(WHOLE, 0)
+    put(cache, 1)
+    cache.pin([key(1)])
+    cache.pin([key(1)])
+    cache.unpin([key(1)])
+
+    put(cache, 2)
+    still = has(cache, 1, 2)
+    cache.unpin([key(1)])
+    put(cache, 2)
+
+    assert (still, has(cache, 1, 2)) == ("U-", "-U")
+
+
+def test_a_page_pinned_before_it_is_loaded_is_pinned_when_it_comes():
+    cache = PageCache(2 * WHOLE, 0)
+    cache.pin([key(1)])
+    put(cache, 1)
+
+    put(cache, 2, 3)
+
+    assert has(cache, 1, 2, 3) == "U-U"
+
+
+def test_pinned_pages_hold_the_budget_too():
+    cache = PageCache(2 * WHOLE, 0)
+    cache.pin([key(1), key(2), key(3)])
+
+    put(cache, 1, 2, 3)
+
+    assert has(cache, 1, 2, 3) == "UU-"
+    assert cache.counts().upc_bytes == 2 * WHOLE
+
+
+def test_the_pages_of_a_forgotten_file_are_gone_from_both_tiers():
+    cache = PageCache(WHOLE, 10 * WHOLE)
+    put(cache, 1, 2)
+    put(cache, 3, path="b")
+
+    gone = cache.forget({"a"})
+
+    assert (gone, has(cache, 1, 2), has(cache, 3, path="b")) == (2, "--", "U")
+    assert (cache.counts().upc_bytes, cache.counts().cpc_bytes) == (WHOLE, 0)
+
+
+def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
+    cache = PageCache(5 * WHOLE, 0)
+    put(cache, 1)
+    cache.pin([key(1)])
+
+    cache.forget({"a"})
+    meanwhile = has(cache, 1)
+    cache.unpin([key(1)])
+
+    assert (meanwhile, has(cache, 1), cache.counts().upc_bytes) == ("U", "-", 0)
+
+
+def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
+    cache = PageCache(5 * WHOLE, 5 * WHOLE)
+    flight = Flight()
+    cache.sweep([key(1)], flight, True)
+
+    cache.forget({"a"})
+    flight.arrive(key(1), LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED))))
+    cache.land(flight, True)
+
+    assert has(cache, 1) == "-"
+
+
+@steady
+@given(steps, st.integers(0, 5 * WHOLE), st.integers(0, 5 * PACKED))
+def test_the_budgets_hold_and_the_sizes_add_up_whatever_is_done(steps, upc_bytes, cpc_bytes):
+    cache = PageCache(upc_bytes, cpc_bytes)
+    pins: list[int] = []
+    for what, number in steps:
+        if what in ("load", "scan"):
+            put(cache, number, admit=what == "load")
+        elif what == "hit":
+            cache.hit(key(number))
+        elif what == "pin":
+            pins.append(number)
+            cache.pin([key(number)])
+        elif what == "unpin" and pins:
+            cache.unpin([key(pins.pop())])
+        elif what == "forget":
+            cache.forget({"a"})
+        elif what == "clear":
+            cache.clear()
+
+        counts, held = cache.counts(), has(cache, *range(10))
+
+        assert counts.upc_bytes == WHOLE * held.count("U") <= upc_bytes
+        assert counts.cpc_bytes == (PACKED + ENTRY_OVERHEAD_BYTES) * held.count("C") <= cpc_bytes

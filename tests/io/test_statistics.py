@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 
 from spark_pages.errors import DamageError
+from spark_pages.io.bounds import decode_bound
 from spark_pages.io.paginate import plan_pages
-from spark_pages.io.statistics import decode_bound, page_stats, stats_of_pages
+from spark_pages.io.statistics import page_stats, stats_of_pages
 from tests.io.strategies import ORDERED, arrays, steady
 
 
@@ -121,6 +122,62 @@ def test_types_without_a_kernel_of_their_own_have_bounds_too(kind):
 
     assert decode_bound(kind, stats.min) in list(array)
     assert decode_bound(kind, stats.max) in list(array)
+
+
+def test_text_without_a_byte_has_statistics():
+    offsets = pa.py_buffer(np.zeros(4, np.int32))
+
+    stats = page_stats(pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"")]))
+
+    assert (stats.null_count, stats.min, stats.max, stats.exact, stats.distinct) == (0, b"", b"", True, 1)
+
+
+@steady
+@given(arrays(ORDERED))
+def test_small_pages_are_counted(array):
+    stats = page_stats(array)
+
+    values = {repr(value) for value in array.to_pylist() if value is not None}
+    alike = (
+        pa.types.is_string(array.type)
+        or pa.types.is_large_string(array.type)
+        or pa.types.is_binary(array.type)
+    )
+    zeros = pa.types.is_floating(array.type) and {"0.0", "-0.0"} <= values
+    if not values:
+        assert stats.distinct is None
+    elif alike or zeros:
+        assert 1 <= stats.distinct <= len(values)
+    else:
+        assert stats.distinct == len(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "most"),
+    [
+        (np.random.default_rng(1).permutation(10**6)[:8192], 8192, 8192),
+        (np.random.default_rng(2).integers(0, 1000, 8192), 700, 1350),
+        (np.random.default_rng(3).integers(0, 40, 8192) * 10**9, 40, 40),
+        (np.repeat(np.random.default_rng(4).integers(0, 2**40, 4096), 2), 4096, 8192),
+        (np.full(8192, 7), 1, 1),
+    ],
+)
+def test_the_number_of_different_values_of_large_pages_is_estimated(values, least, most):
+    texts = pa.array([f"{value:020d}" for value in values.tolist()])
+
+    for array in (pa.array(values), pa.array(values / 2), pa.array(values, pa.timestamp("us")), texts):
+        assert least <= page_stats(array).distinct <= most
+
+
+def test_a_dictionary_has_as_many_values_as_it_uses():
+    whole = pa.array([f"v{n % 300}" for n in range(9_000)]).dictionary_encode()
+
+    assert page_stats(whole).distinct == 300
+    assert page_stats(whole[:7]).distinct == 7
+    assert (
+        page_stats(pa.DictionaryArray.from_arrays(pa.array([1, None, 1], pa.uint64()), ["a", "b"])).distinct
+        == 1
+    )
 
 
 def test_nested_pages_have_a_null_count_and_no_bounds():

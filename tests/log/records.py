@@ -22,7 +22,7 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.location import Location
-from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
 from spark_pages.model.table import TableDefinition, with_field_ids
 
@@ -92,34 +92,52 @@ text = st.text(max_size=8)
 tokens = st.binary(min_size=16, max_size=16).map(bytes.hex)
 maps = st.dictionaries(text, text, max_size=3)
 locations = st.builds(Location, text, count, text, count, count, st.booleans())
+blooms = st.builds(BloomLocation, count, st.integers(0, 2**31 - 1), st.integers(0, 2**64 - 1))
 page_stats = st.builds(
-    PageStats, count, st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=4), st.booleans()
+    PageStats,
+    count,
+    st.none() | st.binary(max_size=4),
+    st.none() | st.binary(max_size=4),
+    st.booleans(),
+    st.none() | count,
+    st.none() | blooms,
 )
-new_pages = st.builds(
-    NewPage,
-    count,
-    count,
-    st.sampled_from(PageKind),
-    st.none() | st.sampled_from(["pages/a", "pages/b"]),
-    count,
-    st.integers(0, 2**31 - 1),
-    st.integers(0, 2**31 - 1),
-    st.integers(0, 2**64 - 1),
-    st.none() | st.binary(max_size=8),
-    page_stats,
-)
+
+
+@st.composite
+def new_page(draw: st.DrawFn) -> NewPage:
+    """A page with numbers that can be true, which reach as far as they may."""
+    kind = draw(st.sampled_from(PageKind))
+    rows, in_file = draw(st.integers(0, 2**59)), kind is PageKind.FILE
+    alloc_len = 4096 * draw(st.integers(1, 2**19 - 1)) if in_file else 0
+    return NewPage(
+        rows,
+        rows if kind is PageKind.CONSTANT else draw(count),
+        kind,
+        draw(st.sampled_from(["pages/a", "pages/b"])) if in_file else None,
+        4096 * draw(st.integers(0, 2**49)) if in_file else 0,
+        alloc_len,
+        draw(st.integers(64, alloc_len or 2**31 - 1)),
+        draw(st.integers(0, 2**64 - 1)),
+        None if in_file else draw(st.binary(max_size=8)),
+        draw(page_stats),
+    )
+
+
+new_pages = new_page()
 field_ids = st.integers(1, 2**31 - 1)
+rows = st.integers(0, 2**60)
 splices = st.builds(
     Splice,
-    i64,
+    count,
     field_ids,
-    count,
+    rows,
     st.lists(st.integers(0, 2**63 - 1), max_size=3).map(tuple),
-    count,
+    rows,
     st.integers(0, 3),
     st.integers(0, 2**31 - 1),
     st.integers(0, 2**31 - 1),
-    count,
+    rows,
     st.booleans(),
     st.lists(st.tuples(count, count), max_size=3).map(tuple),
 )
@@ -156,11 +174,11 @@ def records(draw: st.DrawFn) -> TransactionRecord:
         parameters=draw(maps),
         app_id=draw(st.none() | text),
         app_version=draw(st.none() | i64),
-        base_ordinal=draw(st.integers(0, 2**28)),
+        base_ordinal=draw(st.integers(0, 2**28 - 4)),
         manifests=tuple(
             draw(
                 st.lists(
-                    st.builds(ManifestRef, locations, st.integers(0, 2**28), st.integers(0, 2**28)), **few
+                    st.builds(ManifestRef, locations, st.integers(0, 2**27), st.integers(0, 2**27)), **few
                 )
             )
         ),
@@ -178,7 +196,7 @@ def records(draw: st.DrawFn) -> TransactionRecord:
 
 commits = st.builds(
     Commit,
-    count,
+    st.integers(0, 2**35 - 1),
     count,
     tokens,
     st.sampled_from(["", "ab" * 32]),

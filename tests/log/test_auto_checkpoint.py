@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -398,7 +399,7 @@ def test_a_commit_in_flight_during_a_checkpoint_does_not_bring_the_old_base_back
 def test_chains_that_are_loaded_whole_stay_loaded_but_for_those_with_inline_pages():
     captured = Captured()
     store = new_store(EVERY_8, captured)
-    big = pa.table({"n": list(range(50_000))})
+    big = pa.table({"n": np.random.default_rng(0).integers(0, 1 << 62, 50_000)})  # too much to be inline
     with store.transaction() as txn:
         txn.create_table("big", big.schema)
         txn.append("big", big)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -106,3 +107,26 @@ def test_a_single_writer_waits_for_nobody(commits):
         some.begin(1)[0].result(LONG_S)
 
     assert some.sizes == [1, 1, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_forked_child_commits_although_a_thread_of_its_parent_was_leading(commits):
+    some = commits(LONG_S)
+    first = some.begin(1)
+    some.began.acquire()
+
+    child = os.fork()
+    if child == 0:
+        some.may_end.release(2)
+        some.group.commit(Member(0, lambda _: None))
+        os._exit(0)
+
+    deadline = time.monotonic() + 10
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the child waits for a thread that it does not have")
+        time.sleep(0.01)
+    some.may_end.release()
+    first[0].result(LONG_S)

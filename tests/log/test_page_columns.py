@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
-from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
 
 PAGES = [
@@ -14,6 +14,46 @@ PAGES = [
         4, 4, PageKind.FILE, "pages/x", 4096, 4096, 80, 2**64 - 1, None, PageStats(None, None, None, None)
     ),
 ]
+
+
+MORE = [
+    *PAGES,
+    NewPage(
+        *(5, 5, PageKind.FILE, "pages/x", 8192, 4096, 80, 3, None),
+        PageStats(1, None, None, False, 7, BloomLocation(12288, 64, 2**64 - 2)),
+    ),
+]
+
+
+def test_estimates_and_places_of_filters_are_listed_for_the_pages_that_have_them():
+    pages, stats = page_batches(MORE)
+
+    value = pages_to_avro(pages, stats)
+
+    assert [value[name] for name in ("distinct", "bloom_offset", "bloom_length", "bloom_checksum")] == [
+        (7).to_bytes(8, "little"),
+        (12288).to_bytes(8, "little"),
+        (64).to_bytes(4, "little"),
+        (2**64 - 2).to_bytes(8, "little"),
+    ]
+    assert [each.to_pylist() for each in pages_from_avro(value)] == [pages.to_pylist(), stats.to_pylist()]
+
+
+@pytest.mark.parametrize("name", ["distinct", "bloom_offset", "bloom_length", "bloom_checksum"])
+def test_as_many_estimates_and_places_are_there_as_are_announced(name):
+    value = pages_to_avro(*page_batches(MORE))
+    for wrong in (b"", value[name] * 2, value[name][:-1]):
+        with pytest.raises(ValueError, match="bytes"):
+            pages_from_avro({**value, name: wrong})
+
+
+def test_a_commit_of_a_release_without_estimates_and_filters_is_read():
+    value = encoded()
+    absent = dict.fromkeys(("distinct", "bloom_offset", "bloom_length", "bloom_checksum"), "")
+
+    _, stats = pages_from_avro({**value, **absent})
+
+    assert stats.to_pylist() == page_batches(PAGES)[1].to_pylist()
 
 
 def encoded() -> dict[str, object]:

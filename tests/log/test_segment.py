@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
+from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
 from spark_pages.log.segment import (
     Segment,
     decode_manifest,
@@ -18,8 +21,9 @@ from spark_pages.log.segment import (
     encode_stats,
 )
 from spark_pages.log.tree import Node
+from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage, page_batches
+from spark_pages.model.run import OPTIONAL_STATS, NewPage, page_batches
 from tests.io.strategies import steady
 from tests.log.records import new_pages
 
@@ -71,6 +75,82 @@ def test_statistics_and_manifests_are_read_as_they_were_written(pages):
     read_pages, read_stats = decode_manifest(encode_manifest(batch, stats), "manifest")
     assert read_pages.to_pylist() == batch.to_pylist()
     assert read_stats.to_pylist() == stats.to_pylist()
+
+
+def altered(**numbers: int) -> pa.RecordBatch:
+    """Three good pages, of which the second has another number in some columns."""
+    in_file = NewPage(3, 3, PageKind.FILE, "pages/a", 4096, 4096, 80, 7, None, PageStats(0))
+    inline = NewPage(3, 5, PageKind.INLINE, None, 0, 0, 80, 7, b"page", PageStats(0))
+    batch, _ = page_batches([inline, inline if "inline" in numbers else in_file, in_file])
+    for name, number in numbers.items():
+        if name != "inline":
+            column = numbers_of(batch.column(name)).copy()
+            column[1] = number
+            index, field = batch.schema.get_field_index(name), batch.schema.field(name)
+            batch = batch.set_column(index, field, number_column(column, field.type))
+    return batch
+
+
+CANNOT_BE_TRUE = [
+    {"entry_count": -1},
+    {"payload_entries": -1},
+    {"kind": 3},
+    {"kind": -1},
+    {"kind": PageKind.INLINE},
+    {"kind": PageKind.CONSTANT},
+    {"inline": 1, "kind": PageKind.FILE},
+    {"inline": 1, "kind": PageKind.CONSTANT},
+    {"inline": 1, "offset": 4096},
+    {"inline": 1, "alloc_len": 4096},
+    {"offset": -4096},
+    {"offset": 64},
+    {"alloc_len": 0},
+    {"alloc_len": -4096},
+    {"alloc_len": 5000},
+    {"actual_len": 63},
+    {"actual_len": 4097},
+    {"actual_len": -1},
+    {"entry_count": 1 << 62},
+]
+
+
+@pytest.mark.parametrize("numbers", CANNOT_BE_TRUE, ids=str)
+def test_numbers_that_cannot_be_true_are_damage_wherever_pages_are_listed(numbers):
+    batch = altered(**numbers)
+    _, stats = page_batches([NewPage(0, 0, PageKind.FILE, "a", 0, 4096, 64, 0, None, PageStats(0))] * 3)
+    chain = np.array([1, 1, 1])
+
+    with pytest.raises(DamageError, match=r"the-key .*cannot be true"):
+        decode_segment(encode_segment(Segment.of(chain, chain, batch)), "the-key")
+    with pytest.raises(DamageError, match=r"the-key .*cannot be true"):
+        decode_manifest(encode_manifest(batch, stats), "the-key")
+    with pytest.raises(ValueError, match=r"page 1 has|more rows"):
+        pages_from_avro(pages_to_avro(batch, stats))
+
+
+@pytest.mark.parametrize(
+    ("tables", "fields"), [([1, 2, 1], [1, 1, 1]), ([1, 1, 1], [2, 2, 1]), ([-1, 1, 1], [1, 1, 1])]
+)
+def test_chains_out_of_order_or_with_negative_ids_are_damage(tables, fields):
+    segment = Segment.of(np.array(tables), np.array(fields), altered())
+
+    with pytest.raises(DamageError, match="the-key"):
+        decode_segment(encode_segment(segment), "the-key")
+
+
+@pytest.mark.parametrize("kind", ["stats", "manifest"])
+def test_objects_of_a_release_without_estimates_and_filters_are_read(kind):
+    pages = [NewPage(3, 3, PageKind.FILE, "pages/a", 0, 4096, 80, 7, None, PageStats(0, b"a", b"b"))] * 3
+    batch, stats = page_batches(pages)
+    now = encode_stats(stats) if kind == "stats" else encode_manifest(batch, stats)
+    then = pq.read_table(pa.BufferReader(now)).drop_columns(list(OPTIONAL_STATS))
+    sink = pa.BufferOutputStream()
+    pq.write_table(then, sink, store_schema=False)
+    data = sink.getvalue().to_pybytes()
+
+    read = decode_stats(data, "key") if kind == "stats" else decode_manifest(data, "key")[1]
+
+    assert read.to_pylist() == stats.to_pylist()
 
 
 def test_nodes_are_read_as_they_were_written():

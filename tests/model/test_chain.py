@@ -83,6 +83,56 @@ def test_locate_range_gives_each_row_of_the_range_once_and_no_empty_page(drawn, 
 
 
 @quick
+@given(pieces_and_counts(), st.data())
+def test_the_slices_of_a_small_read_are_those_of_any_read(drawn, data):
+    pieces, counts = drawn
+    chain = ColumnChain(pieces)
+    start = data.draw(st.integers(0, sum(counts)))
+    end = data.draw(st.integers(start, sum(counts)))
+    most = data.draw(st.integers(1, 4))
+
+    few = chain.few_slices(start, end, most)
+
+    expected = chain.locate_range(start, end)
+    assert few is None or few == expected
+    again = chain.few_slices(start, end, most)  # now that all of it is loaded
+    one_piece = len(chain.pieces) == 1
+    assert again == expected or start == end or len(expected) > most - counts.count(0) or not one_piece
+
+
+@quick
+@given(pieces_and_counts(), st.data())
+def test_a_cut_of_several_ranges_gives_each_row_of_them_once_and_no_empty_page(drawn, data):
+    pieces, counts = drawn
+    bounds = sorted(data.draw(st.sets(st.integers(0, sum(counts)), max_size=8)))
+    starts, ends = np.array(bounds[: len(bounds) // 2 * 2], np.uint64).reshape(-1, 2).T
+
+    cut = ColumnChain(pieces).cut(starts, ends)
+
+    assert [(s.page.page_id, row) for s in cut.slices() for row in range(s.start, s.stop)] == [
+        linear_search(counts, row)
+        for low, high in zip(starts.tolist(), ends.tolist(), strict=True)
+        for row in range(low, high)
+    ]
+    assert cut.run.stats.column("null_count").to_pylist() == [s.page.entry_count % 3 for s in cut.slices()]
+
+
+def test_a_cut_loads_the_pieces_that_it_touches_and_no_others():
+    loaded = []
+
+    def lazy(number):
+        run = run_of([10], number)
+        return LazyRun(1, 10, lambda: loaded.append(number) or [run])
+
+    chain = ColumnChain([lazy(number) for number in range(6)])
+
+    cut = chain.cut(np.array([5, 41], np.uint64), np.array([20, 45], np.uint64))
+
+    assert loaded == [0, 1, 4]
+    assert cut.run.page_ids.tolist() == [0, 1, 4]
+
+
+@quick
 @given(pieces_and_counts())
 def test_totals_the_last_page_and_all_pages_do_not_depend_on_what_is_loaded(drawn):
     pieces, counts = drawn

@@ -77,6 +77,8 @@ class PublicApi(RuleBasedStateMachine):
         self.tags: dict[str, int] = {}
         self.open: Open | None = None
         self.pairs: dict[str, tuple[int, int]] = {}
+        self.dropped: dict[str, list[list[Row]]] = {}
+        self.restored = False
         rows = [(number, "ab"[number % 2]) for number in range(6)]
         with first.transaction() as txn:
             txn.create_table("a", SCHEMA)
@@ -202,6 +204,82 @@ class PublicApi(RuleBasedStateMachine):
             txn.create_table(name, SCHEMA)
         txn.rollback()
 
+    # tables that change
+
+    def changed(self) -> None:
+        """Both processes know of it: an append of one that does not would conflict, and be repeated."""
+        for store in self.stores:
+            store.snapshot()
+
+    @precondition(lambda self: self.now)
+    @rule(second=st.booleans(), data=st.data())
+    def drop(self, second: bool, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.now)))
+        with self.handle(second).transaction() as txn:
+            txn.drop_table(name)
+        self.landed(txn.version, {n: rows for n, rows in self.now.items() if n != name}, {name})
+        self.changed()
+        self.dropped.setdefault(name, []).append(self.versions[-2][name])
+
+    @precondition(lambda self: not self.restored)  # which drops and brings back by itself
+    @rule(second=st.booleans(), name=st.sampled_from(NAMES))
+    def undrop(self, second: bool, name: str) -> None:
+        txn = self.handle(second).transaction()
+        if name in self.now:
+            with pytest.raises(TableExistsError):
+                txn.undrop_table(name)
+        elif not self.dropped.get(name):
+            with pytest.raises(TableNotFoundError):
+                txn.undrop_table(name)
+        else:
+            txn.undrop_table(name)
+            self.landed(txn.commit(), {**self.now, name: self.dropped[name].pop()}, {name})
+            self.changed()
+
+    @precondition(lambda self: self.now)
+    @rule(second=st.booleans(), data=st.data(), new=st.sampled_from(NAMES), rows=ROWS)
+    def rename_and_append(self, second: bool, data: st.DataObject, new: str, rows: list[Row]) -> None:
+        name = data.draw(st.sampled_from(sorted(self.now)))
+        txn = self.handle(second).transaction()
+        if new in self.now:
+            with pytest.raises(TableExistsError):
+                txn.rename_table(name, new)
+            return
+        txn.append(name, as_table([(0, "before")]))
+        txn.rename_table(name, new)
+        txn.append(new, as_table(rows))
+        tables = {n: each for n, each in self.now.items() if n != name}
+        tables[new] = [*self.now[name], (0, "before"), *rows]
+        self.landed(txn.commit(), tables, {name, new})
+        self.changed()
+
+    @precondition(lambda self: self.now)
+    @rule(second=st.booleans(), data=st.data(), rows=ROWS)
+    def truncate(self, second: bool, data: st.DataObject, rows: list[Row]) -> None:
+        name = data.draw(st.sampled_from(sorted(self.now)))
+        with self.handle(second).transaction() as txn:
+            txn.truncate_table(name)
+            txn.append(name, as_table(rows))
+        self.landed(txn.version, {**self.now, name: rows}, {name})
+
+    @precondition(lambda self: self.now)
+    @rule(second=st.booleans(), data=st.data(), rows=ROWS, value=st.none() | st.integers(0, 9))
+    def a_column_comes_and_goes(
+        self, second: bool, data: st.DataObject, rows: list[Row], value: int | None
+    ) -> None:
+        name = data.draw(st.sampled_from(sorted(self.now)))
+        with self.handle(second).transaction() as txn:
+            txn.append(name, as_table(rows))
+            txn.add_column(name, pa.field("x", pa.int64()), default=value)
+        tables = {**self.now, name: self.now[name] + rows}
+        self.landed(txn.version, tables, {name})
+        table = self.handle(not second).snapshot().table(name)
+        assert table.read(["x"])["x"].to_pylist() == [value] * len(tables[name])
+        with self.handle(not second).transaction() as txn:
+            txn.drop_column(name, "x")
+        self.landed(txn.version, tables, {name})
+        self.changed()
+
     # a transaction that stays open while others commit
 
     def open_one(self, data: st.DataObject) -> None:
@@ -314,12 +392,14 @@ class PublicApi(RuleBasedStateMachine):
     def restore(self, second: bool, data: st.DataObject) -> None:
         wanted = data.draw(st.integers(0, len(self.versions) - 1))
         version = self.handle(second).restore(version=wanted)
+        self.restored = True
         if version == len(self.versions):
             names = set(self.now) | set(self.versions[wanted])
             self.landed(version, self.versions[wanted], names)
         else:
             assert version == len(self.versions) - 1
             assert self.now == self.versions[wanted]
+        self.changed()
 
     def teardown(self) -> None:
         for version, tables in enumerate(self.versions):

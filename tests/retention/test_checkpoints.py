@@ -100,7 +100,8 @@ def test_a_checkpoint_shares_nothing_with_one_that_nobody_names_though_nothing_e
     past.note()
     unaware.vacuum(retention=1, orphans=True)
     there = {info.key for info in past.objects.list("_log/checkpoints/")}
-    assert unnamed.location.key not in there and made.location.key in there
+    assert unnamed.location.key not in there
+    assert made.location.key in there
     assert rows_of(aware) == rows_of(opened(past.objects))
     aware.restore(version=past.store.snapshot().version)
     check_versions_stay(past.objects, past.history)

@@ -10,6 +10,7 @@ from spark_pages.errors import DamageError, InvalidInputError, SnapshotExpiredEr
 from spark_pages.log.head import read_hint
 from spark_pages.log.names import HINT_KEY
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables import windows
 from tests.invariants import check_versions_stay, rows_of
 from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened
 
@@ -44,7 +45,14 @@ def test_a_reader_whose_version_has_expired_is_told_so_and_never_given_another_r
         table.take([5])
 
 
-def test_a_scan_in_its_middle_ends_with_the_same_error():
+@pytest.fixture
+def small_windows(monkeypatch):
+    """A scan reads no more at a time than a batch."""
+    monkeypatch.setattr(windows, "FIRST_WINDOW_BYTES", 1)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 1)
+
+
+def test_a_scan_in_its_middle_ends_with_the_same_error(small_windows):
     past = new_past()
     for start in range(4):
         past.append("large", start)
@@ -57,7 +65,7 @@ def test_a_scan_in_its_middle_ends_with_the_same_error():
         batches.read_all()
 
 
-def test_a_leased_reader_reads_to_the_end_whatever_vacuum_is_asked_for():
+def test_a_leased_reader_reads_to_the_end_whatever_vacuum_is_asked_for(small_windows):
     past = new_past()
     for start in range(4):
         past.append("large", start)

@@ -325,8 +325,8 @@ def test_slots_that_a_killed_vacuum_has_left_between_tombstones_are_cleaned_by_t
 def test_page_manifests_of_cleaned_slots_go():
     past = new_past()
     with past.store.transaction() as txn:
-        for index in range(1_001):
-            txn.append("small", numbers(index, rows=1))
+        txn._page_bytes = 8
+        txn.append("small", numbers(1, rows=1_001))
     past.note()
     past.append("large", 1)
     (manifest,) = keys(past.store, "_log/manifests/")

@@ -8,6 +8,8 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
+from spark_pages.io.page_codec import PAGE_MAGIC
+from spark_pages.model.page import PAGE_ALIGNMENT
 from spark_pages.spark import compact_pages
 from spark_pages.spark.compact import plan_compact_pages
 from spark_pages.spark.job import FAILED, run_job
@@ -57,7 +59,9 @@ def test_a_table_that_is_not_there_is_not_found(spark: SparkSession, own_history
 def damage_pages(url: str) -> None:
     for path in Path(url, "pages").iterdir():
         data = bytearray(path.read_bytes())
-        data[100] ^= 1
+        for start in range(0, len(data), PAGE_ALIGNMENT):
+            if data.startswith(PAGE_MAGIC, start):
+                data[start + 100] ^= 1
         path.chmod(0o644)
         path.write_bytes(data)
 

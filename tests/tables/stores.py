@@ -10,8 +10,14 @@ import spark_pages as sp
 from spark_pages.storage import MeteredStore
 from spark_pages.tables.store import Store
 
-QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
-"""Properties of a store that nobody looks after beside commits, so that requests can be counted."""
+QUIET = {
+    "checkpoint_commits": "0",
+    "checkpoint_bytes": "0",
+    "log_compaction_commits": "0",
+    "tail_page_bytes": "0",
+}
+"""Properties of a store that nobody looks after beside commits, where each append leaves pages of its own:
+so requests and pages can be counted."""
 
 
 def store_with(*tables: pa.Table, schema: pa.Schema | None = None) -> Store:

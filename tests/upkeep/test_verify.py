@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -23,7 +24,7 @@ from spark_pages.model.location import Location
 from spark_pages.model.page import PageStats
 from spark_pages.model.run import PageRun, page_batches
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.tables import page_writer
+from spark_pages.tables import encoding
 from spark_pages.tables.store import Store
 from spark_pages.upkeep.faults import FaultKind, Verification
 from spark_pages.upkeep.verify import verify
@@ -120,7 +121,7 @@ def test_a_page_file_that_ends_early_is_told_without_reading_pages(rich: Store) 
 
 
 def test_one_damaged_page_is_told_with_its_rows(url: str) -> None:
-    store = store_with(pa.table({"n": range(50_000)}))
+    store = store_with(pa.table({"n": np.random.default_rng(1).integers(0, 1 << 60, 50_000)}))
     pages = store.snapshot().table("t").pages()
     page = pages.slice(2, 1).to_pylist()[0]
     flip(store.objects, page["path"], page["offset"] + 200)
@@ -252,7 +253,7 @@ def test_counts_that_do_not_add_up_on_the_way_down_are_told(url: str, field: str
     ],
 )
 def test_statistics_that_are_not_true_are_told(monkeypatch: pytest.MonkeyPatch, lie: PageStats) -> None:
-    monkeypatch.setattr(page_writer, "page_stats", lambda _: lie)
+    monkeypatch.setattr(encoding, "stats_of_pages", lambda _, bounds: [lie] * (len(bounds) - 1))
     store = store_with(pa.table({"n": [1, 9]}))
     store.checkpoint()
 
@@ -273,7 +274,7 @@ def test_statistics_that_are_not_true_are_told(monkeypatch: pytest.MonkeyPatch, 
 def test_statistics_that_are_wider_than_ours_are_true(
     monkeypatch: pytest.MonkeyPatch, truth: PageStats
 ) -> None:
-    monkeypatch.setattr(page_writer, "page_stats", lambda _: truth)
+    monkeypatch.setattr(encoding, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
     store = store_with(pa.table({"n": [1, 9]}))
 
     assert verify(store.objects).ok
@@ -462,7 +463,7 @@ def test_pages_between_the_oldest_checkpoint_and_the_oldest_version_are_checked(
     store = store_with(pa.table({"n": [1]}))
     kept = store.checkpoint()
     with store.transaction() as txn:
-        txn.append("t", pa.table({"n": range(40_000)}))
+        txn.append("t", pa.table({"n": np.random.default_rng(1).integers(0, 1 << 60, 40_000)}))
     oldest = store.snapshot().version
     head = store.snapshot().log
     retention = Retention(oldest, oldest, kept)

@@ -1,0 +1,203 @@
+"""Many reads of a local file in flight from one thread, by the asynchronous I/O of Linux.
+
+A thread for each read in flight spends more on waking up, and on taking the GIL again, than on the page
+that it has read: with 16 threads a page costs twice the processor time that it costs here. So a thread
+submits a wave of reads by one system call, decodes the wave before it in the meantime, and collects the
+new one by another. This works for O_DIRECT only, which is what page files are read with. Where there is
+no such system call, or it is not allowed, the caller reads one span after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from spark_pages.io.local_file import LocalFile, aligned_memory
+from spark_pages.io.read_plan import PageSpan
+
+WAVE_READS = 16
+"""Reads of one wave; two waves are in flight."""
+
+WAVE_BYTES = 1 << 20
+"""Memory of one wave."""
+
+_CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
+"""Numbers of io_setup, io_destroy, io_getevents and io_submit."""
+
+HAS_QUEUES = sys.platform == "linux" and platform.machine() in _CALLS and sys.maxsize > 1 << 32
+"""Whether the system calls are known here; the kernel may refuse them all the same."""
+
+_REQUEST = np.dtype(
+    [
+        ("data", "u8"), ("key", "u4"), ("rw_flags", "u4"), ("opcode", "u2"), ("priority", "i2"),
+        ("file", "u4"), ("memory", "u8"), ("length", "u8"), ("offset", "i8"), ("reserved", "u8"),
+        ("flags", "u4"), ("event", "u4"),
+    ]
+)  # fmt: skip
+_EVENT = np.dtype([("data", "u8"), ("request", "u8"), ("result", "i8"), ("second", "i8")])
+
+
+class ReadQueue:
+    """Reads spans of local files in two waves, one of which is decoded while the other is read.
+
+    Of one thread of one process. Use `open_queue`.
+
+    Raises
+    ------
+    OSError
+        If the system has no asynchronous I/O for this process.
+    """
+
+    def __init__(self) -> None:
+        self._waves = (_Wave(), _Wave())
+
+    def read(self, file: LocalFile, spans: Sequence[PageSpan]) -> Iterator[tuple[PageSpan, memoryview]]:
+        """Each span with its bytes, in order.
+
+        Parameters
+        ----------
+        file
+            Open for reading past the page cache.
+        spans
+            Of that file. The bytes of one are to be used before the next is asked for.
+
+        Raises
+        ------
+        DamageError
+            If the file ends before a span does.
+        StorageError
+            If the system cannot read.
+
+        Notes
+        -----
+        Two system calls for up to `WAVE_READS` spans. A span that the queue cannot read, or not whole, is
+        read by itself, which tells what is wrong.
+        """
+        ahead: list[_Wave] = []
+        free = list(self._waves)
+        taken = 0
+        try:
+            while taken < len(spans) or ahead:
+                while free and taken < len(spans):
+                    wave = free.pop()
+                    taken += wave.submit(file, spans, taken)
+                    ahead.append(wave)
+                wave = ahead.pop(0)
+                free.append(wave)
+                yield from wave.collect(file)
+        finally:
+            for wave in self._waves:
+                wave.settle()
+
+
+class _Wave:
+    """Reads that are submitted together and collected together."""
+
+    def __init__(self) -> None:
+        self._context = ctypes.c_ulong(0)
+        self._pid = os.getpid()
+        _call(0, ctypes.c_long(WAVE_READS), ctypes.byref(self._context))
+        self._memory = aligned_memory(WAVE_BYTES)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._requests = np.zeros(WAVE_READS, _REQUEST)
+        self._requests["data"] = np.arange(WAVE_READS)
+        self._pointers = (
+            self._requests.ctypes.data + np.arange(WAVE_READS, dtype=np.uint64) * _REQUEST.itemsize
+        ).astype(np.uint64)
+        self._events = np.zeros(WAVE_READS, _EVENT)
+        self._spans: Sequence[PageSpan] = ()
+        self._starts: list[int] = []
+        self._submitted = 0
+
+    def submit(self, file: LocalFile, spans: Sequence[PageSpan], first: int) -> int:
+        """As many spans from `first` on as there is room for are being read, at least one; gives how many."""
+        self.settle()  # in case somebody was interrupted here before
+        starts: list[int] = []
+        used = 0
+        for span in spans[first : first + WAVE_READS]:
+            length = span.stop - span.start
+            if used + length > WAVE_BYTES:
+                break
+            starts.append(used)
+            used += length
+        count = len(starts)
+        self._spans, self._starts, self._submitted = spans[first : first + max(1, count)], starts, 0
+        if count:
+            requests = self._requests[:count]
+            requests["file"] = file.fileno()
+            requests["memory"] = [self._address + start for start in starts]
+            requests["length"] = [span.stop - span.start for span in self._spans]
+            requests["offset"] = [span.start for span in self._spans]
+            try:
+                self._submitted = _call(
+                    3, self._context, ctypes.c_long(count), ctypes.c_void_p(self._pointers.ctypes.data)
+                )
+            except OSError:
+                self._submitted = 0  # collect reads them by themselves
+        return len(self._spans)
+
+    def collect(self, file: LocalFile) -> Iterator[tuple[PageSpan, memoryview]]:
+        """The spans submitted, each with its bytes."""
+        results = self.settle()
+        for index, span in enumerate(self._spans):
+            length = span.stop - span.start
+            if results.get(index) == length:
+                start = self._starts[index]
+                yield span, self._memory[start : start + length]
+            else:
+                yield span, file.read(span.start, length, memoryview(b""))
+
+    def settle(self) -> dict[int, int]:
+        """Nothing is in flight any more; what the system said of each read, by its place in the wave."""
+        results: dict[int, int] = {}
+        while self._submitted:
+            try:
+                found = _call(
+                    2,
+                    self._context,
+                    ctypes.c_long(self._submitted),
+                    ctypes.c_long(self._submitted),
+                    ctypes.c_void_p(self._events.ctypes.data),
+                    None,
+                )
+            except InterruptedError:
+                continue
+            self._submitted -= found
+            events = self._events[:found]
+            results.update(zip(events["data"].tolist(), events["result"].tolist(), strict=True))
+        return results
+
+    def __del__(self) -> None:
+        # Waits for what is in flight, so that nothing is written to memory that is given back.
+        if self._context.value and self._pid == os.getpid():
+            _call(1, self._context)
+
+
+def open_queue() -> ReadQueue | None:
+    """A queue for this thread; None where the system has none for it."""
+    try:
+        return ReadQueue()
+    except OSError:
+        return None
+
+
+def _call(which: int, *arguments: object) -> int:
+    if not HAS_QUEUES:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    result = int(_syscall(ctypes.c_long(_NUMBERS[which]), *arguments))
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+if HAS_QUEUES:
+    _NUMBERS = _CALLS[platform.machine()]
+    _syscall = ctypes.CDLL(None, use_errno=True).syscall
+    _syscall.restype = ctypes.c_long

@@ -1,0 +1,78 @@
+"""Pages of a large transaction leave its memory before it ends: into page files, while the next are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from spark_pages.io import PageFileWriter
+from spark_pages.runtime import Spawn
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.page_writer import PlacedPages
+from spark_pages.tables.staging import StagedSplice
+
+
+class EarlyPages:
+    """Page files of one transaction that are written before its commit.
+
+    Parameters
+    ----------
+    store, next_page_file
+        Where they go, and the key of the next one.
+    spawn
+        Begins work beside the caller.
+
+    Notes
+    -----
+    One file is being written at a time; who brings the next one waits for it. No commit names them before
+    `wait` has returned, so a crash leaves orphans that no snapshot sees.
+    """
+
+    def __init__(self, store: ObjectStore, next_page_file: Callable[[], str], spawn: Spawn) -> None:
+        self._placed = PlacedPages(store, next_page_file, self._begin)
+        self._spawn = spawn
+        self._running: Callable[[float | None], object] | None = None
+        self._error: BaseException | None = None
+
+    def write(self, splices: Sequence[StagedSplice]) -> None:
+        """The staged pages of these splices have their places, and the bytes are on their way to storage.
+
+        Raises
+        ------
+        StorageError
+            If a file before could not be written.
+
+        Notes
+        -----
+        The pages of a table lie column by column; each table begins a file.
+        """
+        ordered = sorted(splices, key=lambda each: (each.table_id, each.field_id))
+        for _, of_table in groupby(ordered, key=lambda each: each.table_id):
+            for splice in of_table:
+                splice.pages = self._placed.place(splice.pages, inline=False)
+            self._placed.finish_file()
+
+    def wait(self) -> None:
+        """All that was written is durable.
+
+        Raises
+        ------
+        StorageError
+            If something could not be written.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            running(None)
+        if self._error is not None:
+            raise self._error
+
+    def _begin(self, file: PageFileWriter) -> None:
+        self.wait()
+
+        def finish() -> None:
+            try:
+                file.finish()
+            except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+                self._error = error
+
+        self._running = self._spawn(finish)

@@ -1,0 +1,236 @@
+"""Rows on their way into pages: cut when there are enough for a page, kept as they are until then.
+
+`TableIngest.add` takes rows of a table. So many small appends of one transaction make full pages, and a
+stream of any length makes the pages that one large table would make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.errors import SchemaMismatchError
+from spark_pages.io import Codec, plan_pages
+from spark_pages.model.table import TableDefinition
+from spark_pages.tables.encoding import ToEncode, encode_columns
+from spark_pages.tables.joining import DoesNotFitError, empty_array, join
+from spark_pages.tables.page_options import PageOptions
+from spark_pages.tables.page_writer import StagedPage, stage_constant
+from spark_pages.tables.staging import StagedSplice
+from spark_pages.tables.values import RowStream, cast_chunks
+
+_LOOK_AHEAD_ROWS = 1 << 17
+
+Full = ToEncode | StagedPage
+"""Values that are to become pages, or a page that needs no work."""
+
+
+@dataclass(eq=False, slots=True)
+class ColumnIngest:
+    """Rows of one column behind those that it has.
+
+    Attributes
+    ----------
+    wanted, codec, page_bytes, bloom
+        The column, and how its pages are written.
+    splice
+        The append with the pages that are there already.
+    waiting
+        Rows that do not fill a page yet.
+    nulls
+        Behind these, rows of appends that left the column out.
+    """
+
+    wanted: pa.Field
+    codec: Codec
+    page_bytes: int
+    splice: StagedSplice
+    waiting: pa.Array
+    nulls: int = 0
+    bloom: float | None = None
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that are in no page yet."""
+        return len(self.waiting) + self.nulls
+
+    def add(self, chunks: Sequence[pa.Array]) -> list[Full]:
+        """What is full with these rows; the rest waits. Copies no more than one page of each chunk."""
+        found = self.rest() if self.nulls else []
+        for chunk in chunks:
+            found += self._add(chunk)
+        return found
+
+    def _add(self, chunk: pa.Array) -> list[Full]:
+        if not len(chunk):
+            return []
+        if not len(self.waiting):
+            return self._cut(chunk)
+        ahead = plan_pages(chunk.slice(0, _LOOK_AHEAD_ROWS), self.page_bytes)
+        head = int(ahead[min(2, len(ahead) - 1)])
+        try:
+            joined = join([self.waiting, chunk.slice(0, head)], self.wanted.type)
+        except DoesNotFitError:
+            return [*self.rest(), *self._cut(chunk)]
+        bounds = plan_pages(joined, self.page_bytes)
+        first = int(bounds[1])
+        used = first - len(self.waiting)
+        if len(bounds) < 3 or used < 0:  # no page is full yet, or it was larger than others
+            rest = chunk.slice(head)
+            return [*self._cut(joined), *(self._add(rest) if len(rest) else [])]
+        page = ToEncode(joined.slice(0, first), bounds[:2], self.codec, self.bloom)
+        return [page, *self._cut(chunk.slice(used))]
+
+    def _cut(self, values: pa.Array) -> list[Full]:
+        """The full pages of these values; the last one waits, full or not."""
+        bounds = plan_pages(values, self.page_bytes)
+        last = int(bounds[-2]) if len(bounds) > 1 else 0
+        self.waiting = values.slice(last)
+        return [ToEncode(values.slice(0, last), bounds[:-1], self.codec, self.bloom)] if last else []
+
+    def add_nulls(self, count: int) -> list[Full]:
+        """What is full before so many nulls, which wait."""
+        full = self.rest() if len(self.waiting) else []
+        self.nulls += count
+        return full
+
+    def rest(self) -> list[Full]:
+        """Everything that waits; nothing waits any more."""
+        found: list[Full] = []
+        if len(self.waiting):
+            bounds = np.array([0, len(self.waiting)], np.int64)
+            found.append(ToEncode(self.waiting, bounds, self.codec, self.bloom))
+        if self.nulls:
+            found.append(stage_constant(pa.scalar(None, self.wanted.type), self.nulls))
+        self.waiting, self.nulls = empty_array(self.wanted.type), 0
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where the ingest of a column stood."""
+
+    pages: Sequence[Any]
+    waiting: pa.Array
+    nulls: int
+    touched: tuple[tuple[int, int], ...]
+
+
+class TableIngest:
+    """The rows that a transaction appends to a table.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    options
+        How its pages are written.
+    splices
+        An append without pages for every column, which the pages are put into.
+    """
+
+    def __init__(
+        self, definition: TableDefinition, options: PageOptions, splices: Sequence[StagedSplice]
+    ) -> None:
+        self.definition = definition
+        fields = {definition.field_ids[column.name]: column for column in definition.bare_schema}
+        self.columns = [
+            ColumnIngest(
+                fields[splice.field_id],
+                options.codec_for(fields[splice.field_id].name),
+                options.bytes_for(fields[splice.field_id].name),
+                splice,
+                empty_array(fields[splice.field_id].type),
+                bloom=options.bloom_for(fields[splice.field_id].name),
+            )
+            for splice in splices
+        ]
+
+    def check(self, rows: RowStream) -> None:
+        """Nothing, if these rows can be of this table at all.
+
+        Raises
+        ------
+        SchemaMismatchError
+            If a column is unknown, or missing though not nullable.
+        """
+        definition = self.definition
+        unknown = sorted(set(rows.columns) - set(definition.field_ids))
+        if unknown and definition.aligned:
+            raise SchemaMismatchError(
+                f"Cannot append to {definition.name!r}: it has no column {', '.join(map(repr, unknown))}; it "
+                f"has {', '.join(definition.field_ids)}."
+            )
+        if not definition.aligned:
+            return
+        for column in definition.bare_schema:
+            if column.name not in rows.columns and not column.nullable:
+                raise SchemaMismatchError(
+                    f"Cannot append to {definition.name!r}: column {column.name!r} is missing and not "
+                    f"nullable."
+                )
+
+    def mark(self) -> list[_Mark]:
+        """Where it stands, for `rewind`."""
+        return [
+            _Mark(each.splice.pages, each.waiting, each.nulls, each.splice.touched) for each in self.columns
+        ]
+
+    def rewind(self, marks: Sequence[_Mark]) -> None:
+        """What came since is not appended."""
+        for column, mark in zip(self.columns, marks, strict=True):
+            column.splice.pages, column.splice.touched = mark.pages, mark.touched
+            column.waiting, column.nulls = mark.waiting, mark.nulls
+
+    def add(self, rows: pa.Table) -> int:
+        """The rows stand behind those that are there; gives the bytes of the pages that they have filled.
+
+        Raises
+        ------
+        SchemaMismatchError
+            If values do not fit their column; then no column has got any.
+        """
+        name = self.definition.name
+        given = {
+            column.wanted.name: cast_chunks(rows.column(column.wanted.name), column.wanted, name)
+            for column in self.columns
+            if column.wanted.name in rows.column_names
+        }
+        full: list[list[Full]] = []
+        for column in self.columns:
+            chunks = given.get(column.wanted.name)
+            if chunks is not None:
+                full.append(column.add(chunks))
+            else:
+                full.append(column.add_nulls(rows.num_rows) if self.definition.aligned else [])
+                if not self.definition.aligned:
+                    continue
+            first, end = column.splice.touched[0] if column.splice.touched else (column.splice.first_row,) * 2
+            column.splice.touched = ((first, end + rows.num_rows),)
+        return self._encode(full)
+
+    def own(self) -> None:
+        """What waits is a copy: the caller may change what was given, and nothing of it is held on to."""
+        for column in self.columns:
+            if len(column.waiting):
+                column.waiting = join([column.waiting, column.waiting.slice(0, 0)], column.wanted.type)
+
+    def finish(self) -> int:
+        """Everything is in pages; gives the bytes of those that are new."""
+        return self._encode([column.rest() for column in self.columns])
+
+    def _encode(self, full: Sequence[Sequence[Full]]) -> int:
+        encoded = iter(encode_columns([one for each in full for one in each if isinstance(one, ToEncode)]))
+        size_bytes = 0
+        for column, each in zip(self.columns, full, strict=True):
+            pages: list[StagedPage] = []
+            for one in each:
+                pages += next(encoded) if isinstance(one, ToEncode) else [one]
+            if pages:
+                column.splice.pages = [*column.splice.pages, *pages]
+                size_bytes += sum(page.encoded.actual_len for page in pages)
+        return size_bytes

@@ -1,0 +1,163 @@
+"""What belongs in front of and behind single entries, and to pages as a whole (seed 003, "Entry" and "Page").
+
+Rows bring it in a table of their own, beside their values, with columns ``<column>.prefix_meta`` and
+``<column>.suffix_meta``; `Table.read` gives it back in the same form. It stays with its entry when values are
+updated, and when pages are compacted; the metadata of a page stays with its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.model.table import TableDefinition
+
+PREFIX, SUFFIX = "prefix_meta", "suffix_meta"
+
+PageMetadata = Mapping[str | bytes, str | bytes]
+"""Of a page as a whole: keys and values, text or bytes."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PageMeta:
+    """What some entries of one column have beside their values.
+
+    Attributes
+    ----------
+    prefix, suffix
+        Binary arrays as long as the values; None where there is nothing.
+    page
+        Metadata of the pages; None where there is none.
+    """
+
+    prefix: pa.Array | None = None
+    suffix: pa.Array | None = None
+    page: PageMetadata | None = None
+
+    @classmethod
+    def of(cls, batches: Sequence[pa.RecordBatch]) -> PageMeta:
+        """What the entries of some pages have, end to end; the metadata is that of the first."""
+        return cls(
+            _joined(batches, PREFIX),
+            _joined(batches, SUFFIX),
+            batches[0].schema.metadata if batches else None,
+        )
+
+    def slice(self, start: int, stop: int) -> PageMeta:
+        """That of entries [start, stop)."""
+        count = stop - start
+        return PageMeta(
+            None if self.prefix is None else self.prefix.slice(start, count),
+            None if self.suffix is None else self.suffix.slice(start, count),
+            self.page,
+        )
+
+    def beside(self, values: pa.Array) -> pa.Array:
+        """The values, or structs of them and what they have beside them: for cutting into pages."""
+        arrays = [values, *(each for each in (self.prefix, self.suffix) if each is not None)]
+        if len(arrays) == 1:
+            return values
+        return pa.StructArray.from_arrays(arrays, [str(index) for index in range(len(arrays))])
+
+
+NO_META = PageMeta()
+_KINDS = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null())
+
+
+def meta_names(column: str) -> tuple[str, str]:
+    """Names of the columns of entry metadata of a data column."""
+    return f"{column}.{PREFIX}", f"{column}.{SUFFIX}"
+
+
+def check_names(definition: TableDefinition, columns: Sequence[str]) -> None:
+    """Nothing, if no data column has the name of another one's entry metadata.
+
+    Raises
+    ------
+    InvalidInputError
+        Names both.
+    """
+    for column in columns:
+        for name in meta_names(column):
+            if name in definition.field_ids:
+                raise InvalidInputError(
+                    f"Table {definition.name!r} has a column {name!r}, and so would the entry metadata of "
+                    f"{column!r} be called.",
+                    hint="Name the columns to read, without one of them.",
+                )
+
+
+def given_meta(
+    definition: TableDefinition,
+    rows: pa.Table,
+    entry_meta: Any,
+    page_metadata: Mapping[str, PageMetadata] | None,
+) -> dict[str, PageMeta]:
+    """What the rows of an append bring with them, by data column.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If it names no column of the rows, is of another length, or not binary or text.
+    """
+    meta = pa.table({}) if entry_meta is None else entry_meta
+    if not isinstance(meta, pa.Table):
+        meta = pa.table(dict(meta) if isinstance(meta, Mapping) else meta)
+    check_names(definition, rows.column_names)
+    known = {name for column in rows.column_names for name in meta_names(column)}
+    unknown = [name for name in meta.column_names if name not in known]
+    unknown += [name for name in page_metadata or () if name not in rows.column_names]
+    if unknown:
+        raise SchemaMismatchError(
+            f"Cannot append to {definition.name!r}: {unknown[0]!r} belongs to no column of the rows.",
+            hint=f"Entry metadata is called <column>.{PREFIX} and <column>.{SUFFIX}; page metadata has the "
+            f"name of its column.",
+        )
+    if meta.num_columns and meta.num_rows != rows.num_rows:
+        raise SchemaMismatchError(
+            f"Cannot append to {definition.name!r}: {rows.num_rows} rows, but metadata of {meta.num_rows}."
+        )
+    found = {}
+    for column in rows.column_names:
+        prefix, suffix = (_binary(meta, name, definition.name) for name in meta_names(column))
+        found[column] = PageMeta(prefix, suffix, (page_metadata or {}).get(column))
+    return found
+
+
+def _binary(meta: pa.Table, name: str, table: str) -> pa.Array | None:
+    if name not in meta.column_names:
+        return None
+    column = meta.column(name)
+    if column.type not in _KINDS:
+        raise SchemaMismatchError(
+            f"Cannot append to {table!r}: {name} must be binary or text, but is of type {column.type}."
+        )
+    return pa.concat_arrays(column.cast(pa.binary()).chunks or [pa.nulls(0, pa.binary())])
+
+
+def _joined(batches: Sequence[pa.RecordBatch], name: str) -> pa.Array | None:
+    if not any(name in batch.schema.names for batch in batches):
+        return None
+    return pa.concat_arrays(
+        [
+            batch.column(name).cast(pa.binary())
+            if name in batch.schema.names
+            else pa.nulls(batch.num_rows, pa.binary())
+            for batch in batches
+        ]
+    )
+
+
+def alike_groups(batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+    """The pages, in order, in groups of neighbours whose pages have the same metadata."""
+    groups: list[list[pa.RecordBatch]] = []
+    for batch in batches:
+        if groups and groups[-1][0].schema.metadata == batch.schema.metadata:
+            groups[-1].append(batch)
+        else:
+            groups.append([batch])
+    return groups

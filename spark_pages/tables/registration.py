@@ -1,0 +1,329 @@
+"""The directory of a transaction: shows what is staged, and stages pages of other writers (seed 000).
+
+Start at `StagedDirectory.register_batch`. `page_intake.py` looks at the pages; here they are put into the
+staged splices of their columns: behind the last page, or in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import overload
+
+from spark_pages.catalog.resolve import check_columns, parse_name, show_name
+from spark_pages.errors import InvalidInputError
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.chain import ColumnChain
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.page import PageDescriptor, PendingPage
+from spark_pages.model.run import NewPage
+from spark_pages.model.table import TableDefinition
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.page_intake import PageIntake
+from spark_pages.tables.page_writer import StagedPage
+from spark_pages.tables.resized_page import described, resized_page, same_payload
+from spark_pages.tables.staging import StagedSplice
+from spark_pages.tables.workspace import Workspace
+
+_MOST_PAGES = 1024
+"""A splice with so many pages is not added to, so that pages registered one by one cost the same each."""
+
+
+class StagedDirectory(PageDirectory):
+    """A `PageDirectory` that shows what its transaction has staged, and stages more.
+
+    Obtained from `Transaction.directory`. Ids of staged pages are provisional until the commit.
+
+    Parameters
+    ----------
+    base, definition
+        The version that the transaction stands on, and the table; its id is negative while it is new.
+    work, store
+        What is staged, and where pages are.
+    committed, staged
+        Give the directory of the same table in the base, and with everything that is staged.
+    check_current, is_own_file
+        Raises once the transaction has ended or changed the table; whether a key is that of a page file which
+        it has asked for.
+
+    Notes
+    -----
+    For one thread, as its transaction is. What is asked after something has been staged forms the state anew:
+    that takes as long as the transaction has pages.
+    """
+
+    def __init__(
+        self,
+        base: LogSnapshot,
+        definition: TableDefinition,
+        work: Workspace,
+        store: ObjectStore,
+        committed: Callable[[], PageDirectory],
+        staged: Callable[[], PageDirectory],
+        check_current: Callable[[], None],
+        is_own_file: Callable[[str], bool],
+    ) -> None:
+        super().__init__(base, definition)
+        self._work = work
+        self._intake = PageIntake(store, is_own_file)
+        self._committed = committed
+        self._staged = staged
+        self._check_current = check_current
+        self._seen: tuple[object, ...] = ()
+        self._shown: PageDirectory | None = None
+        self._registered = 0
+        self._own: list[StagedSplice] = []
+
+    def __repr__(self) -> str:
+        version = self._snapshot.state.version
+        return f"StagedDirectory({show_name(self.definition)!r}, on version {version})"
+
+    def chain(self, column: str) -> ColumnChain:
+        """The chain of a column with what is staged; see `PageDirectory.chain`."""
+        self._check_current()
+        check_columns(self.definition, [column])
+        work = self._work
+        seen = (self._registered, len(work.splices), sum(len(each.rows) for each in work.updates.values()))
+        if self._shown is None or seen != self._seen:
+            self._shown, self._seen = self._staged(), seen
+        return self._shown.chain(column)
+
+    def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
+        """The pages that rows [l, r) touch, as of a time in microseconds, or with what is staged."""
+        return super().range(column, l, r) if ts is None else self._committed().range(column, l, r, ts)
+
+    # staging
+
+    def register_page(self, column: str, path: str, offset: int) -> PageDescriptor:
+        """The page at a place in a file becomes the last one of the column; its header tells the sizes.
+
+        Raises
+        ------
+        InvalidKeyError, ObjectNotFoundError, InvalidInputError, SchemaMismatchError, DamageError
+            As in `register_batch`.
+
+        Notes
+        -----
+        Four requests: the header, then what `register_batch` takes.
+        """
+        self._check_current()
+        check_columns(self.definition, [column])
+        return self.register_batch([self._intake.header_of(column, path, offset)])[0]
+
+    def register_page_with_sizes(
+        self,
+        column: str,
+        path: str,
+        offset: int,
+        alloc_len: int,
+        actual_len: int,
+        entry_count: int,
+        *,
+        checksum: int | None = None,
+        replace_last: bool = False,
+    ) -> PageDescriptor:
+        """The page at a place in a file becomes the last one of the column, with so many rows.
+
+        Parameters and errors are those of `PendingPage` and `register_batch`.
+        """
+        page = PendingPage(column, path, offset, alloc_len, actual_len, entry_count, checksum, replace_last)
+        return self.register_batch([page])[0]
+
+    def register_batch(self, pages: Sequence[PendingPage]) -> list[PageDescriptor]:
+        """The pages become the last ones of their columns, in the order given, or none of them does.
+
+        Parameters
+        ----------
+        pages
+            Of files below the root of the store that are complete, durable, and never change again. Where
+            `replace_last` is set, the page takes the place of the last one there is at that moment.
+
+        Returns
+        -------
+        list of PageDescriptor
+            As they are staged; the id of each is -1 until the commit.
+
+        Raises
+        ------
+        InvalidKeyError
+            If a path is no key below the root, passes through a symbolic link, or names an object that the
+            store itself would delete.
+        ObjectNotFoundError
+            If there is no such file.
+        InvalidInputError
+            If a page does not lie in its file, statistics given are not true, or there is no page to replace.
+        SchemaMismatchError
+            If a page is of another type than its column, or shows nulls that the column may not have.
+        DamageError
+            If a page is not whole, or its payload not valid; names file and offset.
+
+        Notes
+        -----
+        Each page is read once, whole: header, checksum, sizes, every offset and every character of its Arrow
+        payload are checked. One request for each file, and one for each run of neighbouring pages in it.
+
+        The commit fails with `CommitConflictError` if another one replaced the same page, or, where the
+        number of rows changes with `replace_last`, if another one appended to the table or shortened it.
+        """
+        self._check_current()
+        for page in pages:
+            check_columns(self.definition, [page.column])
+        fields = [self.definition.bare_schema.field(page.column) for page in pages]
+        taken = self._intake.take(pages, fields)
+        self._check_replaced(pages)
+        by_column: dict[str, list[tuple[NewPage, bool]]] = {}
+        for pending, new in zip(pages, taken, strict=True):
+            by_column.setdefault(pending.column, []).append((new, pending.replace_last))
+        for column, changes in by_column.items():
+            self._change_end(column, changes)
+        return [described(page) for page in taken]
+
+    @overload
+    def update_latest_entry_count(self, column: str, entry_count: int, /) -> None: ...
+
+    @overload
+    def update_latest_entry_count(self, table: str, column: str, entry_count: int, /) -> None: ...
+
+    def update_latest_entry_count(self, *place_and_count: str | int) -> None:
+        """The last page of a column shows so many rows, without being written again.
+
+        Parameters
+        ----------
+        table
+            May stand first, as in seed 000; it must be the table of this directory.
+        column
+            The column.
+        entry_count
+            Fewer than the payload has entries: the first ones. More: the rows behind are null.
+
+        Raises
+        ------
+        InvalidInputError
+            If the column has no page, or cannot show so many rows.
+        SchemaMismatchError
+            If rows would be null, and the column is not nullable.
+
+        Notes
+        -----
+        One request, for the bytes of the page. One of at most 16 KiB is written again all the same: its only
+        place may be one that a checkpoint gave it. Conflicts as `replace_last` does.
+        """
+        self._check_current()
+        *names, entry_count = place_and_count
+        column = names[-1] if names else None
+        if not (
+            isinstance(column, str) and type(entry_count) is int and len(names) <= 2 and entry_count >= 0
+        ):
+            raise InvalidInputError(
+                f"update_latest_entry_count{place_and_count}: expected ([table,] column, entry_count)."
+            )
+        if len(names) == 2 and parse_name(str(names[0])) != (
+            self.definition.namespace_id,
+            self.definition.name,
+        ):
+            raise InvalidInputError(
+                f"This is the directory of table {show_name(self.definition)!r}, not of {names[0]!r}."
+            )
+        check_columns(self.definition, [column])
+        page = self._last(column)
+        if page.entry_count != entry_count:
+            field = self.definition.bare_schema.field(column)
+            self._change_end(column, [(resized_page(self._intake.store, page, field, entry_count), True)])
+
+    # how splices are put together
+
+    def _tail(self, column: str) -> StagedSplice | None:
+        """The staged splice with the last page of a column; None where that one is in the base."""
+        key = self._key(column)
+        latest = self._base_latest(column)
+        for splice in reversed(self._work.splices):
+            if (splice.table_id, splice.field_id) != key or not splice.pages:
+                continue
+            if not splice.removed or (latest is not None and splice.removed[-1] == latest.page_id):
+                return splice
+        return None
+
+    def _last(self, column: str) -> PageDescriptor:
+        """The last page of a column with what is staged.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is none, or this transaction has compacted it.
+        """
+        tail = self._tail(column)
+        if tail is not None and not tail.data_change:
+            raise InvalidInputError(
+                f"The last page of column {column!r} was compacted by this transaction.",
+                hint="Change it in another one.",
+            )
+        latest = self._base_latest(column) if tail is None else described(tail.pages[-1])
+        if latest is None:
+            raise InvalidInputError(
+                f"Column {column!r} of {show_name(self.definition)!r} has no page that could be changed.",
+                hint="Register or append one first.",
+            )
+        return latest
+
+    def _base_latest(self, column: str) -> PageDescriptor | None:
+        """The last page of the column in the version that the transaction stands on."""
+        table_id, _ = key = self._key(column)
+        return self._snapshot.chain(key).latest() if table_id >= 0 else None
+
+    def _key(self, column: str) -> tuple[TableId, FieldId]:
+        return self.definition.table_id, self.definition.field_ids[column]
+
+    def _change_end(self, column: str, changes: Sequence[tuple[NewPage | StagedPage, bool]]) -> None:
+        """Each page stands behind the last one, or, where that is said, in its place."""
+        self._registered += 1
+        tail = self._tail(column)
+        pages = [] if tail is None else [*tail.pages]
+        changed = False
+        for page, replace_last in changes:
+            if tail is None or not (replace_last or (tail in self._own and len(pages) < _MOST_PAGES)):
+                if tail is not None and changed:
+                    self._finish(column, tail, pages)
+                tail, pages = self._begin(column, replace_last), []
+            elif replace_last:
+                pages.pop()
+            pages.append(page)
+            changed = True
+        if tail is not None and changed:
+            self._finish(column, tail, pages)
+
+    def _begin(self, column: str, replace_last: bool) -> StagedSplice:
+        """A staged splice without pages: an append, or one that takes the last page of the base away."""
+        table_id, field_id = key = self._key(column)
+        first_row = self._work.staged_rows(*key)
+        if table_id >= 0:
+            first_row += self._snapshot.num_rows(key)
+        splice = StagedSplice(table_id, field_id, first_row, (), 0, [])
+        if replace_last:
+            latest = self._last(column)
+            splice.first_row -= latest.entry_count
+            splice.removed, splice.removed_entries = (latest.page_id,), latest.entry_count
+        self._work.definitions[self.definition.table_id] = self.definition
+        self._work.splices.append(splice)
+        self._own.append(splice)
+        return splice
+
+    def _finish(self, column: str, tail: StagedSplice, pages: Sequence[NewPage | StagedPage]) -> None:
+        """The splice has its pages, and says which of its rows are new or other ones; it goes if none is."""
+        tail.pages = pages
+        begin, end = tail.first_row, tail.first_row + tail.added_entries
+        latest = self._base_latest(column) if tail.removed else None
+        first = described(pages[0])
+        if latest is not None and len(tail.removed) == 1 and same_payload(first, latest):
+            begin += min(first.entry_count, latest.entry_count)
+            if len(pages) == 1 and first.entry_count == latest.entry_count:
+                self._work.splices.remove(tail)
+                self._own = [splice for splice in self._own if splice is not tail]
+        tail.touched = ((begin, end),) if begin < end else ()
+
+    def _check_replaced(self, pages: Sequence[PendingPage]) -> None:
+        """Each page that is to be replaced is there: in the column, or earlier among these."""
+        there: set[str] = set()
+        for page in pages:
+            if page.replace_last and page.column not in there:
+                self._last(page.column)
+            there.add(page.column)

@@ -1,0 +1,222 @@
+"""Small appends rewrite the small pages at the end of a table, so that a stream of them leaves few pages.
+
+Each append of one row would leave a page of one row in every column. Instead its commit may take the last
+pages out again and put one page in their place, with their rows and the new ones (seed 000, `replace_last`).
+Their bytes are known from earlier commits, so nothing is read. `pages_to_swap` is the rule.
+
+Another append that lands first makes the swap a plain append: see `SwapOrAppend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_pages.errors import DamageError
+from spark_pages.io import decode_page, page_stats
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain import ChainEdit, ChainKey
+from spark_pages.model.tail import ChainTail, TailPage
+from spark_pages.tables.ingest import ColumnIngest, TableIngest
+from spark_pages.tables.joining import DoesNotFitError, join
+from spark_pages.tables.page_writer import (
+    INLINE_PAGE_BYTES,
+    INLINE_TRANSACTION_BYTES,
+    StagedPage,
+    fits_inline,
+    stage_constant,
+    stage_page,
+)
+from spark_pages.tables.staging import Prepared, StagedSplice
+
+TAIL_PAGE_BYTES = 8 << 10
+"""A page of this size at the end of a chain stays as it is; store property ``tail_page_bytes``."""
+
+RUN = 3
+"""So many pages at the end of a chain that are about as small as what comes are joined with it."""
+
+_FRAME_BYTES = 300
+
+
+def tail_page_bytes(properties: Mapping[str, str]) -> int:
+    """How large a page at the end of a chain may become, as a store's properties say; 0 for not at all."""
+    value = properties.get("tail_page_bytes", "")
+    return min(int(value), INLINE_PAGE_BYTES) if value.isascii() and value.isdigit() else TAIL_PAGE_BYTES
+
+
+def pages_to_swap(pages: Sequence[TailPage], new_rows: int, new_bytes: int, most_bytes: int) -> int:
+    """How many of the last pages an append takes along.
+
+    Parameters
+    ----------
+    pages
+        The last pages, in row order.
+    new_rows, new_bytes
+        Rows of the append, and bytes of their page, about.
+    most_bytes
+        Bytes that the page may have which takes their place.
+
+    Notes
+    -----
+    Pages are of one size if their rows have the same power of 4 below them. As in a counter, `RUN` pages that
+    are not larger than what comes are joined with it, and then perhaps those before them. So n appends of one
+    size leave at most ``RUN * log4(n)`` pages, each row is written log4(n) times, and three of four appends
+    write nothing but their own rows.
+    """
+    rows, size = new_rows, new_bytes
+    taken = 0
+    while True:
+        run = 0
+        while run < len(pages) - taken and _power(pages[-1 - taken - run].entries) <= _power(rows):
+            run += 1
+        more = pages[len(pages) - taken - run : len(pages) - taken]
+        grown = size + sum(max(0, len(page.data) - _FRAME_BYTES) for page in more)
+        if run < RUN or grown > most_bytes:
+            return taken
+        taken, rows, size = taken + run, rows + sum(page.entries for page in more), grown
+
+
+def _power(rows: int) -> int:
+    return (rows.bit_length() - 1) // 2
+
+
+def swapped_tails(
+    ingests: Sequence[TableIngest], base: LogSnapshot, most_bytes: int
+) -> list[StagedSplice] | None:
+    """The appends of a small transaction, with the pages that they swap; None where that does not pay.
+
+    Parameters
+    ----------
+    ingests
+        Rows that all still wait: no page of them has been made.
+    base
+        The version that the transaction stands on.
+    most_bytes
+        See `pages_to_swap`.
+    """
+    columns = [(ingest, column) for ingest in ingests for column in ingest.columns]
+    left = INLINE_TRANSACTION_BYTES - sum(_new_bytes(column) for _, column in columns)
+    if left < 0:
+        return None
+    splices = []
+    for _, column in columns:
+        key = (column.splice.table_id, column.splice.field_id)
+        tail = base.tail(key) if column.splice.table_id >= 0 else ChainTail(0)
+        swap = _swap(column, tail, most_bytes, left)
+        left -= sum(len(page.data) for page in tail.pages if page.page_id in swap.removed)
+        splices.append(swap)
+    if not any(splice.removed for splice in splices):
+        return None
+    staged = [page for splice in splices for page in splice.pages if isinstance(page, StagedPage)]
+    return splices if fits_inline(staged) else None
+
+
+def _new_bytes(column: ColumnIngest) -> int:
+    return int(column.waiting.nbytes) + _FRAME_BYTES
+
+
+def _swap(column: ColumnIngest, tail: ChainTail, most_bytes: int, left: int) -> StagedSplice:
+    """The append of one column, and what it takes along."""
+    gone: Sequence[TailPage] = ()
+    if column.nulls and not len(column.waiting):
+        page = stage_constant(pa.scalar(None, column.wanted.type), column.nulls)
+        last = tail.pages[-1:]
+        if last and last[0].constant and last[0].data == page.encoded.data:
+            gone = last
+            page = stage_constant(pa.scalar(None, column.wanted.type), column.nulls + last[0].entries)
+        pages = [page]
+    else:
+        usable = _plain_tail(tail.pages) if not column.nulls else ()
+        count = pages_to_swap(usable, column.waiting_rows, _new_bytes(column), min(most_bytes, left))
+        gone = usable[len(usable) - count :]
+        joined = _joined(gone, column)
+        if joined is None:
+            gone, joined = (), column.waiting
+        pages = []
+        if len(joined):
+            pages.append(stage_page(joined, page_stats(joined), column.codec))  # inline: no bloom filter
+        if column.nulls:
+            pages.append(stage_constant(pa.scalar(None, column.wanted.type), column.nulls))
+    rows = sum(page.entries for page in gone)
+    return replace(
+        column.splice,
+        first_row=tail.rows - rows,
+        removed=tuple(page.page_id for page in gone),
+        removed_entries=rows,
+        pages=pages,
+        touched=((tail.rows, tail.rows + column.waiting_rows),),
+    )
+
+
+def _plain_tail(pages: Sequence[TailPage]) -> Sequence[TailPage]:
+    """The last pages that are not constants."""
+    count = next((i for i, page in enumerate(reversed(pages)) if page.constant), len(pages))
+    return pages[len(pages) - count :]
+
+
+def _joined(gone: Sequence[TailPage], column: ColumnIngest) -> pa.Array | None:
+    """The entries of these pages and those that wait; None where they do not fit one page."""
+    kind = column.wanted.type
+    arrays = []
+    for page in gone:
+        batch = decode_page(
+            page.data,
+            where=f"inline page {page.page_id:016x}",
+            expected_checksum=None,
+            expected_entries=page.entries,
+        )
+        if batch.num_columns > 1 or batch.schema.metadata:
+            return None  # entries or pages with something of their own stay together
+        if batch.column(0).type != kind:
+            raise DamageError(
+                f"Page {page.page_id:016x} of column {column.wanted.name!r} should be of type {kind}, found "
+                f"{batch.column(0).type}."
+            )
+        arrays.append(batch.column(0))
+    try:
+        return join([*arrays, column.waiting], kind)
+    except DoesNotFitError:
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class SwapOrAppend:
+    """Two ways to say the same: with the swap, as long as the chains are as they were; else a plain append.
+
+    Attributes
+    ----------
+    swap
+        What is committed where the chains are as they were.
+    checkpoint, edits
+        On what the transaction stands: the checkpoint, and the edits of these chains since.
+    append
+        Gives what is committed where they are not.
+    """
+
+    swap: Prepared
+    checkpoint: CheckpointRef | None
+    edits: Mapping[ChainKey, tuple[ChainEdit, ...]]
+    append: Callable[[], Prepared]
+    _appended: Prepared | None = None
+
+    @classmethod
+    def of(
+        cls, swap: Prepared, splices: Sequence[StagedSplice], state: LogState, append: Callable[[], Prepared]
+    ) -> SwapOrAppend:
+        """Both ways, for a transaction that stands on `state`."""
+        tables = {splice.table_id for splice in splices if splice.removed}
+        keys = [(s.table_id, s.field_id) for s in splices if s.table_id in tables]
+        return cls(swap, state.base, {key: state.edits.get(key, ()) for key in keys}, append)
+
+    def on(self, state: LogState) -> Prepared:
+        """What holds on top of a state."""
+        same = (state.edits.get(key, ()) is edits for key, edits in self.edits.items())
+        if state.base == self.checkpoint and all(same):
+            return self.swap
+        if self._appended is None:
+            self._appended = self.append()
+        return self._appended

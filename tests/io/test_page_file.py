@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_pages.errors import InternalError
+from spark_pages.io import PageFileWriter, encode_page
+from tests.io.fakes import MemoryStore, write_pages
+
+ARRAYS = [pa.array(np.random.default_rng(n).integers(0, 2**62, 600)) for n in range(6)]
+
+
+def test_a_page_file_is_written_by_one_put_with_every_page_aligned():
+    store = MemoryStore()
+
+    pages = write_pages(store, ARRAYS)
+
+    assert store.puts == 1
+    assert len(store.objects["pages/a.pages"]) == sum(page.alloc_len for page in pages)
+    assert all(page.offset % 4096 == 0 for page in pages)
+    assert all(a.offset + a.alloc_len == b.offset for a, b in pairwise(pages))
+
+
+def test_a_page_file_without_pages_is_not_written():
+    store = MemoryStore()
+
+    size = PageFileWriter(store, "pages/a.pages").finish()
+
+    assert (size, store.puts) == (0, 0)
+
+
+def test_a_finished_page_file_takes_no_more_pages():
+    writer = PageFileWriter(MemoryStore(), "pages/a.pages")
+    writer.finish()
+
+    with pytest.raises(InternalError, match="finished"):
+        writer.add(encode_page(ARRAYS[0]))

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from spark_pages.io import decode_page, encode_page, page_payload
+from spark_pages.io.workers import Workers
+
+
+def fail() -> None:
+    raise ValueError("the first")
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_every_job_is_done_once(threads):
+    done = []
+
+    Workers(threads).run([lambda n=n: done.append(n) for n in range(50)])
+
+    assert sorted(done) == list(range(50))
+
+
+def test_no_job_is_begun_after_one_that_failed():
+    done = []
+
+    with pytest.raises(ValueError, match="the first"):
+        Workers(1).run([lambda: done.append(1), fail, lambda: done.append(2)])
+
+    assert done == [1]
+
+
+def test_a_failure_is_raised_when_no_job_runs_any_more():
+    begun, gate, done = threading.Event(), threading.Event(), []
+
+    def slow() -> None:
+        begun.set()
+        gate.wait(30)
+        done.append(1)
+
+    def fail_meanwhile() -> None:
+        begun.wait(30)
+        threading.Timer(0.05, gate.set).start()
+        fail()
+
+    with pytest.raises(ValueError, match="the first"):
+        Workers(2).run([slow, fail_meanwhile])
+
+    assert done == [1]
+
+
+def test_a_schema_that_was_seen_before_is_not_parsed_again(monkeypatch):
+    parsed = []
+    real = page_payload._read_schema
+    monkeypatch.setattr(page_payload, "_schemas", {})
+    monkeypatch.setattr(page_payload, "_read_schema", lambda *each: parsed.append(1) or real(*each))
+    pages = [encode_page(pa.array([n, n + 1])) for n in range(5)]
+
+    found = [decode_page(page.data, where="", expected_checksum=None, expected_entries=2) for page in pages]
+
+    assert [batch.column(0).to_pylist() for batch in found] == [[n, n + 1] for n in range(5)]
+    assert parsed == [1]
