@@ -33,6 +33,8 @@ from spark_pages.tables.workspace import Workspace
 
 _PIECE_BYTES = 16 << 20
 _WHOLE = 1 << 62
+_FEW_BYTES = 16 << 10
+"""As many stay inline, whatever the codec makes of them."""
 
 
 class StagedRows:
@@ -174,6 +176,15 @@ class StagedRows:
             return place_in_memory(self._store, self._work.splices)
 
         return SwapOrAppend.of(place_in_memory(self._store, splices), splices, base.state, append)
+
+    @property
+    def are_few(self) -> bool:
+        """Whether all that is staged are a few rows that wait: to prepare them takes no request."""
+        columns = [column for ingest in self._ingests.values() for column in ingest.columns]
+        return not (self._work.updates or self._work.splices) and (
+            sum(column.waiting.nbytes for column in columns) <= _FEW_BYTES
+            and not any(column.splice.pages for column in columns)
+        )
 
     def wait(self) -> None:
         """What was written early is durable."""

@@ -7,6 +7,7 @@ their places) to `Workspace.record` (what the log is told, formed anew on each r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -475,6 +476,20 @@ class Transaction:
             self.rollback()
             self.version = landed
             return landed
+        with self._log.turn if self._rows.are_few else nullcontext():
+            prepare, is_fixed = self._prepare()
+        if prepare is None:
+            self.version = self._read_version
+            return self.version
+        depends = self._work.created or self._work.ddl or self._heading.app_id is not None
+        self.version = self._bring_in(prepare, same_on_any=is_fixed and not depends)
+        return self.version
+
+    def _prepare(self) -> tuple[Callable[[LogState], Prepared] | None, bool]:
+        """What gives, on top of a state, the splices and their pages; and whether on any state the same.
+
+        None where nothing is staged.
+        """
         swap = None if self._log.shared else self._rows.swap()  # of many only one could swap a page
         if swap is None:
             self._rows.settle()
@@ -483,21 +498,16 @@ class Transaction:
         self._work.check_removed_once()
         self._work.check_ragged()
         self._closed = True
-        if swap is None and self._work.empty:
-            self.version = self._read_version
-            return self.version
         if swap is not None:
-            self.version = self._bring_in(swap.on, same_on_any=False)
-            return self.version
+            return swap.on, False
+        if self._work.empty:
+            return None, True
         if not stays_inline(self._work.splices):
             self._stand_on_newest()  # objects bear the version read, by which vacuum judges them
-        token = self._heading.token
-        manifest = f"{self._read_version:020d}-{token}-0"
+        manifest = f"{self._read_version:020d}-{self._heading.token}-0"
         prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, manifest)
         self._rows.wait()
-        same_on_any = not (self._work.created or self._work.ddl or self._heading.app_id is not None)
-        self.version = self._bring_in(lambda _: prepared, same_on_any)
-        return self.version
+        return lambda _: prepared, True
 
     def _bring_in(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
         """Commit; where a conflict may only come from standing on an old version, once more on the newest."""
