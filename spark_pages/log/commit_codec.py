@@ -45,7 +45,6 @@ from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
 _SCHEMA = ContainerSchema(COMMIT_SCHEMA)
-_NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
 MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 

@@ -23,18 +23,16 @@ from spark_pages.tables.entry_meta import append_with_meta
 from spark_pages.tables.ingest import TableIngest
 from spark_pages.tables.page_meta import PageMetadata, given_meta
 from spark_pages.tables.page_options import PageOptions
-from spark_pages.tables.page_writer import StagedPage
+from spark_pages.tables.page_writer import INLINE_PAGE_BYTES, StagedPage
 from spark_pages.tables.staging import Prepared, StagedSplice, place_in_memory
 from spark_pages.tables.table import Table
-from spark_pages.tables.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
+from spark_pages.tables.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes, waiting_bytes
 from spark_pages.tables.updates import Updates, checked_rows, rewrite_pages, values_by_column
 from spark_pages.tables.values import RowStream, as_stream
 from spark_pages.tables.workspace import Workspace
 
 _PIECE_BYTES = 16 << 20
 _WHOLE = 1 << 62
-_FEW_BYTES = 16 << 10
-"""As many stay inline, whatever the codec makes of them."""
 
 
 class StagedRows:
@@ -181,10 +179,9 @@ class StagedRows:
     def are_few(self) -> bool:
         """Whether all that is staged are a few rows that wait: to prepare them takes no request."""
         columns = [column for ingest in self._ingests.values() for column in ingest.columns]
-        return not (self._work.updates or self._work.splices) and (
-            sum(column.waiting.nbytes for column in columns) <= _FEW_BYTES
-            and not any(column.splice.pages for column in columns)
-        )
+        if self._work.updates or self._work.splices or any(column.splice.pages for column in columns):
+            return False
+        return sum(map(waiting_bytes, columns)) <= INLINE_PAGE_BYTES
 
     def wait(self) -> None:
         """What was written early is durable."""

@@ -99,7 +99,7 @@ def swapped_tails(
         See `pages_to_swap`.
     """
     columns = [(ingest, column) for ingest in ingests for column in ingest.columns]
-    left = INLINE_TRANSACTION_BYTES - sum(_new_bytes(column) for _, column in columns)
+    left = INLINE_TRANSACTION_BYTES - sum(waiting_bytes(column) for _, column in columns)
     if left < 0:
         return None
     splices = []
@@ -115,7 +115,8 @@ def swapped_tails(
     return splices if fits_inline(staged) else None
 
 
-def _new_bytes(column: ColumnIngest) -> int:
+def waiting_bytes(column: ColumnIngest) -> int:
+    """Bytes that a page of what waits takes, about; rather too many."""
     return int(column.waiting.nbytes) + _FRAME_BYTES
 
 
@@ -131,7 +132,7 @@ def _swap(column: ColumnIngest, tail: ChainTail, most_bytes: int, left: int) -> 
         pages = [page]
     else:
         usable = _plain_tail(tail.pages) if not column.nulls else ()
-        count = pages_to_swap(usable, column.waiting_rows, _new_bytes(column), min(most_bytes, left))
+        count = pages_to_swap(usable, column.waiting_rows, waiting_bytes(column), min(most_bytes, left))
         gone = usable[len(usable) - count :]
         joined = _joined(gone, column)
         if joined is None:
