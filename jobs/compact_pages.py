@@ -5,17 +5,15 @@ spark-submit --properties-file conf/spark-defaults.conf jobs/compact_pages.py UR
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import Any
 
-from spark_pages.spark.job import run_job
+from spark_pages.spark.job import arguments, run_job
 
 
 def main() -> int:
     """Parse, run, print one JSON line; 0 done, 1 error, 3 conflict (retry), 4 not found."""
-    parser = argparse.ArgumentParser(description="Compact the pages of a table with Spark.")
-    parser.add_argument("url", help="address of the store")
+    parser = arguments("Compact the pages of a table with Spark.")
     parser.add_argument("--table", required=True)
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
     given = parser.parse_args()
@@ -25,8 +23,9 @@ def main() -> int:
         from spark_pages.spark.session import session
 
         if given.dry_run:
-            return plan_compact_pages(given.url, given.table)
-        return compact_pages(session("compact_pages", master=None), given.url, given.table)
+            return plan_compact_pages(given.url, given.table, given.profile)
+        spark = session("compact_pages", master=None)
+        return compact_pages(spark, given.url, given.table, given.profile)
 
     return run_job(work)
 

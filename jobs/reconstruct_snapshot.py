@@ -9,13 +9,12 @@ import argparse
 import sys
 from typing import Any
 
-from spark_pages.spark.job import run_job
+from spark_pages.spark.job import arguments, run_job
 
 
 def main() -> int:
     """Parse, run, print one JSON line; 0 done, 1 error or not equal to the local snapshot, 4 not found."""
-    parser = argparse.ArgumentParser(description="Reconstruct a snapshot with Spark.")
-    parser.add_argument("url", help="address of the store")
+    parser = arguments("Reconstruct a snapshot with Spark.")
     parser.add_argument("--version", type=int, help="the newest by default")
     parser.add_argument("--output", help="a new folder for the descriptors as Parquet")
     parser.add_argument(
@@ -31,7 +30,7 @@ def main() -> int:
         from spark_pages.spark.session import session
 
         spark = session("reconstruct_snapshot", master=None)
-        return reconstruct_snapshot(spark, given.url, given.version, given.output, given.check)
+        return reconstruct_snapshot(spark, given.url, given.version, given.output, given.check, given.profile)
 
     return run_job(work)
 

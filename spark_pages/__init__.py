@@ -10,10 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_pages.catalog.types import typed as typed
     from spark_pages.errors import SparkPagesError as SparkPagesError
     from spark_pages.io import CacheStats as CacheStats
     from spark_pages.io import ReadTrace as ReadTrace
     from spark_pages.model.page import PendingPage as PendingPage
+    from spark_pages.service.served_store import ServedStore as ServedStore
+    from spark_pages.service.served_store import connect as connect
     from spark_pages.tables.directory import PageDirectory as PageDirectory
     from spark_pages.tables.snapshot import Snapshot as Snapshot
     from spark_pages.tables.store import CacheConfig as CacheConfig
@@ -31,13 +34,16 @@ _HOMES = {
     "PageDirectory": "spark_pages.tables.directory",
     "PendingPage": "spark_pages.model.page",
     "ReadTrace": "spark_pages.io",
+    "ServedStore": "spark_pages.service.served_store",
     "Snapshot": "spark_pages.tables.snapshot",
     "SparkPagesError": "spark_pages.errors",
     "Store": "spark_pages.tables.store",
     "Table": "spark_pages.tables.table",
     "Transaction": "spark_pages.tables.transaction",
+    "connect": "spark_pages.service.served_store",
     "create": "spark_pages.tables.store",
     "open": "spark_pages.tables.store",
+    "typed": "spark_pages.catalog.types",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604

@@ -18,13 +18,15 @@ A class exists only where a caller would act differently::
     │   ├── InvalidKeyError              not a key of the grammar [a-z0-9._/-]
     │   ├── RowOutOfRangeError
     │   ├── SchemaMismatchError
-    │   └── RaggedTableError             columns of an aligned table differ in length
+    │   ├── RaggedTableError             columns of an aligned table differ in length
+    │   └── ConstraintError              rows break a rule of their table: leave them out, or mend them
     ├── CommitError                      the commit did not (surely) happen
     │   ├── CommitConflictError          read again, then retry
     │   └── CommitUnknownError           may have happened: resume, delete nothing
     ├── DamageError                      stop: the bytes are not what they must be
     │   └── UnsupportedFormatError       stop: written by a newer release
-    ├── StorageError                     storage failed: later may be better
+    ├── AccessDeniedError                the service wants another token
+    ├── StorageError                     storage, or the service, failed: later may be better
     ├── MissingDependencyError           install the extra that it names
     └── InternalError                    our bug: please report it
 
@@ -133,6 +135,10 @@ class RaggedTableError(InvalidInputError):
     """The columns of an aligned table would hold different numbers of rows."""
 
 
+class ConstraintError(InvalidInputError):
+    """Rows break a rule that their table has."""
+
+
 class CommitError(SparkPagesError):
     """A commit did not happen, or is not known to have happened."""
 
@@ -153,8 +159,12 @@ class UnsupportedFormatError(DamageError):
     """The object needs a format version or feature that this release does not have."""
 
 
+class AccessDeniedError(SparkPagesError):
+    """The token of a call is missing, not valid any more, or does not allow what was asked."""
+
+
 class StorageError(SparkPagesError):
-    """The storage failed; the same call may succeed later."""
+    """The storage, or the service in front of it, failed; the same call may succeed later."""
 
 
 class MissingDependencyError(SparkPagesError):

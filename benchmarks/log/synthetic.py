@@ -138,6 +138,7 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
         predecessors=(),
         parts=tuple(write_parts(objects, nodes, SEGMENTS_PER_PART, 0, version)),
         catalog=write_catalog(objects, state, head.checkpoint, _TABLES_PER_FILE),
+        table_zero=head.checkpoint.root.table_zero,
     )
     location = objects.put(encode_root(root), lambda digest: root_key(version, digest))
     objects.settle()

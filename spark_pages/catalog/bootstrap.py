@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from spark_pages.catalog.table_zero import catalog_rows, table_zero
 from spark_pages.io import encode_page, page_stats
@@ -15,10 +15,13 @@ from spark_pages.runtime import Runtime, writer_name
 
 
 def describe(
-    definitions: list[TableDefinition], rows_before: int, first_page: int
+    definitions: list[TableDefinition],
+    rows_before: int,
+    first_page: int,
+    purged: Sequence[TableDefinition] = (),
 ) -> tuple[list[NewPage], list[Splice]]:
-    """Inline pages of table 0 that describe new tables, and the splices that append them."""
-    rows = catalog_rows(definitions, rows_before)
+    """Inline pages of table 0 that describe tables, or say which are given up, and their splices."""
+    rows = catalog_rows(definitions, rows_before, purged)
     zero = table_zero(0)
     pages: list[NewPage] = []
     splices = []

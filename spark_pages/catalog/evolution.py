@@ -6,14 +6,22 @@ pages, and one that comes under the name of an earlier one does not see the page
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from spark_pages.catalog.facts import column_properties, fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import check_columns
+from spark_pages.catalog.widening import check_wider, stored_types, with_stored_types
 from spark_pages.errors import InvalidInputError
-from spark_pages.model.table import FIELD_ID_KEY, TableDefinition
+from spark_pages.model.table import (
+    COMMENT_KEY,
+    PROPERTIES_KEY,
+    TYPE_KEY,
+    TableDefinition,
+    with_field_id,
+)
 
 
 def with_column(definition: TableDefinition, column: pa.Field) -> TableDefinition:
@@ -25,10 +33,9 @@ def with_column(definition: TableDefinition, column: pa.Field) -> TableDefinitio
         If there is a column of that name, or the name is empty.
     """
     _check_new(definition, column.name)
-    metadata = {**(column.metadata or {}), FIELD_ID_KEY: str(definition.next_field_id).encode()}
     return replace(
         definition,
-        schema=definition.schema.append(column.with_metadata(metadata)),
+        schema=definition.schema.append(with_field_id(column, definition.next_field_id)),
         next_field_id=definition.next_field_id + 1,
     )
 
@@ -67,6 +74,105 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
     return replace(
         definition, schema=definition.schema.set(index, definition.schema.field(index).with_name(new))
     )
+
+
+def with_columns_in_order(definition: TableDefinition, columns: Sequence[str]) -> TableDefinition:
+    """The table with its columns in another order: those named first, then the others as they were.
+
+    Raises
+    ------
+    ColumnNotFoundError, InvalidInputError
+        If a column is not there, or named twice.
+    """
+    check_columns(definition, columns)
+    if len(set(columns)) < len(columns):
+        raise InvalidInputError(
+            f"Cannot reorder columns of {definition.name!r}: one of {columns!r} is named twice."
+        )
+    order = [*columns, *(name for name in definition.field_ids if name not in columns)]
+    fields = [definition.schema.field(name) for name in order]
+    return replace(definition, schema=pa.schema(fields, metadata=definition.schema.metadata))
+
+
+def with_wider_column(definition: TableDefinition, name: str, wider: pa.DataType) -> TableDefinition:
+    """The table, one column of which has a wider type; its pages stay as they are.
+
+    Raises
+    ------
+    ColumnNotFoundError, InvalidInputError
+        If there is no such column, or not each of its values is one of the type.
+    """
+    field = _column(definition, name)
+    check_wider(field, wider)
+    if fact(field, TYPE_KEY) is not None and field.type != wider:
+        raise InvalidInputError(
+            f"Column {name!r} of {definition.name!r} is of type {fact(field, TYPE_KEY)!r}, which stays what "
+            "it is."
+        )
+    return _with_column_as(definition, name, with_stored_types(field.with_type(wider), field.type))
+
+
+def with_nullability(definition: TableDefinition, name: str, nullable: bool) -> TableDefinition:
+    """The table, one column of which may be null, or may not.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If there is no such column.
+    """
+    return _with_column_as(definition, name, _column(definition, name).with_nullable(nullable))
+
+
+def with_comment(definition: TableDefinition, comment: str | None, column: str | None) -> TableDefinition:
+    """The table with a comment on itself, or on a column; None takes it away.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If there is no such column.
+    """
+    if column is None:
+        return replace(definition, schema=with_fact(definition.schema, COMMENT_KEY, comment))
+    return _with_column_as(definition, column, with_fact(_column(definition, column), COMMENT_KEY, comment))
+
+
+def with_column_properties(
+    definition: TableDefinition, name: str, properties: Mapping[str, str | None]
+) -> TableDefinition:
+    """The table, a column of which has these properties set; None takes one away.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If there is no such column.
+    """
+    field = _column(definition, name)
+    merged = {**column_properties(field), **properties}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    return _with_column_as(definition, name, with_json_fact(field, PROPERTIES_KEY, kept))
+
+
+def with_pages_of(definition: TableDefinition, newer: TableDefinition) -> TableDefinition:
+    """The earlier definition of a table, for pages that may be of the types of a newer one."""
+    schema = definition.schema
+    newest = {field_id: newer.schema.field(name) for name, field_id in newer.field_ids.items()}
+    for index, (name, field_id) in enumerate(definition.field_ids.items()):
+        field, now = schema.field(name), newest.get(field_id)
+        if now is not None and (
+            now.type != field.type or name in definition.widened or now.name in newer.widened
+        ):
+            schema = schema.set(index, with_stored_types(field, now.type, *stored_types(now)))
+    return replace(definition, schema=schema)
+
+
+def _column(definition: TableDefinition, name: str) -> pa.Field:
+    check_columns(definition, [name])
+    return definition.schema.field(name)
+
+
+def _with_column_as(definition: TableDefinition, name: str, column: pa.Field) -> TableDefinition:
+    index = definition.schema.get_field_index(name)
+    return replace(definition, schema=definition.schema.set(index, column))
 
 
 def with_properties(definition: TableDefinition, properties: Mapping[str, str | None]) -> TableDefinition:

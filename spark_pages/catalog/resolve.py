@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from typing import Protocol
 
-from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
-from spark_pages.errors import ColumnNotFoundError, InvalidInputError, TableNotFoundError
+from spark_pages.catalog.identifiers import suggest
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
-from spark_pages.model.table import DEFAULT_NAMESPACE, TableDefinition
-
-NAMESPACES = {"default": DEFAULT_NAMESPACE, "system": SYSTEM_NAMESPACE}
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 
 
-def parse_name(text: str) -> TableName:
+class Names(Protocol):
+    """Where names are looked up: a version of the log, or what a transaction makes of it."""
+
+    def table(self, name: TableName) -> TableDefinition | None:
+        """What has this name, or None."""
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """The name of the namespace, empty where none is said, and that of the table.
+
+    Raises
+    ------
+    InvalidInputError
+        If the text is empty or half a name.
+    """
+    namespace, dot, name = text.rpartition(".")
+    if not name or (dot and not namespace):
+        raise InvalidInputError(f"{text!r} is not a table name: expected 'table' or 'namespace.table'.")
+    return namespace, name
+
+
+def namespace_id(namespace: str, names: Names) -> int:
+    """The id of a namespace.
+
+    Raises
+    ------
+    NotFoundError
+        If there is none of that name.
+    """
+    if namespace in BUILT_IN:
+        return BUILT_IN[namespace]
+    found = names.table((NAMESPACE_NAMES, namespace))
+    if found is None:
+        raise NotFoundError(
+            f"There is no namespace {namespace!r}.",
+            hint="`transaction.create_namespace` makes one; `snapshot.namespaces()` lists them.",
+            namespace=namespace,
+        )
+    return found.table_id
+
+
+def parse_name(text: str, names: Names) -> TableName:
     """Namespace id and table name of ``table`` or ``namespace.table``.
 
     Raises
     ------
     InvalidInputError
-        If the text is empty or names an unknown namespace.
+        If the text is empty or half a name.
+    NotFoundError
+        If there is no such namespace.
     """
-    namespace, dot, name = text.rpartition(".")
-    if not name or (dot and not namespace):
-        raise InvalidInputError(f"{text!r} is not a table name: expected 'table' or 'namespace.table'.")
-    namespace = namespace or "default"
-    if namespace not in NAMESPACES:
-        raise InvalidInputError(
-            f"There is no namespace {namespace!r}: expected one of {', '.join(sorted(NAMESPACES))}."
-        )
-    return NAMESPACES[namespace], name
+    namespace, name = split_name(text)
+    return namespace_id(namespace or "default", names), name
 
 
 def show_name(definition: TableDefinition) -> str:
     """The name as a user would type it."""
-    prefix = {number: name for name, number in NAMESPACES.items()}[definition.namespace_id]
-    return definition.name if prefix == "default" else f"{prefix}.{definition.name}"
+    namespace = definition.namespace
+    return definition.name if namespace in ("", "default") else f"{namespace}.{definition.name}"
 
 
 def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
@@ -47,12 +81,20 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
     TableNotFoundError
         If there is none; suggests names that look like it.
     """
-    definition = snapshot.table(parse_name(text))
+    try:
+        definition = snapshot.table(parse_name(text, snapshot))
+    except NotFoundError as missing:
+        raise TableNotFoundError(
+            f"There is no table {text!r} at version {snapshot.state.version}: {missing.message}",
+            hint=missing.hint,
+            table=text,
+            version=snapshot.state.version,
+        ) from missing
     if definition is None:
-        names = [show_name(table) for table in snapshot.tables()]
+        names = [show_name(table) for table in snapshot.tables() if table.is_table]
         raise TableNotFoundError(
             f"There is no table {text!r} at version {snapshot.state.version}.",
-            hint=_suggest(text, names) or "`snapshot.tables()` lists the tables.",
+            hint=suggest(text, names) or "`snapshot.tables()` lists the tables.",
             table=text,
             version=snapshot.state.version,
         )
@@ -75,13 +117,8 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
         if name not in known:
             raise ColumnNotFoundError(
                 f"Table {definition.name!r} has no column {name!r}.",
-                hint=_suggest(name, list(known)) or f"It has {', '.join(known)}.",
+                hint=suggest(name, list(known)) or f"It has {', '.join(known)}.",
                 table=definition.name,
                 column=name,
             )
     return wanted
-
-
-def _suggest(name: str, known: list[str]) -> str | None:
-    close = get_close_matches(name, known, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(map(repr, close))}?" if close else None

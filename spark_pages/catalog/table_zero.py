@@ -11,16 +11,26 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from spark_pages.catalog.constraints import constraints_of, to_json
+from spark_pages.catalog.facts import fact, told_of
 from spark_pages.model.ids import CATALOG_TABLE
-from spark_pages.model.table import TableDefinition, with_field_ids
-
-SYSTEM_NAMESPACE = -1
-"""Namespace of table 0; users cannot create tables in it."""
+from spark_pages.model.table import (
+    COMMENT_KEY,
+    FIRST_NAMESPACE,
+    NAMESPACE_NAMES,
+    SYSTEM_NAMESPACE,
+    TYPE_NAMES,
+    TableDefinition,
+    with_field_ids,
+)
 
 CATALOG_NAME = "catalog"
 
 THIS_COMMIT = 0
 """`created_by` or `deleted_by` of a row that its own commit wrote: the version is not known yet."""
+
+PURGED = "purged"
+"""Kind of a row that says that a dropped table does not come back."""
 
 _SCHEMA = pa.schema(
     [
@@ -53,7 +63,9 @@ def table_zero(created_at_us: int) -> TableDefinition:
     )
 
 
-def catalog_rows(definitions: Sequence[TableDefinition], first_row_id: int) -> pa.RecordBatch:
+def catalog_rows(
+    definitions: Sequence[TableDefinition], first_row_id: int, purged: Sequence[TableDefinition] = ()
+) -> pa.RecordBatch:
     """The rows of table 0 that describe tables new in this commit.
 
     Parameters
@@ -62,11 +74,14 @@ def catalog_rows(definitions: Sequence[TableDefinition], first_row_id: int) -> p
         With their final ids.
     first_row_id
         Rows that table 0 holds so far.
+    purged
+        Dropped tables that do not come back from this commit on: a row each, of kind ``purged``.
 
     Returns
     -------
     pyarrow.RecordBatch
-        A row of kind ``table`` for each table, each followed by its rows of kind ``column``.
+        A row of kind ``table`` for each table, followed by its rows of kind ``column`` and ``constraint``; a
+        row of kind ``namespace`` or ``type`` for each of these.
     """
     rows = []
     for definition in definitions:
@@ -81,17 +96,16 @@ def catalog_rows(definitions: Sequence[TableDefinition], first_row_id: int) -> p
         rows.append(
             {
                 **shared,
-                "kind": "table",
+                "kind": kind_of(definition),
                 "field_id": None,
                 "name": definition.name,
                 "arrow_schema": definition.schema.serialize().to_pybytes(),
                 "nullable": None,
-                "metadata": json.dumps(
-                    {"aligned": definition.aligned, "properties": dict(definition.properties)},
-                    sort_keys=True,
-                ),
+                "metadata": json.dumps(_told_of(definition), sort_keys=True),
             }
         )
+        if not definition.is_table:
+            continue
         rows += [
             {
                 **shared,
@@ -100,10 +114,50 @@ def catalog_rows(definitions: Sequence[TableDefinition], first_row_id: int) -> p
                 "name": column.name,
                 "arrow_schema": pa.schema([column]).serialize().to_pybytes(),
                 "nullable": column.nullable,
-                "metadata": "{}",
+                "metadata": json.dumps(told_of(column), sort_keys=True),
             }
             for column in definition.schema
         ]
+        rows += [
+            {
+                **shared,
+                "kind": "constraint",
+                "field_id": None,
+                "name": constraint.name,
+                "arrow_schema": b"",
+                "nullable": None,
+                "metadata": json.dumps(to_json(constraint), sort_keys=True),
+            }
+            for constraint in constraints_of(definition)
+        ]
+    rows += [
+        {
+            "created_by": THIS_COMMIT,
+            "kind": PURGED,
+            "namespace_id": definition.namespace_id,
+            "table_id": definition.table_id,
+            "name": definition.name,
+            "arrow_schema": b"",
+            "metadata": "{}",
+            "created_at": definition.created_at_us,
+        }
+        for definition in purged
+    ]
     for row_id, row in enumerate(rows, first_row_id):
         row["row_id"] = row_id
     return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+def kind_of(definition: TableDefinition) -> str:
+    """``table``, ``namespace`` or ``type``: what the definition describes."""
+    return {NAMESPACE_NAMES: "namespace", TYPE_NAMES: "type"}.get(definition.namespace_id, "table")
+
+
+def _told_of(definition: TableDefinition) -> dict[str, object]:
+    told: dict[str, object] = {"aligned": definition.aligned, "properties": dict(definition.properties)}
+    comment = fact(definition.schema, COMMENT_KEY)
+    if comment is not None:
+        told["comment"] = comment
+    if definition.namespace_id >= FIRST_NAMESPACE:
+        told["namespace"] = definition.namespace
+    return told

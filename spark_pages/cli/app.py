@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spark_pages.cli import output, retention, versions
+from spark_pages.cli import output, retention, upkeep, versions
+from spark_pages.cli.arguments import Json, Url
 from spark_pages.cli.compact_log import compact_log
 from spark_pages.cli.doctor import doctor
 from spark_pages.cli.repair import repair
+from spark_pages.cli.report import report
+from spark_pages.cli.serve import serve
+from spark_pages.cli.sql import sql
 from spark_pages.cli.verify import verify
 from spark_pages.errors import InvalidInputError, SparkPagesError
 
@@ -59,11 +63,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Url = Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)]
 TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="table, or namespace.table.", show_default=False)
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
 Version = Annotated[int | None, typer.Option("--version", help="As of this version.", show_default=False)]
 Timestamp = Annotated[
     str | None,
@@ -180,8 +182,8 @@ def pages(
 def locate(
     url: Url,
     table: TableName,
-    column: Annotated[str, typer.Argument(show_default=False)],
-    row: Annotated[int, typer.Argument(help="Row number, from 0.", show_default=False)],
+    column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
+    row: Annotated[int, typer.Argument(metavar="ROW", help="Row number, from 0.", show_default=False)],
     version: Version = None,
     timestamp: Timestamp = None,
     json: Json = False,
@@ -281,12 +283,29 @@ def checkpoint(url: Url, json: Json = False) -> None:
         output.print_facts("Checkpoint", facts)
 
 
+app.command()(sql)
 app.command()(compact_log)
 app.command()(verify)
 app.command()(repair)
+app.command()(report)
 app.command()(doctor)
+app.command()(serve)
 versions.register(app)
 retention.register(app)
+upkeep.register(app)
+
+_PANELS = {
+    "Begin": "demo create",
+    "Look": "info tables history pages locate read sql changes blame tags leases report",
+    "Change": "tag untag restore",
+    "Keep in order": "checkpoint compact-log compact-pages publish-delta vacuum verify repair doctor",
+}
+"""How ``--help`` groups the verbs."""
+
+for _command in app.registered_commands:
+    _verb = _command.name or getattr(_command.callback, "__name__", "").replace("_", "-")
+    _command.rich_help_panel = next((p for p, verbs in _PANELS.items() if _verb in verbs.split()), "More")
+app.registered_commands.sort(key=lambda command: [*_PANELS, "More"].index(str(command.rich_help_panel)))
 
 
 def _snapshot(url: str, version: int | None, timestamp: str | None) -> Snapshot:

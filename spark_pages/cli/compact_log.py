@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from spark_pages.cli import output
+from spark_pages.cli.arguments import Json, Url
 
 
 def compact_log(
-    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
-    ] = False,
+    url: Url,
+    json: Json = False,
 ) -> None:
-    """Long stretches of the log are read in few requests: commits are bundled beside their slots."""
+    """Bundle commits beside their slots, so that the log is read in few requests."""
     import spark_pages
 
     done = spark_pages.open(url).compact_log()

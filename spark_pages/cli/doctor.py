@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from spark_pages.cli import output
+from spark_pages.cli.arguments import Json, Url
 
 
 def doctor(
-    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
-    ] = False,
+    url: Url,
+    json: Json = False,
 ) -> None:
-    """Race 32 creators on the storage, and look at this machine. Exit code 1 where a check fails.
+    """Race 32 creators on the storage, and look at this machine.
 
-    Writes some small objects below _doctor/ and removes them.
+    Exit code 1 where a check fails. Writes some small objects below _doctor/ and removes them.
     """
     from spark_pages.doctor.examination import examine
 

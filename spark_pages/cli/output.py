@@ -20,6 +20,12 @@ from spark_pages.errors import CommitConflictError, NotFoundError, SparkPagesErr
 
 EXIT_ERROR, EXIT_USAGE, EXIT_CONFLICT, EXIT_NOT_FOUND = 1, 2, 3, 4
 _KEY_CHARS = 40
+_TEXT_CHARS = 240
+"""Sentences may be folded, keys only lose their middle."""
+
+_TURNED_ROWS = 3
+_COLUMN_CHARS = 16
+_PADDING = 3
 
 
 def exit_code(error: Exception) -> int:
@@ -58,24 +64,60 @@ def say(message: str) -> None:
 
 
 def print_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table for people on a terminal; tab-separated text with a heading line anywhere else."""
+    """A table for people on a terminal; tab-separated text with a heading line anywhere else.
+
+    Notes
+    -----
+    Of more columns than fit a terminal, the first are shown; few rows are turned, a line for each column.
+    """
     console = Console()
     if not console.is_terminal:
         for row in [names, *rows]:
             sys.stdout.write("\t".join(_text(value) for value in row) + "\n")
         return
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    for position, name in enumerate(names):
-        numeric = any(_is_number(row[position]) for row in rows)
-        table.add_column(escape(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_shown(value)) for value in row))
-    console.print(table)
+    shown = [[_shown(value) for value in row] for row in rows]
+    fitting = _fitting(names, shown, console.width)
+    if fitting < len(names) and len(rows) <= _TURNED_ROWS:
+        turned = [[name, *(row[index] for row in shown)] for index, name in enumerate(names)]
+        heads = ["column", *(f"row {number}" for number in range(1, len(rows) + 1))]
+        _print_table(console, title, heads, turned, set())
+        return
+    numeric = {index for index in range(len(names)) if any(_is_number(row[index]) for row in rows)}
+    _print_table(console, title, names[:fitting], [row[:fitting] for row in shown], numeric)
+    if fitting < len(names):
+        rest = ", ".join(names[fitting:])
+        say(f"{len(names) - fitting} columns more do not fit here, but into a pipe or --json: {rest}")
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     """Names and values, one a line."""
-    print_rows(title, ["name", "value"], list(facts.items()))
+    console = Console()
+    if console.is_terminal:
+        _print_table(console, title, ["name", "value"], [[n, _shown(v)] for n, v in facts.items()], set())
+    else:
+        print_rows(title, ["name", "value"], list(facts.items()))
+
+
+def _fitting(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -> int:
+    """How many columns fit without breaking words letter by letter; at least one."""
+    left = width - 1
+    for index, name in enumerate(names):
+        widest = max([len(name), *(len(row[index]) for row in shown)])
+        left -= min(widest, max(len(name), _COLUMN_CHARS)) + _PADDING
+        if left < 0:
+            return max(index, 1)
+    return len(names)
+
+
+def _print_table(
+    console: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], numeric: set[int]
+) -> None:
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    for position, name in enumerate(names):
+        table.add_column(escape(name), justify="right" if position in numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
 
 
 def plain(value: Any) -> Any:
@@ -135,6 +177,7 @@ def _shown(value: Any) -> str:
         case int():
             return f"{value:,}" if abs(value) >= 10_000 else str(value)
         case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S}"
+            return f"{value:%Y-%m-%d %H:%M:%S}" + ("Z" if value.utcoffset() == timedelta(0) else "")
         case _:
-            return shorten(_text(value))
+            text = _text(value)
+            return shorten(text, _TEXT_CHARS if " " in text else _KEY_CHARS)

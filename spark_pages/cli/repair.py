@@ -7,19 +7,20 @@ from typing import Annotated, Literal
 import typer
 
 from spark_pages.cli import output
+from spark_pages.cli.arguments import Json, Url
 
 
 def repair(
-    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
+    url: Url,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without this nothing is written.")] = False,
     pages: Annotated[
         Literal["all", "sample", "none"], typer.Option(help="Which pages are read to find damaged ones.")
     ] = "none",
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
-    """Mend what can be made again byte for byte, and tell what is lost. Plans only, unless told to apply.
+    """Mend what can be made again byte for byte, and tell what is lost.
+
+    Plans only, unless told to apply.
 
     Exit code 0 where nothing is left to mend or lost, else 1.
     """

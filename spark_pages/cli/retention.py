@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spark_pages.cli import output
-from spark_pages.errors import InvalidInputError
+from spark_pages.cli.arguments import Json, Url
 
 if TYPE_CHECKING:
     from spark_pages.log.vacuum_plan import VacuumPlan
-
-_Url = Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def vacuum(
-    url: _Url,
+    url: Url,
     retention: Annotated[
         str | None,
         typer.Option(
@@ -38,10 +32,11 @@ def vacuum(
         bool, typer.Option("--orphans", help="List the store for objects that no commit ever named.")
     ] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Delete; without it the plan is shown.")] = False,
-    json: _Json = False,
+    json: Json = False,
 ) -> None:
     """What no version that is kept needs goes: shown first, deleted with --apply."""
     import spark_pages
+    from spark_pages.log.retention import parse_retention
 
     store = spark_pages.open(url)
     keep = None if retention is None else parse_retention(retention)
@@ -62,7 +57,7 @@ def vacuum(
         output.print_facts("Vacuum", {**facts, "bytes": output.size(done.size_bytes)})
 
 
-def leases(url: _Url, json: _Json = False) -> None:
+def leases(url: Url, json: Json = False) -> None:
     """Who holds which version readable, and until when."""
     import spark_pages
 
@@ -72,23 +67,6 @@ def leases(url: _Url, json: _Json = False) -> None:
         return
     columns = [column.to_pylist() for column in found.columns]
     output.print_rows("Leases", found.column_names, list(zip(*columns, strict=True)))
-
-
-def parse_retention(text: str) -> timedelta | int:
-    """What ``--retention`` says: a number of versions, or a number with a unit.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is neither.
-    """
-    match = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
-    if match is None:
-        raise InvalidInputError(
-            f"--retention {text!r} is neither a number of versions, such as 30, nor a time, such as 7d."
-        )
-    count, unit = int(match[1]), match[2]
-    return timedelta(**{_UNITS[unit]: count}) if unit else count
 
 
 def _show(plan: VacuumPlan, json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from spark_pages.cli import output
+from spark_pages.cli.arguments import Json, Url
 
 Pages = Annotated[
     Literal["all", "sample", "none"], typer.Option(help="Which pages are read and compared with statistics.")
@@ -14,13 +15,14 @@ Pages = Annotated[
 
 
 def verify(
-    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
+    url: Url,
     pages: Pages = "sample",
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
-    """Read everything and name every fault; writes nothing. Exit code 0 where there is no damage, else 1."""
+    """Read everything and name every fault; writes nothing.
+
+    Exit code 0 where there is no damage, else 1.
+    """
     from spark_pages.storage import open_object_store
     from spark_pages.upkeep.verify import verify as look_at
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_pages.cli import output
+from spark_pages.cli.arguments import Json, Url
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Url = Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)]
 TagName = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
 
 
 class Grain(StrEnum):
@@ -67,15 +66,23 @@ def tags(url: Url, json: Json = False) -> None:
 
 def restore(
     url: Url,
-    version: Annotated[int | None, typer.Option("--version", show_default=False)] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", help="As it was at this version.", show_default=False)
+    ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option("--timestamp", help="ISO 8601; UTC if no zone is given.", show_default=False),
+        typer.Option(
+            "--timestamp",
+            help="As it was at this time, ISO 8601; UTC if no zone is given.",
+            show_default=False,
+        ),
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", show_default=False)] = None,
+    tag: Annotated[
+        str | None, typer.Option("--tag", help="As it was at the version of this tag.", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Rows, tables and properties are what they were at a version; a new commit, so nothing is lost."""
+    """The store is what it was at a version: a new commit, so nothing is lost."""
     import spark_pages
 
     store = spark_pages.open(url)
@@ -124,8 +131,8 @@ def changes(
 def blame(
     url: Url,
     table: Annotated[str, typer.Argument(metavar="TABLE", show_default=False)],
-    column: Annotated[str, typer.Argument(show_default=False)],
-    row: Annotated[int, typer.Argument(help="Row number, from 0.", show_default=False)],
+    column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
+    row: Annotated[int, typer.Argument(metavar="ROW", help="Row number, from 0.", show_default=False)],
     json: Json = False,
 ) -> None:
     """Which commit wrote a row of a column."""

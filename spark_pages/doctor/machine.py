@@ -11,7 +11,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from spark_pages.doctor.checks import Check, failed, ok, warning
-from spark_pages.spark.session import SPARK_SERIES, find_java
+from spark_pages.spark.session import find_java
+from spark_pages.spark.versions import SPARK_SERIES
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17

@@ -14,17 +14,21 @@ from spark_pages.io.page_codec import EncodedPage, PageHeader, decode_page, enco
 from spark_pages.io.page_file import PageFileWriter
 from spark_pages.io.page_handler import PageHandler
 from spark_pages.io.paginate import plan_pages
+from spark_pages.io.plain_page import PlainPage
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.statistics import page_stats, stats_of_pages
+from spark_pages.io.stream_shape import FlatColumn
 
 __all__ = [
     "CacheConfig",
     "CacheStats",
     "Codec",
     "EncodedPage",
+    "FlatColumn",
     "PageFileWriter",
     "PageHandler",
     "PageHeader",
+    "PlainPage",
     "ReadCounts",
     "ReadTrace",
     "decode_bound",

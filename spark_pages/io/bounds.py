@@ -24,6 +24,13 @@ _TEXT_IDS, _BYTES_IDS, _NUMBER_IDS, _LIKE_INTEGER_IDS = (
 )
 """By id: the questions of `pyarrow.types` one after another take as long as a small page."""
 
+_WIDENED = {
+    kind.id: family
+    for family in (_NUMBERS[:4], _NUMBERS[4:8], (pa.float32(), pa.float64()))
+    for kind in family
+}
+"""By id: the types between which a column may have changed, whose bounds differ in width."""
+
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type of the values that a column of this type stands for."""
@@ -98,6 +105,9 @@ def decode_bound(kind: pa.DataType, bound: bytes) -> pa.Scalar:
             pa.large_string() if is_text(kind) else pa.large_binary()
         )
     width = bound_width(kind)
+    stored = stored_type(kind, len(bound))
+    if stored is not None and stored != kind:
+        return decode_bound(stored, bound).cast(kind)
     if width is None or len(bound) != width:
         raise DamageError(f"Cannot read a bound of type {kind}: expected {width} bytes, found {len(bound)}.")
     if pa.types.is_boolean(kind):
@@ -134,8 +144,10 @@ def decode_bounds(kind: pa.DataType, column: pa.Array) -> pa.Array:
         return column
     width = bound_width(kind)
     filled = column.fill_null(bytes(width or 0))
-    if width is None or not pc.all(pc.equal(pc.binary_length(filled), width)).as_py():
-        raise DamageError(f"Cannot read bounds of type {kind}: expected {width} bytes each.")
+    if width is None or not pc.all(pc.equal(lengths := pc.binary_length(filled), width)).as_py():
+        if width is None or kind.id not in _WIDENED or not len(column):
+            raise DamageError(f"Cannot read bounds of type {kind}: expected {width} bytes each.")
+        return _mixed_bounds(kind, column, lengths)
     _, offsets, data = filled.buffers()
     first = np.frombuffer(offsets, np.int32)[filled.offset] if len(filled) else 0
     valid = valid_of(column)
@@ -145,6 +157,26 @@ def decode_bounds(kind: pa.DataType, column: pa.Array) -> pa.Array:
         flags = np.frombuffer(content, np.uint8, len(filled)) != 0
         content = pa.py_buffer(np.packbits(flags, bitorder="little"))
     return pa.Array.from_buffers(kind, len(filled), [bitmap, content])
+
+
+def stored_type(kind: pa.DataType, width: int) -> pa.DataType | None:
+    """The type of so many bytes that a column had when its page was written: this one, or one before."""
+    family = _WIDENED.get(kind.id, ())
+    return next((each for each in family if each.bit_width == 8 * width), None)
+
+
+def _mixed_bounds(kind: pa.DataType, column: pa.Array, lengths: pa.Array) -> pa.Array:
+    """Bounds of pages of which some were written under another type: each is as wide as its own."""
+    places, parts = [], []
+    for width in pc.unique(lengths).to_pylist():
+        stored = stored_type(kind, width)
+        if stored is None:
+            raise DamageError(f"Cannot read bounds of type {kind}: found some of {width} bytes.")
+        chosen = np.flatnonzero(numbers_of(lengths) == width)
+        places.append(chosen)
+        parts.append(decode_bounds(stored, column.take(number_column(chosen, pa.int64()))).cast(kind))
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return pa.concat_arrays(parts).take(number_column(order, pa.int64()))
 
 
 def comparable(array: pa.Array) -> pa.Array:

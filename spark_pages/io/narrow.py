@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import lz4.block
 import numpy as np
@@ -22,6 +22,9 @@ from spark_pages.io.codecs import MAX_UNCOMPRESSED_BYTES
 
 MAX_WIDENING = 8
 """An eight-byte number may be kept in one byte: a stream is at most so many times what is stored of it."""
+
+TableEntry: TypeAlias = tuple[int, int, int, int, int, bytes, int, int]
+"""A buffer in narrow form, as the table has it: start, count, kind, wide, narrow, zeros, base, first."""
 
 _COUNT = struct.Struct("<Q")
 _RANGE = struct.Struct("<IIBBB5sqq")
@@ -118,7 +121,7 @@ def widened(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
     DamageError
         If the table contradicts itself or the sizes; found out before the stream is allocated.
     """
-    ranges, at = _table(data, stream_bytes, where)
+    ranges, at = narrow_table(data, stream_bytes, where)
     source = np.frombuffer(data, np.uint8)
     target = pa.allocate_buffer(stream_bytes)
     stream = np.frombuffer(target, np.uint8)
@@ -129,7 +132,7 @@ def widened(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
         kept = source[at : at + count * narrow].view(f"<u{narrow}")
         at += -(-count * narrow // 8) * 8
         done = start + count * wide
-        _widen(kept, stream[start:done].view(f"<u{wide}"), kind, base, first)
+        widen(kept, stream[start:done].view(f"<u{wide}"), kind, base, first)
     stream[done:] = source[at:]
     return target
 
@@ -150,8 +153,8 @@ def check_stream_bytes(stored: int, stream_bytes: int, *, where: str) -> None:
         )
 
 
-def _widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
-    """Fill `out`; sums wrap around, as the differences did."""
+def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
+    """Fill `out`, of unsigned numbers; sums wrap around, as the differences did."""
     around = (1 << (8 * out.itemsize)) - 1
     if base:
         np.add(kept, out.dtype.type(base & around), out=out, dtype=out.dtype)
@@ -159,11 +162,22 @@ def _widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: i
         out[:] = kept
     if kind == _FROM_NEIGHBOUR:
         out[0] = first & around
-        np.cumsum(out, out=out)
+        np.add.accumulate(out, out=out)
 
 
-def _table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[tuple[Any, ...]], int]:
-    """The entries of the table, checked, and where the stream begins behind it."""
+def kept_bytes(entry: TableEntry) -> int:
+    """Bytes that a buffer in narrow form takes, with the zeros behind it."""
+    return -(-entry[1] * entry[4] // 8) * 8
+
+
+def narrow_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[TableEntry], int]:
+    """The entries of the table, checked, and where the stream begins behind it.
+
+    Raises
+    ------
+    DamageError
+        If the table contradicts itself or the sizes.
+    """
     try:
         (count,) = _COUNT.unpack_from(data)
         begin = _COUNT.size + count * _RANGE.size

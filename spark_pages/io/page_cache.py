@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spark_pages.io.flight import Flight
 from spark_pages.io.page_key import PageKey
+from spark_pages.io.plain_page import PlainPage
 
 ENTRY_OVERHEAD_BYTES = 512
 """What an entry costs besides its bytes: its objects in Python and Arrow, about."""
@@ -22,8 +23,8 @@ class LoadedPage:
 
     Attributes
     ----------
-    batch
-        The entries of its payload.
+    content
+        The entries of its payload; those of a page that nobody meant to keep may not be put together yet.
     size_bytes
         Bytes that it holds on to in the UPC, `packed` included.
     packed
@@ -31,9 +32,17 @@ class LoadedPage:
         nothing from the descriptor.
     """
 
-    batch: pa.RecordBatch
+    content: pa.RecordBatch | PlainPage
     size_bytes: int
     packed: memoryview | None
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The entries, put together once."""
+        content = self.content
+        if isinstance(content, PlainPage):
+            self.content = content = content.batch()
+        return content
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ from spark_pages.io.codecs import (
 )
 from spark_pages.io.narrow import check_stream_bytes, narrowed, widened
 from spark_pages.io.page_payload import has_dictionary, read_payload
+from spark_pages.io.plain_page import PlainPage, plain_page
 from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
@@ -263,6 +264,21 @@ def decode_page(
     O(bytes), no object per entry. Guards against damage and mix-ups, not against an attacker who can
     write: a forged page with valid checksums is bounded in size, but its values are believed.
     """
+    found = open_page(
+        buffer, where=where, expected_checksum=expected_checksum, expected_entries=expected_entries
+    )
+    return found.batch() if isinstance(found, PlainPage) else found
+
+
+def open_page(
+    buffer: BytesLike, *, where: str, expected_checksum: int | None, expected_entries: int | None
+) -> PlainPage | pa.RecordBatch:
+    """The same page, checked likewise; where it can be, not put together as Arrow values yet.
+
+    Notes
+    -----
+    What is left to find out is whether text and binary lie inside of the page.
+    """
     codec, read_size, size, entries, checksum, stream_size = _header_fields(buffer, where)
     payload = memoryview(buffer)[PAGE_HEADER_SIZE : PAGE_HEADER_SIZE + read_size]
     if len(payload) != read_size:
@@ -274,10 +290,17 @@ def decode_page(
         raise _damage(where, "the descriptor's checksum", f"{expected_checksum:016x}", f"{found:016x}")
     if expected_entries is not None and entries != expected_entries:
         raise _damage(where, "the descriptor's payload entries", expected_entries, entries)
-    batch = read_payload(_stream(codec, payload, size, stream_size, where), where=where)
-    if batch.num_rows != entries:
-        raise _damage(where, "entries", entries, batch.num_rows)
-    return batch
+    plain = decompress(codec, payload, size, where=where)
+    page = plain_page(plain, stream_size, where=where)
+    if page is None:
+        stream = widened(plain, stream_size, where=where) if stream_size else plain
+        batch = read_payload(stream, where=where)
+        if batch.num_rows != entries:
+            raise _damage(where, "entries", entries, batch.num_rows)
+        return batch
+    if page.rows != entries:
+        raise _damage(where, "entries", entries, page.rows)
+    return page
 
 
 def footprint(buffer: BytesLike) -> tuple[bool, int]:
@@ -300,12 +323,8 @@ def arrow_stream(header: PageHeader, payload: BytesLike, *, where: str) -> pa.Bu
     DamageError
         If sizes cannot be true, or the payload is malformed.
     """
-    return _stream(header.codec, payload, header.uncompressed_size, header.stream_size, where)
-
-
-def _stream(codec: Codec, payload: BytesLike, size: int, stream_size: int, where: str) -> pa.Buffer:
-    plain = decompress(codec, payload, size, where=where)
-    return widened(plain, stream_size, where=where) if stream_size else plain
+    plain = decompress(header.codec, payload, header.uncompressed_size, where=where)
+    return widened(plain, header.stream_size, where=where) if header.stream_size else plain
 
 
 def _header_fields(buffer: BytesLike, where: str) -> tuple[Codec, int, int, int, int, int]:

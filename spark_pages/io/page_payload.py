@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_pages.errors import DamageError
+from spark_pages.io.stream_shape import learn
 
 _COLUMNS = (
     ["data"],
@@ -64,6 +65,8 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
             with pa.ipc.open_stream(stream) as reader:
                 batch = reader.read_next_batch()
         batch.validate()
+        if known.batch_follows:
+            learn(memoryview(stream), known.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
         raise DamageError(
             f"Cannot decode {where}: expected an Arrow stream of one record batch, found {error!r}."

@@ -13,8 +13,9 @@ from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.flight import Flight
 from spark_pages.io.local_file import LocalFile, OpenFiles
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage
-from spark_pages.io.page_codec import decode_page, footprint
+from spark_pages.io.page_codec import footprint, open_page
 from spark_pages.io.page_key import PageKey
+from spark_pages.io.plain_page import PlainPage
 from spark_pages.io.read_plan import PageSpan, join_spans, plan_spans
 from spark_pages.io.read_queue import HAS_QUEUES
 from spark_pages.io.read_tools import ReadTools, processors
@@ -33,7 +34,6 @@ REMOTE_SPAN_BYTES = 8 << 20
 
 _SPANS_OF_A_JOB = 64
 _LOCAL_THREADS = 8
-_PAGES_OF_A_JOB = 16
 
 
 @dataclass(slots=True)
@@ -46,15 +46,15 @@ class Load:
         Takes the pages as they come, and what went wrong.
     keep_packed
         Whether the compressed bytes are kept with the pages.
-    keep_on_disk
-        Whether what comes from far away is kept in the disk cache.
+    admit
+        Whether the pages are loaded to be kept.
     tally
         Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
     """
 
     flight: Flight
     keep_packed: bool
-    keep_on_disk: bool
+    admit: bool
     tally: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
@@ -125,18 +125,22 @@ class PageReader:
         """
         if not keys:
             return
-        if self._is_local is None:  # of a store as a whole: it is in a folder, or it is not
-            self._is_local = self._store.local_path(keys[0][0]) is not None
-        if self._is_local:
+        if self.is_local(keys[0][0]):
             self._load_local(keys, load)
         else:
             self._load_remote(keys, load)
+
+    def is_local(self, path: str) -> bool:
+        """Whether page files are on a local disk; of a store as a whole, so that any path will do."""
+        if self._is_local is None:
+            self._is_local = self._store.local_path(path) is not None
+        return self._is_local
 
     def foretell(self, keys: Sequence[PageKey]) -> tuple[int, int]:
         """The requests and bytes that `load` of these pages would take, were none in the disk cache."""
         if not keys:
             return 0, 0
-        local = self._store.local_path(keys[0][0]) is not None
+        local = self.is_local(keys[0][0])
         most = self._span_bytes or (LOCAL_SPAN_BYTES if local else REMOTE_SPAN_BYTES)
         spans = plan_spans(keys, most)
         if local:
@@ -156,10 +160,11 @@ class PageReader:
     def _load_local(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a share of the spans of one file."""
         spans = self._plan(keys, load, self._span_bytes or LOCAL_SPAN_BYTES)
-        # A thread with a queue keeps the disk busy by itself, so more than processors would only disturb.
-        at_once = min(self._workers.threads, processors() if HAS_QUEUES else _LOCAL_THREADS)
+        # A thread with a queue keeps the disk busy by itself. A second one of the same call would only take
+        # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
+        at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
         share = max(1, min(_SPANS_OF_A_JOB, -(-len(spans) // at_once)))
-        jobs: list[Job] = []
+        jobs: list[Job[None]] = []
         first = 0
         for index in range(1, len(spans) + 1):
             if index == len(spans) or index - first == share or spans[index].path != spans[first].path:
@@ -170,13 +175,12 @@ class PageReader:
     def _load_remote(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a request, after the disk cache was asked."""
         if self._disk is not None:
-            missing: list[PageKey] = []
-            shares = [keys[first : first + _PAGES_OF_A_JOB] for first in range(0, len(keys), _PAGES_OF_A_JOB)]
-            self._workers.run([partial(self._ask_disk, self._disk, share, load, missing) for share in shares])
-            keys = missing
+            keys = self._ask_disk(self._disk, keys, load)
         most = self._span_bytes or REMOTE_SPAN_BYTES
         spans = join_spans(self._plan(keys, load, most), most, self._gap_bytes)
-        self._workers.run([partial(self._read_object, span, load) for span in spans])
+        # Decoded by this thread alone: it wants the GIL most of the time, and does not when it waits.
+        for span, answer in self._workers.each([partial(self._fetch, span, load) for span in spans]):
+            self._take(span, answer, load)
 
     def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[PageSpan]:
         try:
@@ -229,8 +233,8 @@ class PageReader:
             flight.fail(spans[read].keys, error)
             raise
 
-    def _read_object(self, span: PageSpan, load: Load) -> None:
-        """Read and decode one span of a remote object."""
+    def _fetch(self, span: PageSpan, load: Load) -> tuple[PageSpan, bytes]:
+        """One span of a remote object."""
         length = span.used_stop - span.start
         try:
             answer = self._store.get_range(span.path, span.start, length)
@@ -239,42 +243,48 @@ class PageReader:
             load.flight.fail(span.keys, error)
             raise
         load.tally.append((1, length, len(span.keys), 0))
+        return span, answer
+
+    def _take(self, span: PageSpan, answer: bytes, load: Load) -> None:
+        """Decode a span that was fetched, and keep it on disk."""
         self._decode(span, memoryview(answer), load, owned=len(span.keys) == 1)
-        if self._disk is not None and load.keep_on_disk:
+        if self._disk is not None and load.admit:
             view = memoryview(answer)
             for key in span.keys:
                 first = key[1] - span.start
                 self._disk.put(key, view[first : first + key[3]])
 
-    def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load, missing: list[PageKey]) -> None:
-        """Decode what the disk cache has; a page that is damaged there is as good as missing."""
-        found = 0
+    def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
+        """Decode what the disk cache has; gives the rest. What is damaged there is as good as missing."""
+        missing = []
         for key in keys:
             packed = disk.get(key)
             if packed is not None:
                 try:
-                    load.flight.arrive(key, decode_loaded(key, packed, load.keep_packed, owned=True))
+                    load.flight.arrive(key, decode_loaded(key, packed, load.keep_packed, True, load.admit))
                 except DamageError:
                     disk.drop(key)
                 else:
-                    found += 1
                     continue
             missing.append(key)
-        load.tally.append((0, 0, 0, found))
+        load.tally.append((0, 0, 0, len(keys) - len(missing)))
+        return missing
 
     def _decode(self, span: PageSpan, view: memoryview, load: Load, owned: bool) -> None:
-        arrive, keep, start = load.flight.arrive, load.keep_packed, span.start
+        arrive, keep, admit, start = load.flight.arrive, load.keep_packed, load.admit, span.start
         for key in span.keys:
             first = key[1] - start
             try:
-                page = decode_loaded(key, view[first : first + key[3]], keep, owned)
+                page = decode_loaded(key, view[first : first + key[3]], keep, owned, admit)
             except SparkPagesError as error:
                 load.flight.fail((key,), error)
                 raise
             arrive(key, page)
 
 
-def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> LoadedPage:
+def decode_loaded(
+    key: PageKey, packed: memoryview, keep: bool, owned: bool, admit: bool = True
+) -> LoadedPage:
     """The page as it goes into the caches, every byte of it checked.
 
     Parameters
@@ -288,6 +298,8 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
     owned
         Whether `packed` holds its memory alone. Else what is kept is a copy: pages that were read together
         share memory, and budgets could not hold.
+    admit
+        Whether it is to be kept. Else it is not put together here: see `PlainPage`.
 
     Raises
     ------
@@ -297,6 +309,10 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
     shared, size = footprint(packed)
     if (shared or keep) and not owned:
         packed = memoryview(bytes(packed))
-    batch = decode_page(packed, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5])
+    page = open_page(packed, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5])
+    if isinstance(page, PlainPage):
+        size = page.held_bytes
+        if admit:
+            page = page.batch()
     held = (0 if shared else size) + (len(packed) if shared or keep else 0)
-    return LoadedPage(batch, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)
+    return LoadedPage(page, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)

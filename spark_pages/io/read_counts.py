@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from spark_pages.show.markup import Markup, card, table
+from spark_pages.show.text import count, size
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class CacheStats:
     """What a page handler has done since it was made; subtract two to see what lies between.
 
@@ -47,11 +50,39 @@ class CacheStats:
     def __sub__(self, earlier: CacheStats) -> CacheStats:
         return CacheStats(**{name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS})
 
+    @property
+    def hits(self) -> int:
+        """Pages that were had without asking storage."""
+        return self.upc_hits + self.cpc_hits + self.joined + self.disk_hits
+
+    def __repr__(self) -> str:
+        pages = self.hits + self.misses
+        return (
+            f"CacheStats({count(pages, 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed, "
+            f"{self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}; "
+            f"{count(self.evictions, 'eviction')}; holds {size(self.upc_bytes)} decoded, "
+            f"{size(self.cpc_bytes)} compressed)"
+        )
+
     def _repr_html_(self) -> str:
-        cells = [(name.replace("_", " "), getattr(self, name)) for name in _COUNTERS]
-        heads = "".join(f"<th>{name}</th>" for name, _ in cells)
-        values = "".join(f"<td>{value:,}</td>" for _, value in cells)
-        return f"<table><tr>{heads}</tr><tr>{values}</tr></table>"
+        return self.card
+
+    @property
+    def card(self) -> Markup:
+        """The counters as a table, by where pages came from."""
+        pages = self.hits + self.misses
+        rows = [
+            ["decoded", self.upc_hits, size(self.upc_bytes)],
+            ["compressed", self.cpc_hits, size(self.cpc_bytes)],
+            ["disk", self.disk_hits, ""],
+            ["another call", self.joined, ""],
+            [f"storage, {count(self.requests, 'request')}", self.misses, f"{size(self.bytes_read)} read"],
+        ]
+        share = f", {self.hits / pages:.0%} without storage" if pages else ""
+        left = f"{count(self.evictions, 'page')} left memory" if self.evictions else ""
+        told = table(["from", "pages", "bytes"], rows, right=["bytes"])
+        return card(f"{count(pages, 'page')} asked for{share}", told, left)
 
 
 _COUNTERS = tuple(each.name for each in fields(CacheStats))
@@ -98,6 +129,14 @@ class ReadTrace(ReadCounts):
     """
 
     page_ids: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        some = " ".join(self.page_ids[:3]) + (" …" if len(self.page_ids) > 3 else "")
+        return (
+            f"ReadTrace({count(len(self.page_ids), 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} "
+            f"compressed, {self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}; {some})"
+        )
 
     def merge(self, other: ReadTrace) -> None:
         """The counts of another trace are part of this one."""

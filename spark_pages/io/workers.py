@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TypeAlias, TypeVar
 
-Job = Callable[[], None]
+Result = TypeVar("Result")
+Job: TypeAlias = Callable[[], Result]
 
 
 class Workers:
@@ -35,13 +39,18 @@ class Workers:
         """Most jobs of one call at a time."""
         return self._threads
 
-    def run(self, jobs: Iterable[Job], at_once: int | None = None) -> None:
-        """Every job is done; after the first that fails no other is begun.
+    def run(self, jobs: Iterable[Job[object]], at_once: int | None = None) -> None:
+        """Every job is done; see `each`."""
+        for _ in self.each(jobs, at_once):
+            pass
+
+    def each(self, jobs: Iterable[Job[Result]], at_once: int | None = None) -> Iterator[Result]:
+        """What the jobs give, in the order in which they are done.
 
         Parameters
         ----------
         jobs
-            In the order in which they are begun.
+            In the order in which they are begun; none is begun after the first that fails.
         at_once
             Most of them at the same time, if that is to be fewer than there are threads.
 
@@ -52,34 +61,49 @@ class Workers:
 
         Notes
         -----
-        Jobs must not wait for other jobs. A call goes on in its own thread where no other is free.
+        Jobs must not wait for other jobs. A call goes on in its own thread where no other is free, and where
+        nothing has come that it could go on with.
         """
         pending = deque(jobs)
         if len(pending) == 1:
-            pending[0]()
+            yield pending[0]()
             return
-        errors: list[BaseException] = []
+        done: SimpleQueue[Future[Result]] = SimpleQueue()
 
-        def work() -> None:
-            while not errors:
+        def help_out() -> None:
+            while True:
                 try:
                     job = pending.popleft()
                 except IndexError:
                     return
+                outcome: Future[Result] = Future()
                 try:
-                    job()
+                    outcome.set_result(job())
                 except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
-                    errors.append(error)
+                    pending.clear()
+                    outcome.set_exception(error)
+                done.put(outcome)
 
-        helpers = self._start(work, min(at_once or self._threads, self._threads, len(pending)) - 1)
+        left = len(pending)
+        helpers = self._start(help_out, min(at_once or self._threads, self._threads, left) - 1)
         try:
-            work()
+            for _ in range(left):
+                yield self._next(pending, done)
         finally:
             pending.clear()
             if helpers:
                 wait([helper for helper in helpers if not helper.cancel()])
-        if errors:
-            raise errors[0]
+
+    @staticmethod
+    def _next(pending: deque[Job[Result]], done: SimpleQueue[Future[Result]]) -> Result:
+        """What a helper has done, else what this thread does, else what a helper is about to have done."""
+        with suppress(Empty):
+            return done.get_nowait().result()
+        try:
+            job = pending.popleft()
+        except IndexError:
+            return done.get().result()
+        return job()
 
     def close(self) -> None:
         """No thread is left; the next call starts new ones."""
@@ -88,7 +112,7 @@ class Workers:
         if pool is not None:
             pool.shutdown()
 
-    def _start(self, work: Job, count: int) -> list[Future[None]]:
+    def _start(self, work: Job[None], count: int) -> list[Future[None]]:
         if count < 1:
             return []
         with self._lock:

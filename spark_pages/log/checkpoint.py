@@ -87,6 +87,7 @@ class Checkpoint:
         self.ref = ref
         self.tree = tree
         self.root = tree.root(ref)
+        self._found: dict[TableName, TableDefinition | None] = {}
 
     def levels(self) -> dict[int, list[Node]]:
         """Manifest parts by level, base first."""
@@ -132,7 +133,12 @@ class Checkpoint:
         return [PageRun(segment.pages.slice(start, stop - start), load_stats, base)]
 
     def table(self, name: TableName) -> TableDefinition | None:
-        """The live table of this name: reads one catalog file."""
+        """The live table of this name: reads one catalog file, and nothing for a name asked for before."""
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: TableName) -> TableDefinition | None:
         files = self.root.catalog
         index = bisect_left(files, name, key=lambda file: file.last)
         if index == len(files) or files[index].first > name:
@@ -143,9 +149,20 @@ class Checkpoint:
             return None
         return definitions[place]
 
-    def tables(self) -> list[TableDefinition]:
-        """All live tables, sorted by name: reads every catalog file."""
-        return [definition for file in self.root.catalog for definition in self.tree.catalog(file.location)]
+    def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
+        """All that is live, or what has its name in a namespace, sorted by name.
+
+        Notes
+        -----
+        Reads every catalog file, or those that hold names of the namespace.
+        """
+        return [
+            definition
+            for file in self.root.catalog
+            if namespace_id is None or file.first[0] <= namespace_id <= file.last[0]
+            for definition in self.tree.catalog(file.location)
+            if namespace_id is None or definition.namespace_id == namespace_id
+        ]
 
 
 def _pieces(

@@ -19,7 +19,7 @@ from spark_pages.log.inline_homes import InlineHomes
 from spark_pages.log.names import page_file_key, root_key
 from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.log.packing import SegmentPacker, write_parts
-from spark_pages.log.root import Root, encode_root, next_predecessors
+from spark_pages.log.root import Root, description_digest, encode_root, next_predecessors
 from spark_pages.log.state import LogState
 from spark_pages.log.tree import (
     END,
@@ -84,10 +84,19 @@ def write_checkpoint(
         predecessors=next_predecessors(previous.root, previous.ref) if previous else (),
         parts=tuple(parts),
         catalog=catalog,
+        table_zero=_table_zero(state, previous),
     )
     location = objects.put(encode_root(root), lambda digest: root_key(state.version, digest))
     objects.settle()
     return CheckpointRef(Version(state.version), location)
+
+
+def _table_zero(state: LogState, previous: Checkpoint | None) -> str:
+    """The digest of what table 0 says of itself; empty where nothing does, as in a log made by hand."""
+    told = state.tables.get(CATALOG_TABLE)
+    if told is None:
+        return previous.root.table_zero if previous else ""
+    return description_digest(told)
 
 
 class _Writer:

@@ -47,7 +47,7 @@ from spark_pages.log.commit_messages import (
     Unknown,
 )
 from spark_pages.log.conflict import Overlap, find_overlap, only_appends
-from spark_pages.log.features import check_writable
+from spark_pages.log.features import check_writable, with_needs
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
@@ -116,7 +116,7 @@ def commit_protocol(
             parent_digest=state.digest,
             records=records,
             checkpoint=state.newest_checkpoint,
-            features=state.features,
+            features=with_needs(state.features, records),
             compacted=state.compacted,
         )
         data, digest = encode_commit(commit)

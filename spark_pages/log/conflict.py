@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
 
 _CHANGES_TABLE = frozenset(
     {IntentKind.ALTER, IntentKind.DROP, IntentKind.UNDROP, IntentKind.TRUNCATE, IntentKind.PURGE}
@@ -93,8 +94,13 @@ def _created(record: TransactionRecord) -> set[int]:
 
 
 def _known_as(intent: CatalogIntent) -> str:
-    """The name under which others know the table."""
-    return intent.old_name[1] if intent.old_name else intent.name
+    """What others know: ``table 'flights'``, under the name that it had."""
+    return f"{_noun(intent.namespace_id)} {(intent.old_name[1] if intent.old_name else intent.name)!r}"
+
+
+def _noun(namespace_id: int) -> str:
+    """What sort of thing has its name there."""
+    return {NAMESPACE_NAMES: "namespace", TYPE_NAMES: "type"}.get(namespace_id, "table")
 
 
 def _names(mine: TransactionRecord, other: TransactionRecord) -> str | None:
@@ -102,7 +108,7 @@ def _names(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     taken = {(intent.namespace_id, intent.name) for intent in other.intents if intent.kind in taking}
     for intent in mine.intents:
         if intent.kind in taking and (intent.namespace_id, intent.name) in taken:
-            return f"both give the name {intent.name!r} to a table"
+            return f"both give the name {intent.name!r} to a {_noun(intent.namespace_id)}"
     return None
 
 
@@ -111,14 +117,16 @@ def _tables(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     used = {splice.table_id for splice in mine.splices} | {intent.table_id for intent in mine.intents}
     for intent in other.intents:
         if intent.kind in _CHANGES_TABLE and intent.table_id in used - new:
-            return f"it made a change of kind {intent.kind.value!r} to table {_known_as(intent)!r}"
+            return f"it made a change of kind {intent.kind.value!r} to {_known_as(intent)}"
     changed = {intent.table_id: intent for intent in mine.intents if intent.kind in _CHANGES_TABLE}
     for splice in other.splices:
         if splice.table_id in changed and splice.table_id != CATALOG_TABLE:
             intent = changed[splice.table_id]
-            return (
-                f"it wrote to table {_known_as(intent)!r}, which this transaction would {intent.kind.value}"
-            )
+            return f"it wrote to {_known_as(intent)}, which this transaction would {intent.kind.value}"
+    for needed in other.intents:
+        if needed.kind is IntentKind.REQUIRE and needed.table_id in changed:
+            intent = changed[needed.table_id]
+            return f"it relies on {_known_as(intent)}, which this transaction would {intent.kind.value}"
     return None
 
 
@@ -166,7 +174,10 @@ def _claims(mine: TransactionRecord, other: TransactionRecord) -> str | None:
 def _reads(reads: frozenset[int], other: TransactionRecord) -> str | None:
     written = {splice.table_id for splice in other.splices if splice.data_change}
     both = sorted(reads & written)
-    return f"serializable isolation was asked for, and it changed rows of table {both[0]}" if both else None
+    if not both:
+        return None
+    table = f"it changed rows of table {both[0]}"
+    return f"{table}, on which this transaction relies by serializable isolation or by a constraint"
 
 
 def _retention(mine: TransactionRecord, other: TransactionRecord) -> str | None:

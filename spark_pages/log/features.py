@@ -9,15 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_pages.errors import UnsupportedFormatError
-from spark_pages.model.actions import Features
+from spark_pages.model.actions import Features, TransactionRecord
+from spark_pages.model.table import (
+    BUILT_IN,
+    CHECKS_KEY,
+    CONSTRAINTS_KEY,
+    STORED_KEY,
+    TableDefinition,
+)
 
 FORMAT_VERSION = 1
 """The format that this release writes, and the newest that it reads."""
 
-READER_FEATURES: frozenset[str] = frozenset()
+NAMESPACES = "namespaces"
+"""Definitions may describe namespaces and types, and tables may lie in namespaces that users made."""
+
+WIDENED = "widened-columns"
+"""Pages of a column may hold values of a narrower type."""
+
+CONSTRAINTS = "constraints"
+"""Tables may have constraints, and columns domains, that writers keep."""
+
+READER_FEATURES = frozenset({NAMESPACES, WIDENED})
 """What this release knows to read."""
 
-WRITER_FEATURES: frozenset[str] = frozenset()
+WRITER_FEATURES = frozenset({CONSTRAINTS})
 """What this release knows to respect when it writes."""
 
 
@@ -56,3 +72,29 @@ def check_writable(features: Features) -> None:
             hint="Upgrade spark-pages.",
             features=unknown,
         )
+
+
+def with_needs(features: Features, records: Iterable[TransactionRecord]) -> Features:
+    """The features of a commit: those of its parent, and what its records need besides."""
+    reader, writer = set(features.reader), set(features.writer)
+    for record in records:
+        for intent in record.intents:
+            if intent.namespace_id not in BUILT_IN.values():
+                reader.add(NAMESPACES)
+            if intent.definition is not None:
+                reader |= _read_needs(intent.definition)
+                writer |= _write_needs(intent.definition)
+    if (reader, writer) == (set(features.reader), set(features.writer)):
+        return features
+    return Features(tuple(sorted(reader)), tuple(sorted(writer)))
+
+
+def _read_needs(definition: TableDefinition) -> set[str]:
+    widened = any(STORED_KEY in (column.metadata or {}) for column in definition.schema)
+    return {WIDENED} if widened else set()
+
+
+def _write_needs(definition: TableDefinition) -> set[str]:
+    keys = [CHECKS_KEY in (column.metadata or {}) for column in definition.schema]
+    constrained = CONSTRAINTS_KEY in (definition.schema.metadata or {}) or any(keys)
+    return {CONSTRAINTS} if constrained else set()

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 LOG = "_log/"
 HINT_KEY = "_log/_last_checkpoint"
+DELTA = "_delta/"
+"""Folder of the Delta tables that hold history and change feed."""
+
+
+def is_published(key: str) -> bool:
+    """Whether the object belongs to a Delta table beside the log, which nothing in the log names."""
+    return "/_delta_log/" in key or key.startswith(DELTA)
 
 
 def commit_key(version: int) -> str:

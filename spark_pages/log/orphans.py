@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.garbage import epoch_of
+from spark_pages.log.names import is_published
 from spark_pages.log.segment import checkpoint_of
 from spark_pages.storage.store import ObjectStore
 
@@ -65,6 +66,8 @@ def find_orphans(store: ObjectStore, epoch: int, cleaned: int, named: set[str]) 
 
 
 def _judge(store: ObjectStore, key: str, epoch: int, cleaned: int, found: Unnamed) -> None:
+    if is_published(key):
+        return
     if root := _ROOT.fullmatch(key):
         if int(root[1]) < epoch:
             found.others.add(key)

@@ -10,6 +10,7 @@ They are told in full, with the proof, in `docs/retention.md`:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -76,6 +77,26 @@ def _checked(keep: Keep) -> Keep:
     if min(keep.versions or 0, keep.age_us or 0) < 0:
         raise InvalidInputError("A retention is never negative: give a timedelta, or a number of versions.")
     return keep
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_retention(text: str) -> timedelta | int:
+    """What ``--retention`` says: a number of versions, or a number with a unit.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is neither.
+    """
+    match = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
+    if match is None:
+        raise InvalidInputError(
+            f"--retention {text!r} is neither a number of versions, such as 30, nor a time, such as 7d."
+        )
+    count, unit = int(match[1]), match[2]
+    return timedelta(**{_UNITS[unit]: count}) if unit else count
 
 
 def pinned(tags: Mapping[str, int], leases: Iterable[Lease], now_us: int) -> list[int]:

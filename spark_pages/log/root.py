@@ -19,6 +19,7 @@ from spark_pages.log.commit_codec import (
     retention_from_plain,
     retention_to_plain,
 )
+from spark_pages.log.digest import digest_of
 from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.log.names import catalog_key
 from spark_pages.log.parquet import decode_table, encode_table
@@ -89,6 +90,8 @@ class Root:
         Manifest parts of all levels, base first, sorted inside a level.
     catalog
         Catalog files, sorted by name.
+    table_zero
+        `description_digest` of table 0; empty where the checkpoint is of an earlier release.
     """
 
     state: LogState
@@ -96,6 +99,17 @@ class Root:
     predecessors: tuple[tuple[int, CheckpointRef], ...]
     parts: tuple[Node, ...]
     catalog: tuple[CatalogFile, ...]
+    table_zero: str = ""
+
+
+def description_digest(definition: TableDefinition) -> str:
+    """A digest of what matters of a table's columns, so that they can be compared without being read."""
+    columns = [
+        [definition.field_ids[column.name], column.name, str(column.type), column.nullable]
+        for column in definition.schema
+    ]
+    told = [definition.table_id, definition.name, definition.next_field_id, definition.aligned, columns]
+    return digest_of(json.dumps(told).encode())
 
 
 def next_predecessors(root: Root, ref: CheckpointRef) -> tuple[tuple[int, CheckpointRef], ...]:
@@ -136,6 +150,7 @@ def encode_root(root: Root) -> bytes:
             }
             for file in root.catalog
         ],
+        "table_zero": root.table_zero,
         "compacted": state.compacted,
         "apps": {app: list(value) for app, value in state.apps.items()},
         "properties": dict(state.properties),
@@ -182,6 +197,7 @@ def decode_root(data: bytes, key: str) -> Root:
                 )
                 for item in value["catalog"]
             ),
+            table_zero=value.get("table_zero", ""),
         )
     except _MALFORMED as error:
         raise DamageError(

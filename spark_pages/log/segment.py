@@ -32,7 +32,7 @@ from spark_pages.model.columns import (
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.run import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
 
-_SEGMENT_SCHEMA = pa.schema(
+SEGMENT_SCHEMA = pa.schema(
     [
         pa.field("table_id", pa.int64(), nullable=False),
         pa.field("field_id", pa.int32(), nullable=False),
@@ -48,6 +48,8 @@ _SEGMENT_SCHEMA = pa.schema(
         pa.field("data", pa.binary()),
     ]
 )
+"""Columns of a segment as it is stored."""
+
 _NODE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("level", pa.int32()),
     ("first_table", pa.int64()),
@@ -64,7 +66,8 @@ _NODE_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("stats_digest", pa.string()),
     ("stats_length", pa.int64()),
 )
-_NODE_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _NODE_COLUMNS])
+NODE_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _NODE_COLUMNS])
+"""Columns of a manifest part and of a root."""
 
 
 _WRITTEN_FOR = b"spark_pages.checkpoint"
@@ -176,7 +179,7 @@ def encode_segment(segment: Segment, version: int | None = None) -> bytes:
         "checksum": pages.column("checksum"),
         "data": pages.column("data"),
     }
-    table = pa.table([columns[name] for name in _SEGMENT_SCHEMA.names], schema=_SEGMENT_SCHEMA)
+    table = pa.table([columns[name] for name in SEGMENT_SCHEMA.names], schema=SEGMENT_SCHEMA)
     return encode_table(
         table,
         dictionary=["table_id", "field_id", "kind", "path", "entry_count"],
@@ -197,7 +200,7 @@ def decode_segment(data: bytes, key: str) -> Segment:
     -----
     About 50 bytes of memory a page: columns that say nothing of their own share memory.
     """
-    stored = decode_table(data, _SEGMENT_SCHEMA, key, dictionary=["path"])
+    stored = decode_table(data, SEGMENT_SCHEMA, key, dictionary=["path"])
     actual = numbers_of(stored["actual_len"])
     listed = valid_of(stored["alloc_len"])
     alloc = np.where(listed, numbers_of(stored["alloc_len"]), _rounded(actual)).astype(np.int32)
@@ -295,13 +298,13 @@ def encode_nodes(nodes: Sequence[Node], metadata: dict[bytes, bytes] | None = No
         optional_text(column) if kind == pa.string() else optional_numbers(column, kind)
         for column, (_, kind) in zip(columns, _NODE_COLUMNS, strict=True)
     ]
-    table = pa.table(arrays, schema=_NODE_SCHEMA)
+    table = pa.table(arrays, schema=NODE_SCHEMA)
     return encode_table(table, dictionary=False, encodings=None, metadata=metadata)
 
 
 def decode_nodes(data: bytes, key: str) -> list[Node]:
     """Nodes of a manifest part or root; the digest has been checked."""
-    columns = [column.to_pylist() for column in decode_table(data, _NODE_SCHEMA, key).values()]
+    columns = [column.to_pylist() for column in decode_table(data, NODE_SCHEMA, key).values()]
     return [
         Node(level, (first_table, first_field), (last_table, last_field), *rest)
         for level, first_table, first_field, last_table, last_field, *rest in zip(*columns, strict=True)

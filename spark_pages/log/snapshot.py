@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spark_pages.log.checkpoint import Checkpoint
 from spark_pages.log.state import LogState, TableName
-from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain, Piece
+from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain, OpenRun, Piece
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
@@ -47,13 +47,17 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         chain, applied = self._chains.get(key, (None, ()))
         if chain is None:
-            chain = ColumnChain(self.checkpoint.open_chain(key) if self.checkpoint else []).apply(edits)
+            chain = ColumnChain(self.promised(key)).apply(edits)
         elif applied is not edits:
             chain = chain.apply(edits[len(applied) :])
         else:
             return chain
         self._chains[key] = chain, edits
         return chain
+
+    def promised(self, key: ChainKey) -> Sequence[Piece | OpenRun]:
+        """What a chain is before any edit: the pieces that the checkpoint holds of it."""
+        return self.checkpoint.open_chain(key) if self.checkpoint else []
 
     def num_rows(self, key: ChainKey) -> int:
         """Rows of a chain, without applying its edits: what an append needs to know."""
@@ -70,7 +74,7 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         known, applied = self._tails.get(key, (None, ()))
         if known is None:
-            chain = ColumnChain(self.checkpoint.open_chain(key) if self.checkpoint else [])
+            chain = ColumnChain(self.promised(key))
             known = ChainTail(chain.num_rows, before=chain.num_pages)
         if applied is not edits:
             known = known.after(edits[len(applied) :])
@@ -106,12 +110,20 @@ class LogSnapshot:
             return None if table_id is None else self.state.tables[table_id]
         return self.checkpoint.table(name) if self.checkpoint else None
 
-    def tables(self) -> list[TableDefinition]:
-        """All live tables, sorted by namespace and name. Reads the whole catalog."""
+    def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
+        """All that is live, or what has its name in a namespace, sorted by namespace and name.
+
+        Notes
+        -----
+        Reads the whole catalog, or of it what may hold names of the namespace. Namespaces and types are told
+        by definitions too, see `TableDefinition.is_table`.
+        """
         live: dict[TableName, TableDefinition] = {}
         if self.checkpoint:
-            live = {(d.namespace_id, d.name): d for d in self.checkpoint.tables()}
+            live = {(d.namespace_id, d.name): d for d in self.checkpoint.tables(namespace_id)}
         for name, table_id in self.state.names.items():
+            if namespace_id is not None and name[0] != namespace_id:
+                continue
             definition = None if table_id is None else self.state.tables[table_id]
             live.pop(name, None)
             if definition is not None:

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.model.actions import Retention
+from spark_pages.show.markup import card, facts, joined, table, tag
+from spark_pages.show.text import count, size
 
 OBJECTS_SCHEMA = pa.schema([("key", pa.string()), ("bytes", pa.int64()), ("reason", pa.string())])
 
@@ -77,6 +79,28 @@ class VacuumPlan:
         return (
             f"VacuumPlan(versions {self.retention.min_readable} to {self.version} stay; {what}; "
             f"{self.size_bytes:,} bytes)"
+        )
+
+    def _repr_html_(self) -> str:
+        sums = self.objects.group_by("reason").aggregate([("key", "count"), ("bytes", "sum")])
+        rows = [
+            [each["reason"], each["key_count"], size(each["bytes_sum"])]
+            for each in sums.sort_by("reason").to_pylist()
+        ]
+        heading = joined(tag("b", "plan of a vacuum"), " · nothing was deleted yet; execute() does it")
+        goes = f"{count(self.objects.num_rows, 'object')}, {size(self.size_bytes)}" if rows else "nothing"
+        told = facts(
+            {
+                "stays readable": f"versions {self.retention.min_readable:,} to {self.version:,}",
+                "goes": goes,
+                "slots that become tombstones": "none"
+                if self.slots[0] >= self.slots[1]
+                else f"{self.slots[0]:,} to {self.slots[1] - 1:,}",
+                "a second vacuum would find more": self.again,
+            }
+        )
+        return card(
+            heading, told, table(["reason", "objects", "bytes"], rows, right=["bytes"]) if rows else ""
         )
 
     def execute(self) -> VacuumResult:

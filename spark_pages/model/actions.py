@@ -16,6 +16,8 @@ from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition
+from spark_pages.show.markup import card, joined, table, tag
+from spark_pages.show.text import count, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ class TransactionRecord:
     properties: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Commit:
     """One slot of the log.
 
@@ -258,6 +260,45 @@ class Commit:
     features: Features = NO_FEATURES
     compacted: int = 0
     digest: str = ""
+
+    def __repr__(self) -> str:
+        done = "; ".join(map(_told, self.records[:_SHOWN_RECORDS]))
+        more = len(self.records) - _SHOWN_RECORDS
+        done += f"; and {more:,} transactions more" if more > 0 else ""
+        return f"Commit(version {self.version}, {moment(self.timestamp_us)}, {done})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                each.operation,
+                ", ".join(f"{key} {value}" for key, value in sorted(each.parameters.items())),
+                each.writer,
+                each.read_version,
+                len(each.splices),
+                sum(splice.stop - splice.start for splice in each.splices),
+                sum(len(splice.removed) for splice in each.splices),
+                len(each.intents),
+            ]
+            for each in self.records
+        ]
+        heads = ["operation", "with", "writer", "read", "splices", "pages in", "pages out", "tables changed"]
+        ref = self.checkpoint
+        heading = joined(
+            tag("b", f"version {self.version:,}"),
+            f" · {moment(self.timestamp_us, precise=True)} UTC",
+            f" · checkpoint of version {ref.version:,} was there" if ref else "",
+        )
+        return card(heading, table(heads, rows))
+
+
+_SHOWN_RECORDS = 5
+
+
+def _told(record: TransactionRecord) -> str:
+    """One transaction in a few words."""
+    pages = sum(splice.stop - splice.start for splice in record.splices)
+    gone = sum(len(splice.removed) for splice in record.splices)
+    return f"{record.operation!r}: {count(pages, 'page')} in, {gone:,} out"
 
 
 COMMITTED = "committed"

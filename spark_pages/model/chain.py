@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
+from spark_pages.model.chain_lane import lane_of
 from spark_pages.model.locate import RowLocations as RowLocations
 from spark_pages.model.locate import locate_by_piece, row_out_of_range
 from spark_pages.model.locate import locate_rows as locate_rows
@@ -27,6 +28,7 @@ from spark_pages.model.pieces import LazyRun as LazyRun
 from spark_pages.model.pieces import OpenRun as OpenRun
 from spark_pages.model.pieces import Piece as Piece
 from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation, empty_batch
+from spark_pages.show.chain_strip import chain_strip
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,6 +70,10 @@ class ColumnChain:
         layout = self._layout
         more = "" if layout.complete else " and more"
         return f"ColumnChain({layout.first_pages[-1]} pages, {layout.first_rows[-1]} rows{more})"
+
+    def _repr_html_(self) -> str:
+        lane = lane_of("as far as it is loaded", self._layout.known())
+        return chain_strip(repr(self), [lane]).image
 
     @property
     def num_rows(self) -> int:

@@ -24,8 +24,16 @@ VERSION_BITS = 35
 MAX_ORDINAL = (1 << ORDINAL_BITS) - 1
 MAX_VERSION = (1 << VERSION_BITS) - 1
 
+TEMPORARY_TABLES = TableId(-(1 << 63))
+"""Ids of temporary tables have the top bit set and count from here; no commit has them."""
+
 CATALOG_TABLE = TableId(0)
 FIRST_USER_TABLE = TableId(1)
+
+
+def is_temporary(table_id: int) -> bool:
+    """Whether the id is one of a temporary table."""
+    return table_id < TEMPORARY_TABLES // 2
 
 
 def page_id(version: int, ordinal: int) -> PageId:

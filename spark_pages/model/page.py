@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from spark_pages.errors import InvalidInputError
@@ -106,7 +106,7 @@ class PageDescriptor:
     alloc_len: int
     actual_len: int
     checksum: int
-    data: bytes | None = None
+    data: bytes | None = field(default=None, repr=False)
 
     @property
     def id(self) -> str:

@@ -11,11 +11,55 @@ import pyarrow as pa
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.ids import FieldId, TableId
 
+OWN_KEYS = b"spark_pages."
+"""Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""
+
 FIELD_ID_KEY = b"spark_pages.field_id"
 """Key of the field metadata that holds a column's id, in decimal digits."""
 
+NAMESPACE_KEY = b"spark_pages.namespace"
+"""Key of the schema metadata that holds the name of the table's namespace, where that is one of its own."""
+
+COMMENT_KEY = b"spark_pages.comment"
+"""A comment, of a column or of a table."""
+
+TYPE_KEY = b"spark_pages.type"
+"""The name of the type that a column was given."""
+
+CHECKS_KEY = b"spark_pages.checks"
+"""What values of a column meet because of its type: a JSON list of pairs of type and SQL text."""
+
+PROPERTIES_KEY = b"spark_pages.properties"
+"""Free text by key, of a column: a JSON object."""
+
+STORED_KEY = b"spark_pages.stored"
+"""Types under which pages of the column may hold values beside its own: a JSON list of their names."""
+
+CONSTRAINTS_KEY = b"spark_pages.constraints"
+"""Constraints of a table: a JSON list."""
+
 DEFAULT_NAMESPACE = 0
 """The persistent namespace that every store has."""
+
+TEMPORARY_NAMESPACE = 1
+"""The namespace of tables that end with their transaction."""
+
+FIRST_NAMESPACE = 2
+"""The smallest id of a namespace that users make; it is the id of the object that describes it."""
+
+SYSTEM_NAMESPACE = -1
+"""Namespace of table 0; users cannot create tables in it."""
+
+NAMESPACE_NAMES = -2
+"""Where names of namespaces are looked up: what lies here describes a namespace, not a table."""
+
+TYPE_NAMES = -3
+"""Where names of types are looked up: what lies here describes a type, not a table."""
+
+BUILT_IN = {"default": DEFAULT_NAMESPACE, "temp": TEMPORARY_NAMESPACE, "system": SYSTEM_NAMESPACE}
+"""The namespaces that are always there."""
+
+_BUILT_IN_NAMES = {number: name for name, number in BUILT_IN.items()}
 
 
 @dataclass(frozen=True)
@@ -49,15 +93,40 @@ class TableDefinition:
     properties: Mapping[str, str] = field(default_factory=dict)
     created_at_us: int = 0
 
+    @property
+    def is_table(self) -> bool:
+        """Whether it describes a table, and not a namespace or a type."""
+        return self.namespace_id not in (NAMESPACE_NAMES, TYPE_NAMES)
+
+    @property
+    def namespace(self) -> str:
+        """The name of its namespace; empty for what is no table."""
+        if self.namespace_id in _BUILT_IN_NAMES:
+            return _BUILT_IN_NAMES[self.namespace_id]
+        return str((self.schema.metadata or {}).get(NAMESPACE_KEY, b""), "utf-8")
+
     @cached_property
     def field_ids(self) -> dict[str, FieldId]:
         """Column name to field id, in column order."""
         return {column.name: _field_id(column, self.name) for column in self.schema}
 
     @cached_property
+    def widened(self) -> frozenset[str]:
+        """Columns whose pages may hold values under another type than the column's."""
+        return frozenset(column.name for column in self.schema if STORED_KEY in (column.metadata or {}))
+
+    @cached_property
+    def checked(self) -> frozenset[str]:
+        """Columns whose values meet checks of their type."""
+        return frozenset(column.name for column in self.schema if CHECKS_KEY in (column.metadata or {}))
+
+    @cached_property
     def bare_schema(self) -> pa.Schema:
-        """The schema as users gave it, without field ids."""
-        return pa.schema([_without_id(column) for column in self.schema], metadata=self.schema.metadata)
+        """The schema as users gave it, without field ids and what else is the catalog's own."""
+        metadata = _without_own(self.schema.metadata)
+        return pa.schema(
+            [column.with_metadata(_without_own(column.metadata)) for column in self.schema], metadata=metadata
+        )
 
 
 def with_field_ids(schema: pa.Schema, first: int = 1) -> pa.Schema:
@@ -77,11 +146,13 @@ def with_field_ids(schema: pa.Schema, first: int = 1) -> pa.Schema:
             f"Column names must be unique and not empty; found "
             f"{', '.join(map(repr, doubled)) or 'an empty name'}."
         )
-    fields = [
-        column.with_metadata({**(column.metadata or {}), FIELD_ID_KEY: str(first + index).encode()})
-        for index, column in enumerate(schema)
-    ]
+    fields = [with_field_id(column, first + index) for index, column in enumerate(schema)]
     return pa.schema(fields, metadata=schema.metadata)
+
+
+def with_field_id(column: pa.Field, field_id: int) -> pa.Field:
+    """The column under an id."""
+    return column.with_metadata({**(column.metadata or {}), FIELD_ID_KEY: str(field_id).encode()})
 
 
 def _field_id(column: pa.Field, table: str) -> FieldId:
@@ -93,6 +164,6 @@ def _field_id(column: pa.Field, table: str) -> FieldId:
         ) from None
 
 
-def _without_id(column: pa.Field) -> pa.Field:
-    kept = {key: value for key, value in (column.metadata or {}).items() if key != FIELD_ID_KEY}
-    return column.with_metadata(kept or None)
+def _without_own(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """What users put there; None if nothing."""
+    return {key: value for key, value in (metadata or {}).items() if not key.startswith(OWN_KEYS)} or None

@@ -1,8 +1,9 @@
 """Spark: the data source, and the maintenance jobs that need more than one machine.
 
 The only folder that imports pyspark (``pip install "spark-pages[spark]"``, and Java 17), and only when it is
-used. Start at `session` for a ready session, at `source` for ``spark.read.format("spark_pages")``, at
-`compact` and `reconstruct` for the jobs, at `submit` for running them by ``spark-submit``.
+used. Start at `session` for a ready session, at `source` for the format ``spark_pages``, at `writing` for
+what a write does, at `publish` for Delta tables, at the function of a job's name for the job, at `submit` for
+running one by ``spark-submit``.
 """
 
 from __future__ import annotations
@@ -16,14 +17,28 @@ from spark_pages.spark.submit import submit as submit
 
 if TYPE_CHECKING:
     from spark_pages.spark.compact import compact_pages as compact_pages
+    from spark_pages.spark.publish import publish_delta as publish_delta
     from spark_pages.spark.reconstruct import reconstruct_snapshot as reconstruct_snapshot
+    from spark_pages.spark.transfer import export as export
+    from spark_pages.spark.transfer import ingest as ingest
 
 _HOMES = {
     "compact_pages": "spark_pages.spark.compact",
+    "export": "spark_pages.spark.transfer",
+    "ingest": "spark_pages.spark.transfer",
+    "publish_delta": "spark_pages.spark.publish",
     "reconstruct_snapshot": "spark_pages.spark.reconstruct",
 }
 
-__all__ = ["compact_pages", "reconstruct_snapshot", "session", "submit"]
+__all__ = [
+    "compact_pages",
+    "export",
+    "ingest",
+    "publish_delta",
+    "reconstruct_snapshot",
+    "session",
+    "submit",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,11 +16,17 @@ from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.names import page_file_key
 from spark_pages.model.run import NewPage
 from spark_pages.runtime import Runtime
-from spark_pages.spark.shipping import even_groups, objects_of, pack_run, pages_of, store_url, unpack_run
+from spark_pages.spark.shipping import (
+    even_groups,
+    objects_of,
+    pack_run,
+    pages_of,
+    store_of,
+    store_url,
+    unpack_run,
+)
 from spark_pages.tables.compaction import CompactionTask, compact_table, plan_compaction, rewrite_into
-from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.page_writer import PlacedPages
-from spark_pages.tables.store import open as open_store
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
 
@@ -43,7 +49,7 @@ class _Run:
     codec: Codec = Codec.LZ4
 
 
-def plan_compact_pages(url: str, table: str) -> dict[str, Any]:
+def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict[str, Any]:
     """What `compact_pages` would do; needs no Spark and changes nothing.
 
     Returns
@@ -51,7 +57,7 @@ def plan_compact_pages(url: str, table: str) -> dict[str, Any]:
     dict
         ``ok``, ``dry_run``, ``table``, ``runs``, ``pages_before``, ``bytes_before``, ``read_version``.
     """
-    snapshot = open_store(url).snapshot()
+    snapshot = store_of(store_url(url, profile)).snapshot()
     tasks = plan_compaction(snapshot.table(table))
     return {
         "ok": True,
@@ -64,15 +70,15 @@ def plan_compact_pages(url: str, table: str) -> dict[str, Any]:
     }
 
 
-def compact_pages(spark: SparkSession, url: str, table: str) -> dict[str, Any]:
+def compact_pages(spark: SparkSession, url: str, table: str, profile: str | None = None) -> dict[str, Any]:
     """Runs of small pages of a table are rewritten as full ones, in one commit; rows stay what they are.
 
     Parameters
     ----------
     spark
         A session; its executors must reach the store with credentials of their own.
-    url, table
-        The store and the table.
+    url, table, profile
+        The store and the table, and storage options by name.
 
     Returns
     -------
@@ -92,8 +98,8 @@ def compact_pages(spark: SparkSession, url: str, table: str) -> dict[str, Any]:
     leaves at most a file that nothing refers to, for vacuum.
     """
     started = time.monotonic()
-    url = store_url(url)
-    store = open_store(url)
+    url = store_url(url, profile)
+    store = store_of(url)
     parameters = {"table": table, "engine": "spark"}
     cluster = _Cluster(spark, url)
     done = compact_table(
@@ -125,7 +131,7 @@ class _Cluster:
         """See `spark_pages.tables.compaction.Rewrite`."""
         weights = np.array([_stored_bytes(task) for task in tasks], dtype=np.int64)
         wanted = max(self._context.defaultParallelism, int(weights.sum()) // TASK_BYTES + 1)
-        options = PageOptions.of(table.definition)
+        options = table.page_options
         groups = [
             [
                 _Run(

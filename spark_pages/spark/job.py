@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_pages import errors
-from spark_pages.errors import CommitConflictError, NotFoundError, SparkPagesError
+from spark_pages.errors import CommitConflictError, InvalidInputError, NotFoundError, SparkPagesError
 
 OK, FAILED, CONFLICT, NOT_FOUND = 0, 1, 3, 4
 """Exit codes: done; an error; read again and retry; ask for something else."""
 
 _LAST_LINE = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
 """How a traceback ends where one of our errors was raised."""
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """A parser that knows the store: ``URL`` and ``--profile``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("url", help="address of the store")
+    parser.add_argument("--profile", help="storage options by name; see docs/spark.md")
+    parser.add_argument("--json", action="store_true", help="as of spark-pages; a job always prints JSON")
+    return parser
+
+
+def named_options(texts: Sequence[str]) -> dict[str, str]:
+    """What ``--option NAME=VALUE`` said, several times.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of them is not of that form; does not show it, for it may be a secret.
+    """
+    pairs = [text.partition("=") for text in texts]
+    if not all(name and separator for name, separator, _ in pairs):
+        raise InvalidInputError("An --option is not of the form NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
 
 
 def run_job(work: Callable[[], dict[str, Any]]) -> int:

@@ -54,6 +54,7 @@ def reconstruct_snapshot(
     version: int | None = None,
     output: str | None = None,
     check: bool = True,
+    profile: str | None = None,
 ) -> dict[str, Any]:
     """The page descriptors of every live chain at a version, with their statistics, computed by Spark.
 
@@ -67,6 +68,8 @@ def reconstruct_snapshot(
         A folder that does not exist yet; receives the descriptors as Parquet, in chain order.
     check
         Compare with the local snapshot, descriptor by descriptor, without where a page is.
+    profile
+        Storage options by name.
 
     Returns
     -------
@@ -87,7 +90,7 @@ def reconstruct_snapshot(
     checked: first rows do not tell it. This release writes no such pages.
     """
     started = time.monotonic()
-    url = store_url(url)
+    url = store_url(url, profile)
     source = _source(url, version)
     layout = _layout(spark, url, source)
     rows = _rows(spark, url, source, layout).persist()  # read by both sides of the anti-join

@@ -7,11 +7,12 @@ which a worker runs: it makes chains of the descriptors that it was given, and r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -90,15 +91,17 @@ class RowsReader(DataSourceReader):
         return True
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The rows that statistics cannot rule out, cut at pages of the column that has most of them."""
+        """The rows that statistics and bloom filters leave, cut at pages of the column that has most of
+        them.
+        """
         table = self._planned()
-        rows = table.candidate_rows(self._filter) if self._filter else RowRanges.of(0, table.num_rows)
+        rows = table.rows_to_read(self._filter) if self._filter else RowRanges.of(0, table.num_rows)
         runs = [table.directory.chain(name).all_pages() for name in self._names]
         cells = _cells(rows, runs)
-        groups = self._wanted or self._group_count(rows, runs, table.num_rows)
-        sizes = cells.ends - cells.starts
+        weights = _stored_bytes(cells, runs)
+        groups = self._wanted or max(MIN_PARTITIONS, int(weights.sum()) // PARTITION_BYTES + 1)
         parts: list[InputPartition] = []
-        for start, stop in even_groups(sizes, groups):
+        for start, stop in even_groups(weights, groups):
             bounds = np.append(cells.starts[start:stop], cells.ends[stop - 1])
             chosen = intersection([RowRanges.of(int(bounds[0]), int(bounds[-1])), rows])
             parts.append(_rows_partition(chosen, runs))
@@ -108,18 +111,15 @@ class RowsReader(DataSourceReader):
         assert self._table is not None, "Spark plans where it has made the reader"
         return self._table
 
-    @staticmethod
-    def _group_count(rows: RowRanges, runs: list[PageRun], num_rows: int) -> int:
-        stored = sum(int(run.numbers("actual_len").astype(np.int64).sum()) for run in runs)
-        share = rows.num_rows / max(num_rows, 1)
-        return max(MIN_PARTITIONS, int(stored * share / PARTITION_BYTES) + 1)
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches."""
         if not isinstance(partition, RowsPartition) or not partition.ranges:
             return
         chains = {name: _chain(runs) for name, runs in zip(self._names, partition.columns, strict=True)}
-        table = Table(self._definition, _GivenChains(self._definition, chains), pages_of(self._url))
+        fields = [self._definition.schema.field(name) for name in self._names]
+        # A table tells its rows by its first column, which the task may not have been given.
+        definition = replace(self._definition, schema=pa.schema(fields))
+        table = Table(definition, _GivenChains(definition, chains), pages_of(self._url))
         target = to_arrow_schema(self._schema, timezone="UTC")
         for start, stop in partition.ranges:
             for batch in table.scan(self._names, start, stop):
@@ -132,6 +132,18 @@ def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:
     bounds = np.unique(np.concatenate([widest.prefix_entries.astype(np.int64), rows.starts, rows.ends]))
     keep = rows.covers(bounds[:-1])
     return RowRanges(bounds[:-1][keep], bounds[1:][keep])
+
+
+def _stored_bytes(cells: RowRanges, runs: Sequence[PageRun]) -> NDArray[np.int64]:
+    """Bytes stored of each cell, all columns together; rows of a page count alike, and a row for one at
+    least.
+    """
+    stored = (cells.ends - cells.starts).astype(np.float64)
+    for run in runs:
+        rows = np.append(0, run.prefix_entries.astype(np.int64))
+        so_far = np.append(0, np.cumsum(run.numbers("actual_len").astype(np.int64)))
+        stored += np.interp(cells.ends, rows, so_far) - np.interp(cells.starts, rows, so_far)
+    return stored.astype(np.int64)
 
 
 def _rows_partition(rows: RowRanges, runs: list[PageRun]) -> RowsPartition:

@@ -7,15 +7,16 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_pages.errors import MissingDependencyError
+from spark_pages.spark.versions import DELTA, installed, wrong_pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK_SERIES = "4.2."
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the checkout, where `conf/` and `jobs/` are; of no use where only the package is installed."""
 
@@ -23,27 +24,38 @@ SHORT_RUN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM for minutes on one machine: compiling less halves the processor time of a small job."""
 
 
-def check_spark() -> None:
-    """Nothing, if Java and the right pyspark are there.
+DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{DELTA}",
+}
+"""What a session needs for Delta tables; the JARs come from Maven Central, once."""
+
+
+def check_spark(delta: bool = False) -> None:
+    """Nothing, if Java and packages that go together are there.
+
+    Parameters
+    ----------
+    delta
+        Whether Delta tables are to be read and written by Spark.
 
     Raises
     ------
     MissingDependencyError
-        If one of them is not; says which, and how to get it.
+        If something is missing, or two versions do not go together; says which, and what to do.
     """
-    try:
-        import pyspark
-    except ImportError as error:
+    java = find_java()
+    found = installed(java)
+    if found.pyspark is None:
         raise MissingDependencyError(
             "Spark needs the package pyspark, which is not installed.",
             hint='Install it with: pip install "spark-pages[spark]".',
-        ) from error
-    if not pyspark.__version__.startswith(SPARK_SERIES):
-        raise MissingDependencyError(
-            f"Spark {SPARK_SERIES}x is needed, but pyspark {pyspark.__version__} is installed.",
-            hint='Install the right one with: pip install "spark-pages[spark]".',
         )
-    if find_java() is None:
+    wrong = wrong_pair(found, delta=delta)
+    if wrong is not None:
+        raise MissingDependencyError(wrong[0], hint=wrong[1])
+    if java is None:
         raise MissingDependencyError(
             "Spark needs Java, and there is none: no bin/java under JAVA_HOME, no java on the PATH.",
             hint="Install a JDK or JRE 17 or later. Everything but Spark works without it.",
@@ -59,8 +71,11 @@ def find_java() -> str | None:
     return shutil.which("java")
 
 
-def session(app_name: str = "spark_pages", master: str | None = "local[2]") -> SparkSession:
-    """A session with the data source ``spark_pages``; the one that is running, if one is.
+def session(
+    app_name: str = "spark_pages", master: str | None = "local[2]", delta: bool = False
+) -> SparkSession:
+    """A session with the data source ``spark_pages`` and its SQL functions; the one that is running, if one
+    is.
 
     Parameters
     ----------
@@ -68,31 +83,39 @@ def session(app_name: str = "spark_pages", master: str | None = "local[2]") -> S
         Shown by Spark.
     master
         Where to run; None leaves it to ``spark-submit``.
+    delta
+        Whether it reads and writes Delta tables too. A session that is running must have been made so.
 
     Raises
     ------
     MissingDependencyError
+        If something is missing, or two versions do not go together; says which.
 
     Notes
     -----
     Starting takes 5 to 15 s. Workers run the interpreter of this process, also in an environment that is
     not activated. Nothing is written to the working directory; the warehouse is a temporary folder.
     """
-    check_spark()
+    check_spark(delta)
     from pyspark.sql import SparkSession
 
+    from spark_pages.spark.functions import register
     from spark_pages.spark.source import SparkPagesDataSource
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = SparkSession.getActiveSession()
     if spark is None:
         builder = SparkSession.builder.appName(app_name)
-        for key, value in _settings(master).items():
+        for key, value in {**_settings(master), **(DELTA_CONF if delta else {})}.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
+    wrong = wrong_pair(replace(installed(), jvm=spark.version), delta=delta)
+    if wrong is not None:
+        raise MissingDependencyError(wrong[0], hint=wrong[1])
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SparkPagesDataSource)
+    register(spark)
     return spark
 
 
@@ -101,7 +124,7 @@ def _settings(master: str | None) -> dict[str, str]:
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     settings = {
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.pyspark.python": sys.executable,

@@ -13,22 +13,35 @@ from numpy.typing import NDArray
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.spark.profiles import split_profile, storage_options, with_profile
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.store import Store
+from spark_pages.tables.store import open as open_store
 
 
-def store_url(url: str) -> str:
-    """The address as an executor needs it: absolute, and one that other processes can reach."""
+def store_url(url: str, profile: str | None = None) -> str:
+    """The address as an executor needs it: absolute, one that other processes can reach, and with its
+    profile.
+    """
     if url.startswith("memory://"):
         raise InvalidInputError(
             f"Spark cannot read {url}: a store in memory belongs to one process, and Spark has others.",
             hint="Use a folder or an object store.",
         )
-    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
+    return with_profile(url if "://" in url else os.path.abspath(os.path.expanduser(url)), profile)
+
+
+def store_of(url: str) -> Store:
+    """The store of an address, opened anew."""
+    plain, profile = split_profile(url)
+    return open_store(plain, storage_options(profile))
 
 
 def objects_of(url: str) -> ObjectStore:
-    """The object store of an address, opened once in each process; credentials come from its environment."""
+    """The object store of an address, opened once in each process, by its environment or a profile of its
+    own.
+    """
     return _opened(url, os.getpid())[0]
 
 
@@ -39,7 +52,8 @@ def pages_of(url: str) -> PageHandler:
 
 @lru_cache(8)
 def _opened(url: str, _pid: int) -> tuple[ObjectStore, PageHandler]:
-    objects = open_object_store(url)
+    plain, profile = split_profile(url)
+    objects = open_object_store(plain, storage_options(profile))
     return objects, PageHandler(objects, upc_bytes=0, cpc_bytes=0)
 
 

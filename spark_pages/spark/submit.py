@@ -15,6 +15,7 @@ from spark_pages.errors import InternalError, MissingDependencyError, SparkPages
 from spark_pages.spark.session import PROJECT, check_spark, java_options
 
 _TAIL_LINES = 20
+_PATHS = ("--output", "--path")
 
 
 def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
         Its name, such as ``compact_pages``: the file ``jobs/<job>.py``.
     arguments
         What the job takes, the address of the store first. Paths in the first argument and after
-        ``--output`` are made absolute, because the job runs in a temporary folder.
+        ``--output`` and ``--path`` are made absolute, because the job runs in a temporary folder.
     conf
         Properties file; ``conf/spark-defaults.conf`` by default.
 
@@ -78,7 +79,7 @@ def _command(script: Path, conf: str | None) -> list[str]:
 
 def _absolute(arguments: list[str]) -> list[str]:
     made = list(arguments)
-    paths = {0} | {index + 1 for index, argument in enumerate(arguments) if argument == "--output"}
+    paths = {0} | {index + 1 for index, argument in enumerate(arguments) if argument in _PATHS}
     for index in paths & set(range(len(made))):
         if "://" not in made[index] and not made[index].startswith("-"):
             made[index] = os.path.abspath(os.path.expanduser(made[index]))

@@ -1,22 +1,58 @@
-"""The views of metadata: page descriptors, transactions and tables as rows."""
+"""The views of metadata: what each shows, and how it is cut into tasks. Follow a read from
+`ViewReader.partitions`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_pages.log.log import Log
+from spark_pages.log.names import segment_key
+from spark_pages.log.readable import oldest_readable
 from spark_pages.model.run import PAGE_SCHEMA
+from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_type, to_spark
+from spark_pages.spark.feed import (
+    FEED_SCHEMAS,
+    VERSIONS_OF_A_TASK,
+    Feed,
+    check_grain,
+    cut_versions,
+    version_range,
+)
+from spark_pages.spark.options import ViewQuery
+from spark_pages.spark.shipping import even_groups, objects_of, store_of
+from spark_pages.tables.change_feed import find_either
 from spark_pages.tables.history import history_table
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.store import Store
-from spark_pages.tables.store import open as open_store
+
+PAGES_OF_A_TASK = 100_000
+
+
+@dataclass(frozen=True)
+class ViewPartition(InputPartition):
+    """What one task shows.
+
+    Attributes
+    ----------
+    chains
+        Columns, each with its table.
+    versions
+        (start, end].
+    feed
+        What reads them, for ``changes``.
+    """
+
+    chains: tuple[tuple[str, str], ...] = ()
+    versions: tuple[int, int] = (0, 0)
+    feed: Feed | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,20 +62,16 @@ class View:
     Attributes
     ----------
     schema
-        Its columns, in Arrow's types.
+        Its columns, in Arrow's types, for a query.
+    cut
+        Its tasks.
     show
-        Gives the rows of a snapshot of the store, of one table or of all.
+        The rows of one task.
     """
 
-    schema: pa.Schema
-    show: Callable[[Store, Snapshot, str | None], pa.Table]
-
-
-@dataclass(frozen=True)
-class ViewPartition(InputPartition):
-    """What one task shows; `table` is None where that is all tables."""
-
-    table: str | None
+    schema: Callable[[ViewQuery], pa.Schema]
+    cut: Callable[[str, ViewQuery], Sequence[ViewPartition]]
+    show: Callable[[str, ViewQuery, ViewPartition], pa.Table]
 
 
 class ViewReader(DataSourceReader):
@@ -47,36 +79,72 @@ class ViewReader(DataSourceReader):
 
     Parameters
     ----------
-    url, view, version, table, schema
-        The store, one of `VIEWS`, the version, the only table to show or None, and the columns in Spark's
-        types.
+    url, query, schema
+        The store, what is asked for, and the columns in Spark's types.
     """
 
-    def __init__(self, url: str, view: str, version: int, table: str | None, schema: StructType) -> None:
+    def __init__(self, url: str, query: ViewQuery, schema: StructType) -> None:
         self._url = url
-        self._view = view
-        self._version = version
-        self._table = table
+        self._query = query
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task, or for pages one for each table."""
-        if self._view != "pages" or self._table:
-            return [ViewPartition(self._table)]
-        names = open_store(self._url).snapshot(self._version).tables()
-        return [ViewPartition(name) for name in names]
+        """One task for so many chains or versions."""
+        return list(VIEWS[self._query.view].cut(self._url, self._query))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the view."""
+        """The rows of one task."""
         if not isinstance(partition, ViewPartition):
             return
-        store = open_store(self._url)
-        view = VIEWS[self._view]
+        view = VIEWS[self._query.view]
+        schema = view.schema(self._query)
         target = to_arrow_schema(self._schema, timezone="UTC")
-        shown = view.show(store, store.snapshot(self._version), partition.table)
-        for batch in shown.select(view.schema.names).cast(view.schema).to_batches():
+        shown = view.show(self._url, self._query, partition)
+        for batch in shown.select(schema.names).cast(schema).to_batches():
             yield to_spark(batch.select(target.names), target)
 
+
+# cutting
+
+
+def _one_task(_: str, __: ViewQuery) -> Sequence[ViewPartition]:
+    return [ViewPartition()]
+
+
+def _by_chain(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
+    snapshot = store_of(url).snapshot(query.version)
+    chains = [
+        (table.name, column, table.directory.chain(column).num_pages)
+        for table in map(snapshot.table, _tables(snapshot, query))
+        for column in table.columns
+    ]
+    weights = np.array([pages for _, _, pages in chains], dtype=np.int64)
+    groups = even_groups(weights, int(weights.sum()) // PAGES_OF_A_TASK + 1)
+    return [ViewPartition(tuple((t, c) for t, c, _ in chains[start:stop])) for start, stop in groups]
+
+
+def _by_version(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
+    oldest = oldest_readable(store_of(url).snapshot().log.state)
+    stretches = cut_versions(oldest - 1, query.version, 4 * VERSIONS_OF_A_TASK)
+    return [ViewPartition(versions=stretch) for stretch in stretches]
+
+
+def _by_change(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
+    store = store_of(url)
+    start, end = version_range(store.snapshot(query.version).log, query.starting, query.ending)
+    table_id: int | None = None
+    if query.table is not None:
+        then = store.snapshot(start).log if start >= 0 else None
+        table_id = find_either(store.snapshot(end).log, then, query.table)
+    feed = Feed(url, check_grain(query.grain), table_id)
+    return [ViewPartition(versions=each, feed=feed) for each in cut_versions(start, end)]
+
+
+def _tables(snapshot: Snapshot, query: ViewQuery) -> list[str]:
+    return [query.table] if query.table else snapshot.tables()
+
+
+# showing
 
 _TABLES_SCHEMA = pa.schema(
     [
@@ -87,21 +155,75 @@ _TABLES_SCHEMA = pa.schema(
         ("num_pages", pa.int64()),
     ]
 )
+_COLUMNS_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()),
+        ("column", pa.string()),
+        ("table_id", pa.int64()),
+        ("field_id", pa.int32()),
+        ("position", pa.int32()),
+        ("type", pa.string()),
+        ("nullable", pa.bool_()),
+    ]
+)
+_CHAINS_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()),
+        ("column", pa.string()),
+        ("table_id", pa.int64()),
+        ("field_id", pa.int32()),
+        ("num_pages", pa.int64()),
+        ("num_rows", pa.int64()),
+        ("stored_bytes", pa.int64()),
+        ("num_files", pa.int64()),
+        ("smallest_page_rows", pa.int64()),
+        ("largest_page_rows", pa.int64()),
+    ]
+)
+_SEGMENTS_SCHEMA = pa.schema(
+    [
+        ("checkpoint", pa.int64()),
+        ("level", pa.int32()),
+        ("part", pa.string()),
+        ("key", pa.string()),
+        ("first_table", pa.int64()),
+        ("first_field", pa.int32()),
+        ("last_table", pa.int64()),
+        ("last_field", pa.int32()),
+        ("num_pages", pa.int64()),
+        ("length", pa.int64()),
+        ("stats_length", pa.int64()),
+    ]
+)
+_PAGES_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()),
+        ("column", pa.string()),
+        ("position", pa.int64()),
+        ("first_row", pa.int64()),
+        *((f.name, spark_type(f.type)) for f in PAGE_SCHEMA if f.name != "data"),
+        ("null_count", pa.int64()),
+    ]
+)
 
 
-def _show_pages(_: Store, snapshot: Snapshot, table: str | None) -> pa.Table:
-    assert table is not None, "pages are shown table by table"
-    pages = snapshot.table(table).pages()
-    return pages.add_column(0, "table", pa.repeat(pa.scalar(table), pages.num_rows))
+def _show_pages(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
+    snapshot = store_of(url).snapshot(query.version)
+    parts = [_PAGES_SCHEMA.empty_table()]
+    for name, column in part.chains:
+        pages = snapshot.table(name).pages(column)
+        pages = pages.add_column(0, "table", pa.repeat(pa.scalar(name), pages.num_rows))
+        parts.append(pages.select(_PAGES_SCHEMA.names).cast(_PAGES_SCHEMA))
+    return pa.concat_tables(parts)
 
 
-def _show_history(store: Store, snapshot: Snapshot, _: str | None) -> pa.Table:
-    history = store.history()
-    return history.filter(pc.less_equal(history.column("version"), snapshot.version))
+def _show_history(url: str, _: ViewQuery, part: ViewPartition) -> pa.Table:
+    start, end = part.versions
+    return history_table(Log(objects_of(url), Runtime()).commits_left(start + 1, end + 1))
 
 
-def _show_tables(_: Store, snapshot: Snapshot, table: str | None) -> pa.Table:
-    tables = [snapshot.table(name) for name in ([table] if table else snapshot.tables())]
+def _show_tables(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
+    snapshot = store_of(url).snapshot(query.version)
     rows = [
         {
             "table": each.name,
@@ -110,26 +232,90 @@ def _show_tables(_: Store, snapshot: Snapshot, table: str | None) -> pa.Table:
             "num_columns": len(each.columns),
             "num_pages": sum(each.directory.chain(column).num_pages for column in each.columns),
         }
-        for each in tables
+        for each in map(snapshot.table, _tables(snapshot, query))
     ]
     return pa.Table.from_pylist(rows, schema=_TABLES_SCHEMA)
 
 
+def _show_columns(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
+    snapshot = store_of(url).snapshot(query.version)
+    rows = [
+        {
+            "table": table.name,
+            "column": column.name,
+            "table_id": table.definition.table_id,
+            "field_id": table.definition.field_ids[column.name],
+            "position": position,
+            "type": str(column.type),
+            "nullable": column.nullable,
+        }
+        for table in map(snapshot.table, _tables(snapshot, query))
+        for position, column in enumerate(table.schema)
+    ]
+    return pa.Table.from_pylist(rows, schema=_COLUMNS_SCHEMA)
+
+
+def _show_chains(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
+    snapshot = store_of(url).snapshot(query.version)
+    rows = []
+    for name, column in part.chains:
+        table = snapshot.table(name)
+        run = table.directory.chain(column).all_pages()
+        entries = run.numbers("entry_count")
+        rows.append(
+            {
+                "table": name,
+                "column": column,
+                "table_id": table.definition.table_id,
+                "field_id": table.definition.field_ids[column],
+                "num_pages": run.num_pages,
+                "num_rows": run.num_rows,
+                "stored_bytes": int(run.numbers("actual_len").astype(np.int64).sum()),
+                "num_files": len(set(run.pages.column("path").drop_null().unique().to_pylist())),
+                "smallest_page_rows": int(entries.min()) if len(entries) else None,
+                "largest_page_rows": int(entries.max()) if len(entries) else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=_CHAINS_SCHEMA)
+
+
+def _show_segments(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
+    checkpoint = store_of(url).snapshot(query.version).log.checkpoint
+    if checkpoint is None:
+        return _SEGMENTS_SCHEMA.empty_table()
+    rows = [
+        {
+            "checkpoint": checkpoint.ref.version,
+            "level": level,
+            "part": part.digest,
+            "key": segment_key(node.digest),
+            "first_table": node.first[0],
+            "first_field": node.first[1],
+            "last_table": node.last[0],
+            "last_field": node.last[1],
+            "num_pages": node.pages,
+            "length": node.length,
+            "stats_length": node.stats_length,
+        }
+        for level, parts in checkpoint.levels().items()
+        for part in parts
+        for node in checkpoint.tree.part(part)
+    ]
+    return pa.Table.from_pylist(rows, schema=_SEGMENTS_SCHEMA)
+
+
+def _show_changes(_: str, __: ViewQuery, part: ViewPartition) -> pa.Table:
+    assert part.feed is not None
+    return part.feed.read(*part.versions)
+
+
 VIEWS = {
-    "pages": View(
-        pa.schema(
-            [
-                ("table", pa.string()),
-                ("column", pa.string()),
-                ("position", pa.int64()),
-                ("first_row", pa.int64()),
-                *((f.name, spark_type(f.type)) for f in PAGE_SCHEMA if f.name != "data"),
-                ("null_count", pa.int64()),
-            ]
-        ),
-        _show_pages,
-    ),
-    "history": View(history_table(()).schema, _show_history),
-    "tables": View(_TABLES_SCHEMA, _show_tables),
+    "pages": View(lambda _: _PAGES_SCHEMA, _by_chain, _show_pages),
+    "history": View(lambda _: history_table(()).schema, _by_version, _show_history),
+    "tables": View(lambda _: _TABLES_SCHEMA, _one_task, _show_tables),
+    "columns": View(lambda _: _COLUMNS_SCHEMA, _one_task, _show_columns),
+    "chains": View(lambda _: _CHAINS_SCHEMA, _by_chain, _show_chains),
+    "segments": View(lambda _: _SEGMENTS_SCHEMA, _one_task, _show_segments),
+    "changes": View(lambda query: FEED_SCHEMAS[query.grain], _by_change, _show_changes),
 }
 """By name."""

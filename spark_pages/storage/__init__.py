@@ -19,6 +19,7 @@ from spark_pages.storage.store import (
     ObjectInfo,
     ObjectStore,
 )
+from spark_pages.storage.timed import TimedRequest, TimedStore
 
 __all__ = [
     "MAX_KEY_CHARS",
@@ -33,6 +34,8 @@ __all__ = [
     "ObjectStore",
     "RemoteStore",
     "RequestCounts",
+    "TimedRequest",
+    "TimedStore",
     "check_key",
     "open_object_store",
 ]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.catalog.widening import stored_types
 from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.io.bounds import plain_type
 from spark_pages.io.value_hash import Hashes, hash_values
@@ -65,7 +66,7 @@ def _left_by(source: RowSource, condition: Condition, candidates: RowRanges) -> 
         if not has_bloom(part.run).any():
             continue
         if hashes is None:
-            hashes = _hashes(condition, source.schema.field(condition.column).type)
+            hashes = _hashes_under(condition, source.definition.schema.field(condition.column))
         if hashes is None:
             return candidates
         ends = part.run.prefix_entries.astype(np.int64) + part.first_row
@@ -77,10 +78,25 @@ def _left_by(source: RowSource, condition: Condition, candidates: RowRanges) -> 
     return intersection([candidates, _complement(ruled_out, start, stop)]) if len(ruled_out) else candidates
 
 
-def _hashes(condition: Condition, kind: pa.DataType) -> Hashes | None:
-    """Of the values asked for, as the column would have them; None where that cannot be said."""
+def _hashes_under(condition: Condition, column: pa.Field) -> Hashes | None:
+    """Of the values asked for, under each type that pages may have; None where that cannot be said."""
+    found = _hashes(condition, column.type)
+    if found is None:
+        return None
+    earlier = [_hashes(condition, kind, some=True) for kind in stored_types(column)]
+    return np.unique(np.concatenate([found, *(each for each in earlier if each is not None)]))
+
+
+def _hashes(condition: Condition, kind: pa.DataType, *, some: bool = False) -> Hashes | None:
+    """Of the values asked for, as the column would have them; None where that cannot be said.
+
+    With `some`, of those that are values of the type: no page of it can hold the others.
+    """
     kind = plain_type(kind)
     values = condition.value if condition.operator == "in" else [condition.value]
+    if some:
+        plain = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
+        values = [value for value in plain if _is_of(value, kind)]
     try:
         given = [pa.scalar(value, kind) for value in values]
         if any(value is None or not _same(one, value) for one, value in zip(given, values, strict=True)):
@@ -88,6 +104,13 @@ def _hashes(condition: Condition, kind: pa.DataType) -> Hashes | None:
         return hash_values(pa.array(given, kind))
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
+
+
+def _is_of(value: Any, kind: pa.DataType) -> bool:
+    try:
+        return _same(pa.scalar(value, kind), value)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return False
 
 
 def _same(one: pa.Scalar, value: Any) -> bool:

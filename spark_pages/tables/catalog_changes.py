@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.catalog.bootstrap import describe
+from spark_pages.catalog.migration import upgraded_table_zero
 from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Splice
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.page_writer import StagedPage, inline_page
+from spark_pages.tables.page_writer import StagedPage, inline_page, stage_constant
 from spark_pages.tables.table import Table
 from spark_pages.tables.updates import Updates, rewrite_pages
 
@@ -25,6 +26,7 @@ def catalog_changes(
     ended: Sequence[TableId],
     described: Sequence[TableDefinition],
     first_page: int,
+    purged: Sequence[TableDefinition] = (),
 ) -> tuple[list[NewPage], list[Splice]]:
     """Inline pages of table 0, and the splices that bring them in.
 
@@ -35,14 +37,20 @@ def catalog_changes(
     ended
         Tables whose rows end.
     described
-        Definitions to be told.
+        Definitions to be told. Beside them table 0 itself, where its schema is one of an earlier release: it
+        gets the columns that it lacks, see `catalog.migration`.
     first_page
         Ordinal of the first of these pages.
+    purged
+        Dropped tables that do not come back.
 
     Notes
     -----
     Reads the pages of table 0 that may hold rows of the tables that end.
     """
+    upgraded = upgraded_table_zero(zero.definition)
+    if upgraded is not None:
+        ended, described = [CATALOG_TABLE, *ended], [upgraded, *described]
     pages: list[NewPage] = []
     splices: list[Splice] = []
     if ended:
@@ -66,9 +74,31 @@ def catalog_changes(
                     touched=staged.touched,
                 )
             )
-    if described:
-        rows_before = log.chain((CATALOG_TABLE, 1)).num_rows
-        more, more_splices = describe(list(described), rows_before, first_page + len(pages))
+    if upgraded is not None:
+        more, more_splices = _new_columns(zero, upgraded, first_page + len(pages))
         pages += more
         splices += more_splices
+    if described or purged:
+        rows_before = log.chain((CATALOG_TABLE, 1)).num_rows
+        more, more_splices = describe(list(described), rows_before, first_page + len(pages), purged)
+        pages += more
+        splices += more_splices
+    return pages, splices
+
+
+def _new_columns(
+    zero: Table, upgraded: TableDefinition, first_page: int
+) -> tuple[list[NewPage], list[Splice]]:
+    """Pages of nulls for the rows that table 0 has, in columns that it gets."""
+    rows = zero.num_rows
+    pages: list[NewPage] = []
+    splices = []
+    for name, field_id in upgraded.field_ids.items():
+        if name in zero.definition.field_ids:
+            continue
+        start = first_page + len(pages)
+        pages.append(inline_page(stage_constant(pa.scalar(None, upgraded.schema.field(name).type), rows)))
+        splices.append(
+            Splice(CATALOG_TABLE, field_id, 0, (), 0, 0, start, start + 1, rows, touched=((0, rows),))
+        )
     return pages, splices

@@ -33,7 +33,7 @@ def _read(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.T
     then = None if start < 0 else log.snapshot(start, asked="the start of the changes")
     if then is None:
         check_version(log.refresh().state, 0, "where the changes begin")
-    table_id = None if table is None else _find_either(now, then, table)
+    table_id = None if table is None else find_either(now, then, table)
     commits = commits_in_turn(log, start + 1, end + 1)
     if grain == "pages":
         return page_changes(commits, then, table_id, log.load_manifest)
@@ -46,14 +46,14 @@ def commits_in_turn(log: Log, start: int, stop: int) -> Iterator[Commit]:
         yield from log.commits(first, min(first + _COMMITS_AT_ONCE, stop))
 
 
-def _find_either(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
+def find_either(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
     """Id of a table by its name in the newer snapshot, or else in the older one."""
     try:
         return find_table(now, table).table_id
     except TableNotFoundError:
         if then is None:
             raise
-        found = then.table(parse_name(table))
+        found = then.table(parse_name(table, then))
         if found is None:
             raise
         return found.table_id

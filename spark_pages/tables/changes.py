@@ -174,6 +174,8 @@ class Changes:
         Ids of tables that catalog intents touched.
     next_field_ids
         The largest `next_field_id` told of a table.
+    newest
+        The definition told last of a table.
     purged
         Version in which a table was purged.
     """
@@ -184,6 +186,7 @@ class Changes:
         self.traces: dict[ChainKey, ChainTrace] = {}
         self.tables: set[int] = set()
         self.next_field_ids: dict[int, int] = {}
+        self.newest: dict[int, TableDefinition] = {}
         self.purged: dict[int, int] = {}
 
     def feed(self, commit: Commit) -> None:
@@ -216,6 +219,8 @@ class Changes:
         if definition is not None:
             known = self.next_field_ids.get(table_id, 0)
             self.next_field_ids[table_id] = max(known, definition.next_field_id)
+            if intent.kind is not IntentKind.PURGE:
+                self.newest[table_id] = definition
             if intent.kind in _CLEARING:
                 for field_id in definition.field_ids.values():
                     self.trace((table_id, field_id)).clear()
@@ -281,6 +286,7 @@ def _columns(definitions: Iterable[TableDefinition]) -> dict[ChainKey, tuple[str
     return {
         (definition.table_id, field_id): (show_name(definition), column)
         for definition in definitions
+        if definition.is_table
         for column, field_id in definition.field_ids.items()
     }
 

@@ -27,8 +27,8 @@ from spark_pages.model.run import NewPage, PageRun
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.claims import RowRange, claim_rows, release_claims
+from spark_pages.tables.joining import as_type
 from spark_pages.tables.page_meta import PageMeta, alike_groups
-from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
@@ -67,7 +67,7 @@ def plan_compaction(table: Table) -> list[CompactionTask]:
     Reads descriptors, and the statistics of text. Constants stay: they hold no bytes.
     """
     tasks = []
-    options = PageOptions.of(table.definition)
+    options = table.page_options
     for column, field_id in table.definition.field_ids.items():
         pages = table.directory.chain(column).all_pages()
         if not pages.num_pages:
@@ -158,7 +158,8 @@ def rewrite_into(
     batches = pages.get_pages(run.descriptors(0, run.num_pages), admit=False)
     staged: list[StagedPage] = []
     for alike in alike_groups(batches):
-        values = pa.chunked_array([batch.column("data") for batch in alike], kind).combine_chunks()
+        arrays = as_type((batch.column("data") for batch in alike), kind)
+        values = pa.chunked_array(arrays, kind).combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks)
         staged += stage_column(values, target_bytes, codec, bloom, PageMeta.of(alike))
@@ -227,7 +228,7 @@ def rewrite_here(
 ) -> Sequence[Sequence[NewPage]]:
     """Full pages for each run, written by this process."""
     placed = PlacedPages(txn.store, txn.next_page_file)
-    options = PageOptions.of(table.definition)
+    options = table.page_options
     pages = [
         rewrite_into(
             placed,

@@ -30,6 +30,8 @@ class StagedDdl:
         Tables that go, and tables of which all rows go.
     restored
         Dropped tables that come back, as they were.
+    required
+        Namespaces, types and tables on which it relies, by id.
     new_columns
         Rows that columns had to be given when they came, by table and field id: as many as the table had.
     """
@@ -39,6 +41,7 @@ class StagedDdl:
     dropped: set[TableId] = field(default_factory=set)
     truncated: set[TableId] = field(default_factory=set)
     restored: dict[TableId, TableDefinition] = field(default_factory=dict)
+    required: dict[TableId, TableDefinition] = field(default_factory=dict)
     new_columns: dict[tuple[TableId, int], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -54,6 +57,11 @@ class StagedDdl:
     def hides(self, definition: TableDefinition) -> bool:
         """Whether the table no longer is what it was when the transaction found it."""
         return definition.table_id in self.dropped or definition.table_id in self.altered
+
+    def require(self, definition: TableDefinition) -> None:
+        """The commit conflicts with a change of this; of what is new in the transaction nobody else knows."""
+        if definition.table_id >= 0:
+            self.required[definition.table_id] = definition
 
     def check_not_truncated(self, definition: TableDefinition, what: str) -> None:
         """Refuse to do something to the rows of a table that this transaction has truncated.
@@ -110,6 +118,9 @@ class StagedDdl:
         for table_id, definition in sorted(self.restored.items()):
             name = (definition.namespace_id, definition.name)
             yield CatalogIntent(IntentKind.UNDROP, table_id, *name, definition)
+        for table_id, definition in sorted(self.required.items()):
+            if table_id not in self.before:
+                yield CatalogIntent(IntentKind.REQUIRE, table_id, definition.namespace_id, definition.name)
 
     def ended(self) -> list[TableId]:
         """Tables whose rows in table 0 end."""

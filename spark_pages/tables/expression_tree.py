@@ -220,6 +220,8 @@ def _truth(node: _Node) -> _Truth:
             return _Truth(Condition(name, "is null"), Condition(name, "is not null"))
         case _Call("is_valid", (_Field(name),), _):
             return _Truth(Condition(name, "is not null"), Condition(name, "is null"))
+        case _Call("if_else", (_Call("is_valid"), part, _Literal(value)), _) if not value.is_valid:
+            return _truth(part)  # so DuckDB says that something holds, or is null
         case _Call("is_in", (_Field(name),), {"value_set": list(values), "null_matching_behavior": 0}):
             return _Truth(Condition(name, "in", values), ANY_ROW)
         case _Call("starts_with", (_Field(name),), {"pattern": str(pattern), "ignore_case": False}):

@@ -6,7 +6,7 @@ stream of any length makes the pages that one large table would make.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from spark_pages.errors import SchemaMismatchError
 from spark_pages.io import Codec, plan_pages
 from spark_pages.model.table import TableDefinition
+from spark_pages.tables.constraint_tests import RowTests
 from spark_pages.tables.encoding import ToEncode, encode_columns
 from spark_pages.tables.joining import DoesNotFitError, empty_array, join
 from spark_pages.tables.page_options import PageOptions
@@ -137,6 +138,8 @@ class TableIngest:
         self, definition: TableDefinition, options: PageOptions, splices: Sequence[StagedSplice]
     ) -> None:
         self.definition = definition
+        self._tests = RowTests.of(definition)
+        self._rows = 0
         fields = {definition.field_ids[column.name]: column for column in definition.bare_schema}
         self.columns = [
             ColumnIngest(
@@ -191,8 +194,8 @@ class TableIngest:
 
         Raises
         ------
-        SchemaMismatchError
-            If values do not fit their column; then no column has got any.
+        SchemaMismatchError, ConstraintError
+            If values do not fit their column, or break a rule; then no column has got any.
         """
         name = self.definition.name
         given = {
@@ -200,6 +203,8 @@ class TableIngest:
             for column in self.columns
             if column.wanted.name in rows.column_names
         }
+        if self._tests.tests:
+            self._test(given, rows.num_rows)
         full: list[list[Full]] = []
         for column in self.columns:
             chunks = given.get(column.wanted.name)
@@ -212,6 +217,17 @@ class TableIngest:
             first, end = column.splice.touched[0] if column.splice.touched else (column.splice.first_row,) * 2
             column.splice.touched = ((first, end + rows.num_rows),)
         return self._encode(full)
+
+    def _test(self, given: Mapping[str, Sequence[pa.Array]], count: int) -> None:
+        """Refuse rows that break a rule of the table; columns that are left out are null."""
+        wanted = {each.wanted.name: each.wanted.type for each in self.columns}
+        tests = self._tests if self.definition.aligned else self._tests.about(set(given))
+        columns = {}
+        for name in sorted(tests.columns):
+            kind = wanted[name]
+            columns[name] = pa.chunked_array(given[name], kind) if name in given else pa.nulls(count, kind)
+        tests.check(pa.table(columns), self._rows)
+        self._rows += count
 
     def own(self) -> None:
         """What waits is a copy: the caller may change what was given, and nothing of it is held on to."""

@@ -6,7 +6,7 @@ GiB does not fit one array at all. What is here knows the ways round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -226,3 +226,8 @@ def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
     valid = valid_of(array.indices)
     indices = number_column(np.where(valid, numbers_of(array.indices), 0), kind.index_type, valid)
     return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=kind.ordered)
+
+
+def as_type(arrays: Iterable[pa.Array], kind: pa.DataType) -> list[pa.Array]:
+    """The arrays under one type, of pages that a column had before it got this type; nothing is lost."""
+    return [array if array.type == kind else array.cast(kind) for array in arrays]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark_pages.catalog.namespaces import INHERITED
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import Codec
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
@@ -43,8 +44,20 @@ class PageOptions:
     bloom_of: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: TableDefinition, page_bytes: int = TARGET_PAGE_BYTES) -> PageOptions:
-        """The options of a table; `page_bytes` holds where it says nothing of that.
+    def of(
+        cls,
+        table: TableDefinition,
+        page_bytes: int = TARGET_PAGE_BYTES,
+        inherited: Mapping[str, str] | None = None,
+    ) -> PageOptions:
+        """The options of a table.
+
+        Parameters
+        ----------
+        page_bytes
+            Holds where nobody says anything of that.
+        inherited
+            Properties of its namespace, which hold where the table says nothing.
 
         Raises
         ------
@@ -54,7 +67,8 @@ class PageOptions:
         codec, sizes, codecs = Codec.LZ4, {}, {}
         bloom: float | None = None
         blooms: dict[str, float | None] = {}
-        for name, value in table.properties.items():
+        passed_on = {name: (inherited or {})[name] for name in INHERITED if name in (inherited or {})}
+        for name, value in {**passed_on, **table.properties}.items():
             option, _, column = name.partition(".")
             if option not in ("page_bytes", "codec", "bloom"):
                 continue

@@ -41,7 +41,7 @@ def read_ahead(jobs: Iterator[Job[Result]], most: int) -> Iterator[Result]:
     yield first()
     process = os.getpid()
     begun: deque[Future[Result]] = deque()
-    limit = 2
+    limit = min(2, most)
     while True:
         if os.getpid() != process:
             raise InvalidInputError(

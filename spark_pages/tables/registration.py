@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import overload
 
-from spark_pages.catalog.resolve import check_columns, parse_name, show_name
+from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
@@ -18,6 +20,7 @@ from spark_pages.model.page import PageDescriptor, PendingPage
 from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.constraint_tests import RowTests
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.page_intake import PageIntake
 from spark_pages.tables.page_writer import StagedPage
@@ -168,6 +171,7 @@ class StagedDirectory(PageDirectory):
         self._check_current()
         for page in pages:
             check_columns(self.definition, [page.column])
+        self._refuse_rules()
         fields = [self.definition.bare_schema.field(page.column) for page in pages]
         taken = self._intake.take(pages, fields)
         self._check_replaced(pages)
@@ -217,18 +221,26 @@ class StagedDirectory(PageDirectory):
             raise InvalidInputError(
                 f"update_latest_entry_count{place_and_count}: expected ([table,] column, entry_count)."
             )
-        if len(names) == 2 and parse_name(str(names[0])) != (
-            self.definition.namespace_id,
-            self.definition.name,
-        ):
+        known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")
+        if len(names) == 2 and names[0] not in known_as:
             raise InvalidInputError(
                 f"This is the directory of table {show_name(self.definition)!r}, not of {names[0]!r}."
             )
         check_columns(self.definition, [column])
+        self._refuse_rules()
         page = self._last(column)
         if page.entry_count != entry_count:
-            field = self.definition.bare_schema.field(column)
-            self._change_end(column, [(resized_page(self._intake.store, page, field, entry_count), True)])
+            field = self.definition.schema.field(column)
+            resized = resized_page(self._intake.store, page, field, entry_count, stored_types(field))
+            self._change_end(column, [(resized, True)])
+
+    def _refuse_rules(self) -> None:
+        if key_columns(self.definition) or RowTests.of(self.definition).tests:
+            raise InvalidInputError(
+                f"Cannot stage pages of {show_name(self.definition)!r}: nobody would look whether their rows "
+                "keep its constraints.",
+                hint="Append the rows, or update them.",
+            )
 
     # how splices are put together
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.io import EncodedPage, page_stats
+from spark_pages.io.codecs import BytesLike
 from spark_pages.io.untrusted_page import UntrustedPage, check_untrusted_page
 from spark_pages.model.ids import PageId
 from spark_pages.model.page import PAGE_ALIGNMENT, PageDescriptor, PageKind, PageStats
@@ -21,7 +23,11 @@ PROVISIONAL = PageId(-1)
 
 
 def resized_page(
-    store: ObjectStore, page: PageDescriptor, field: pa.Field, entry_count: int
+    store: ObjectStore,
+    page: PageDescriptor,
+    field: pa.Field,
+    entry_count: int,
+    stored_types: Sequence[pa.DataType] = (),
 ) -> NewPage | StagedPage:
     """The same payload with another number of rows.
 
@@ -29,6 +35,8 @@ def resized_page(
     ----------
     field
         Of its column.
+    stored_types
+        Other types that the page may be of, because the column has got its type since.
 
     Raises
     ------
@@ -48,7 +56,7 @@ def resized_page(
     data = page.data
     if data is None:
         data = store.get_range(page.disk_path, page.offset, page.actual_len)
-    whole = check_untrusted_page(data, field.type, where=where)
+    whole = _checked(data, (field.type, *stored_types), where)
     if page.kind is PageKind.CONSTANT:
         stats = _check_constant(whole, page, entry_count, field.nullable, where)
         return StagedPage(_encoded(page, data), stats, PageKind.CONSTANT, entry_count)
@@ -64,6 +72,16 @@ def resized_page(
         entry_count, page.payload_entries, page.kind, page.disk_path, page.offset, page.alloc_len,
         page.actual_len, page.checksum, None, stats,
     )  # fmt: skip
+
+
+def _checked(data: BytesLike, kinds: Sequence[pa.DataType], where: str) -> UntrustedPage:
+    """The page, of one of some types."""
+    for kind in kinds[1:]:
+        try:
+            return check_untrusted_page(data, kind, where=where)
+        except SchemaMismatchError:
+            continue
+    return check_untrusted_page(data, kinds[0], where=where)
 
 
 def described(page: NewPage | StagedPage) -> PageDescriptor:

@@ -6,13 +6,14 @@ table 0, and brings the plan into the log. What nobody changed since is neither 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.catalog.migration import upgrade_intents
 from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.log.commit_messages import Build
@@ -23,11 +24,12 @@ from spark_pages.log.readable import check_version
 from spark_pages.log.segment import encode_manifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import ManifestRef, TransactionRecord
+from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.run import (
     PAGE_SCHEMA,
     STATS_SCHEMA,
+    NewPage,
     concat_batches,
     empty_batch,
     page_batches,
@@ -173,7 +175,14 @@ def _prepare(
         splices = tuple(replace(splice, source=1) for splice in splices)
         pages, stats = empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)
     zero = Snapshot(head, handler).table("system.catalog")
-    catalog_pages, catalog_splices = catalog_changes(head, zero, plan.ended, plan.described, pages.num_rows)
+    own: Sequence[CatalogIntent] = ()
+    catalog_pages: list[NewPage] = []
+    catalog_splices: list[Splice] = []
+    if plan.ended or plan.described:
+        own = upgrade_intents(head)
+        catalog_pages, catalog_splices = catalog_changes(
+            head, zero, plan.ended, plan.described, pages.num_rows
+        )
     if catalog_pages:
         more_pages, more_stats = page_batches(catalog_pages)
         pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
@@ -188,7 +197,7 @@ def _prepare(
         stats=stats,
         manifests=() if manifest is None else (replace(manifest, base_ordinal=pages.num_rows),),
         splices=(*splices, *catalog_splices),
-        intents=plan.intents,
+        intents=(*own, *plan.intents),
         properties=plan.properties,
     )
 

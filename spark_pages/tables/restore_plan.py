@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.catalog.evolution import with_pages_of
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.snapshot import LogSnapshot
@@ -22,11 +23,13 @@ from spark_pages.model.columns import number_column
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches, empty_batch
 from spark_pages.model.table import TableDefinition
+from spark_pages.show.markup import card, joined, table, tag
+from spark_pages.show.text import count
 from spark_pages.tables.changes import ChainTrace, Changes
 from spark_pages.tables.row_ranges import RowRanges, intersection, union
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class RestorePlan:
     """What has to be done to the newest version to make it like an earlier one.
 
@@ -57,6 +60,24 @@ class RestorePlan:
         """Whether everything is as it was."""
         return not (self.splices or self.intents or self.properties)
 
+    def __repr__(self) -> str:
+        return (
+            f"RestorePlan({count(self.pages.num_rows, 'page')} back in {count(len(self.splices), 'splice')}, "
+            f"{count(len(self.intents), 'catalog change')}, {len(self.properties)} properties)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [each.table_id, each.field_id, each.first_row, len(each.removed), each.stop - each.start]
+            for each in self.splices
+        ]
+        changes = [[each.kind.value, each.name] for each in self.intents]
+        return card(
+            joined(tag("b", "plan of a restore"), f" · {self!r}"),
+            table(["table id", "field id", "from row", "pages out", "pages back"], rows) if rows else "",
+            table(["change", "table"], changes) if changes else "",
+        )
+
 
 def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> RestorePlan:
     """What makes `head` like `then`.
@@ -84,7 +105,7 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
                 f"purged in version {changes.purged[gone[0]]}, and a purged table does not come back.",
                 hint="Restore that version or a later one.",
             )
-        intents, ended, described = _plan_catalog(live, _by_id(head), changes.next_field_ids)
+        intents, ended, described = _plan_catalog(live, _by_id(head), changes)
     splices: list[Splice] = []
     runs: list[PageRun] = []
     start = 0
@@ -117,7 +138,7 @@ def _plan_properties(then: Mapping[str, str], now: Mapping[str, str]) -> dict[st
 
 
 def _plan_catalog(
-    then: Mapping[int, TableDefinition], now: Mapping[int, TableDefinition], next_field_ids: Mapping[int, int]
+    then: Mapping[int, TableDefinition], now: Mapping[int, TableDefinition], changes: Changes
 ) -> tuple[list[CatalogIntent], list[TableId], list[TableDefinition]]:
     """Intents, tables whose rows in table 0 end, and definitions that it tells anew.
 
@@ -131,12 +152,14 @@ def _plan_catalog(
         drops.append(CatalogIntent(IntentKind.DROP, old.table_id, old.namespace_id, old.name))
         ended.append(old.table_id)
     for table_id, wanted in sorted(then.items()):
-        newest = max(wanted.next_field_id, next_field_ids.get(table_id, 0))
+        newest = max(wanted.next_field_id, changes.next_field_ids.get(table_id, 0))
         definition = replace(wanted, next_field_id=newest)
+        if table_id in changes.newest:
+            definition = with_pages_of(definition, changes.newest[table_id])
         name = (definition.namespace_id, definition.name)
         if table_id not in now:
             undrops.append(CatalogIntent(IntentKind.UNDROP, definition.table_id, *name, definition))
-        elif not _alike(wanted, now[table_id]):
+        elif not _alike(definition, now[table_id]):
             old_name = (now[table_id].namespace_id, now[table_id].name)
             alters.append(
                 CatalogIntent(

@@ -55,6 +55,13 @@ class RowRanges:
         last[:-1] = first[1:]
         return cls(starts[first], ends[last])
 
+    @classmethod
+    def outside(cls, ranges: RowRanges, stop: int) -> RowRanges:
+        """The rows of [0, stop) that are not in a set."""
+        starts, ends = np.append(0, ranges.ends), np.append(ranges.starts, stop)
+        some = starts < ends
+        return cls(starts[some], ends[some])
+
     @property
     def num_rows(self) -> int:
         """How many rows that are."""

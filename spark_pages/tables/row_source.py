@@ -25,9 +25,10 @@ from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
+from spark_pages.tables.assembling import Values, as_array, assembled, entries_of, in_units
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.expiry import reopening
-from spark_pages.tables.joining import gather_in_parts, take_entries
+from spark_pages.tables.joining import as_type, gather_in_parts, take_entries
 from spark_pages.tables.row_ranges import RowRanges
 
 RESOLVED = ("created_by", "deleted_by")
@@ -41,7 +42,7 @@ _PART_PAGES = 512
 
 _FIRST = number_column(np.zeros(1, np.int64), pa.int64())  # `pa.array` would import pandas
 
-Held = Mapping[int, tuple[pa.Array, int]]
+Held = Mapping[int, tuple[Values, int]]
 """Values and end row of pages, by page id, that need not be read again."""
 
 
@@ -65,7 +66,7 @@ class Reading:
     admit: bool = True
     trace: ReadTrace | None = None
     before: Callable[[], Held] | None = None
-    last: dict[int, tuple[pa.Array, int]] = field(default_factory=dict)
+    last: dict[int, tuple[Values, int]] = field(default_factory=dict)
 
     def after(self, row: int) -> Held:
         """The pages, of this part and before, that reach over a row."""
@@ -112,13 +113,16 @@ class RowSource:
         return [next(self.directory.chain(name).runs(row, stop)) for name in names]
 
     @reopening
-    def slices(self, names: Sequence[str], ranges: RowRanges, reading: Reading) -> pa.Table:
+    def slices(
+        self, names: Sequence[str], ranges: RowRanges, reading: Reading, unit: int | None = None
+    ) -> pa.Table:
         """The rows of all ranges, in one fetch for all columns.
 
         Returns
         -------
         pyarrow.Table
-            Each chunk is a slice of a page.
+            Each chunk is a slice of a page; or if a `unit` is given, has so many rows, but for the last, and
+            for text too long to be one array.
         """
         if not names:
             return rows_without_columns(ranges.num_rows)
@@ -132,13 +136,17 @@ class RowSource:
         late = [len(cut.starts) > 0 and cut.starts[0] > 0 for cut in cuts]
         fetched = self._fetch(names, [cut.run for cut in cuts], reading, late)
         columns = []
-        for name, cut, arrays in zip(names, cuts, fetched, strict=True):
-            if arrays:
-                beyond = len(arrays[-1]) - int(cut.stops[-1])
-                reading.last[int(cut.run.page_ids[-1])] = (arrays[-1], int(ranges.ends[-1]) + beyond)
-            bounds = zip(arrays, cut.starts.tolist(), (cut.stops - cut.starts).tolist(), strict=True)
-            chunks = [array.slice(start, count) for array, start, count in bounds]
-            columns.append(pa.chunked_array(chunks, self.schema.field(name).type))
+        for name, cut, pages in zip(names, cuts, fetched, strict=True):
+            kind = self.schema.field(name).type
+            if pages:
+                beyond = entries_of(pages[-1]) - int(cut.stops[-1])
+                reading.last[int(cut.run.page_ids[-1])] = (pages[-1], int(ranges.ends[-1]) + beyond)
+            parts = list(zip(pages, cut.starts.tolist(), cut.stops.tolist(), strict=True))
+            if unit is None:
+                chunks = [as_array(page).slice(start, stop - start) for page, start, stop in parts]
+            else:
+                chunks = [chunk for some in in_units(parts, unit) for chunk in assembled(some, kind)]
+            columns.append(pa.chunked_array(chunks, kind))
         return pa.table(columns, schema=self.schema_of(names))
 
     @reopening
@@ -186,7 +194,8 @@ class RowSource:
         late = [True for _ in names]
         columns = []
         fetched = self._fetch(names, runs, reading, late)
-        for name, run, arrays, (bounds, offsets) in zip(names, runs, fetched, plans, strict=True):
+        for name, run, pages_of, (bounds, offsets) in zip(names, runs, fetched, plans, strict=True):
+            arrays = list(map(as_array, pages_of))
             if arrays:
                 end = int(rows[-1]) + len(arrays[-1]) - int(offsets[-1])
                 reading.last[int(run.page_ids[-1])] = (arrays[-1], end)
@@ -207,7 +216,8 @@ class RowSource:
         found: list[pa.Array] = []
         for first in range(0, run.num_pages, _PART_PAGES):
             part = run.slice(first, min(first + _PART_PAGES, run.num_pages))
-            (arrays,) = self._fetch([name], [part], Reading(False, reading.trace), [False])
+            (found_pages,) = self._fetch([name], [part], Reading(False, reading.trace), [False])
+            arrays = list(map(as_array, found_pages))
             shares = bounds[first : first + part.num_pages + 1]
             wanted = offsets[shares[0] : shares[-1]]
             found += gather_in_parts(arrays, shares - shares[0], wanted, None, kind).chunks
@@ -240,9 +250,9 @@ class RowSource:
         schema = self.schema_of(names)
         columns = []
         for name, kind, pieces in zip(names, schema.types, slices, strict=True):
-            arrays = self._resolved(
-                name, [next(batches).column(0) for _ in pieces], [piece.page.page_id for piece in pieces]
-            )
+            values = [next(batches).column(0) for _ in pieces]
+            ids = [piece.page.page_id for piece in pieces]
+            arrays = list(map(as_array, self._resolved(name, values, ids)))
             chunks = [
                 array.slice(piece.start, piece.stop - piece.start)
                 for array, piece in zip(arrays, pieces, strict=True)
@@ -256,11 +266,11 @@ class RowSource:
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
         found = [batch.column(0) for batch in self.pages.get_pages(pages)] if pages else []
-        return self._resolved(column, found, [page.page_id for page in pages])
+        return list(map(as_array, self._resolved(column, found, [page.page_id for page in pages])))
 
     def _fetch(
         self, names: Sequence[str], runs: Sequence[PageRun], reading: Reading, late: Sequence[bool]
-    ) -> list[list[pa.Array]]:
+    ) -> list[list[Values]]:
         """Values of the pages of several columns, fetched together, column by column.
 
         Parameters
@@ -293,24 +303,24 @@ class RowSource:
         ]
 
     def _resolved(
-        self, column: str, arrays: list[pa.Array], page_ids: NDArray[np.int64] | Sequence[int]
-    ) -> list[pa.Array]:
-        """The arrays; of versions in table 0, where 0 stands for the commit that added the page, that one."""
+        self, column: str, pages: Sequence[Values], page_ids: NDArray[np.int64] | Sequence[int]
+    ) -> list[Values]:
+        """The values; of versions in table 0, where 0 stands for the commit that added the page, that one.
+
+        Of a column that has got another type, all under that.
+        """
+        if column in self.definition.widened:
+            return [*as_type(map(as_array, pages), self.schema.field(column).type)]
         if self.definition.table_id != CATALOG_TABLE or column not in RESOLVED:
-            return arrays
+            return list(pages)
         versions = [pa.scalar(page_version(int(page)), pa.int64()) for page in page_ids]
         return [
             pc.if_else(pc.equal(array, THIS_COMMIT), version, array)
-            for array, version in zip(arrays, versions, strict=True)
+            for array, version in zip(map(as_array, pages), versions, strict=True)
         ]
 
-    def _get(self, runs: Sequence[PageRun], reading: Reading) -> list[list[pa.Array]]:
-        some = [run for run in runs if run.num_pages]
-        if not some:
-            return [[] for _ in runs]
-        values = self.pages.get_values(PageRun.concat(some), admit=reading.admit, trace=reading.trace)
-        ends = np.cumsum([run.num_pages for run in runs]).tolist()
-        return [values[end - run.num_pages : end] for run, end in zip(runs, ends, strict=True)]
+    def _get(self, runs: Sequence[PageRun], reading: Reading) -> list[list[Values]]:
+        return self.pages.get_values(runs, admit=reading.admit, trace=reading.trace)
 
 
 def _times_first(run: PageRun) -> int:

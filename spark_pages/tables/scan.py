@@ -22,7 +22,11 @@ from spark_pages.tables.row_source import Held, Reading, RowSource, rows_without
 from spark_pages.tables.windows import BATCH_ROWS, plan_windows
 
 WINDOWS_AHEAD = 2
-"""Windows that are begun and whose batches the caller has not taken yet, at most."""
+"""Windows that are begun and whose batches the caller has not taken yet, at most.
+
+On a local disk it is one: to decode two at a time takes longer than one after the other, as most of it needs
+the GIL. An object store is waited for.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +57,7 @@ class ScanRequest:
 
 def scan_tables(source: RowSource, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
     """The rows, window by window; windows without a row are left out."""
-    for found, counts in read_ahead(_jobs(source, request, _whole), WINDOWS_AHEAD):
+    for found, counts in read_ahead(_jobs(source, request, _whole), _windows_ahead(source)):
         _add(trace, counts)
         yield from found
 
@@ -62,9 +66,13 @@ def scan_batches(
     source: RowSource, request: ScanRequest, trace: ReadTrace | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows as batches of one chunk for each column."""
-    for found, counts in read_ahead(_jobs(source, request, _batches), WINDOWS_AHEAD):
+    for found, counts in read_ahead(_jobs(source, request, _batches), _windows_ahead(source)):
         _add(trace, counts)
         yield from found
+
+
+def _windows_ahead(source: RowSource) -> int:
+    return 1 if source.pages.is_local else WINDOWS_AHEAD
 
 
 Shape = Callable[[pa.Table, ScanRequest], list[pa.Table | pa.RecordBatch]]
@@ -114,7 +122,7 @@ def _read_window(
     reading = Reading(request.admit, ReadTrace(), before)
     try:
         if request.parsed is None:
-            table = source.slices(request.names, ranges, reading)
+            table = source.slices(request.names, ranges, reading, request.batch_rows or BATCH_ROWS)
         else:
             table = _filtered(source, request, request.parsed, ranges, reading)
         after.set_result(reading.after(int(ranges.ends[-1])))
@@ -133,7 +141,7 @@ def _filtered(
     tested = tested_columns(source, request)
     number = "row" + "_" * max(map(len, tested), default=0)  # no column has so long a name
     numbers = number_column(ranges.rows(), pa.int64())
-    table = source.slices(tested, ranges, reading)
+    table = source.slices(tested, ranges, reading, request.batch_rows or BATCH_ROWS)
     passed = (table.append_column(number, numbers) if tested else pa.table({number: numbers})).filter(
         parsed.expression
     )

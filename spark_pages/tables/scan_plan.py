@@ -9,6 +9,9 @@ import numpy as np
 
 from spark_pages.io import CacheStats
 from spark_pages.model.run import PageRun
+from spark_pages.show.markup import card, joined, tag
+from spark_pages.show.markup import table as html_table
+from spark_pages.show.text import count, shorten, size
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import RowSource
 from spark_pages.tables.scan import ScanRequest, needed_columns, tested_columns, windows_of
@@ -108,17 +111,23 @@ class ScanPlan:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{head}</th>" for head in ("column", "", "pages", "skipped", "bytes"))
-        rows = "".join(
-            f"<tr><td>{column.name}</td><td>{'test' if column.tested else 'read'}</td>"
-            f"<td>{column.pages:,}</td><td>{column.skipped:,}</td><td>{column.stored_bytes:,}</td></tr>"
-            for column in self.columns
+        rows = [
+            [each.name, "test" if each.tested else "read", each.pages, each.skipped, size(each.stored_bytes)]
+            for each in self.columns
+        ]
+        most = "at most " if self.filter and any(not column.tested for column in self.columns) else ""
+        heading = joined(
+            "scan of ",
+            tag("b", self.table),
+            f", rows [{self.start:,} … {self.stop:,})",
+            joined(" where ", tag("code", shorten(self.filter, 400))) if self.filter else "",
         )
-        return (
-            f"<b>{self.table}</b> · rows [{self.start:,} … {self.stop:,}) · {self.requests:,} requests · "
-            f"{self.bytes:,} bytes · {self.upc_hits + self.cpc_hits:,} of {self.pages:,} pages in memory"
-            f"<table><tr>{heads}</tr>{rows}</table>"
+        told = (
+            f"{self.rows:,} rows to look at · {most}{count(self.requests, 'request')}, {size(self.bytes)} · "
+            f"{self.upc_hits + self.cpc_hits:,} of {count(self.pages, 'page')} in memory"
         )
+        heads = ["column", "", "pages", "skipped", "bytes"]
+        return card(heading, told, html_table(heads, rows, right=["bytes"]))
 
 
 def explain_scan(source: RowSource, table: str, request: ScanRequest, filter_text: str) -> ScanPlan:

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spark_pages.catalog.resolve import find_table, show_name
-from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
+from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
+from spark_pages.catalog.resolve import find_table, show_name, split_name
+from spark_pages.catalog.types import UserType, user_type
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.table import NAMESPACE_NAMES, SYSTEM_NAMESPACE, TYPE_NAMES, TableDefinition
+from spark_pages.tables.cards import snapshot_card
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.expiry import reopening
+from spark_pages.tables.system_tables import SYSTEM_TABLES, system_table
 from spark_pages.tables.table import Table
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class Snapshot:
         self._as_of = as_of
         self._leases = leases
         self._store = store
+        self._system: dict[str, Table] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the store and the version; opened again where it is unpickled."""
@@ -60,8 +64,7 @@ class Snapshot:
         return f"Snapshot(version {self.version}, {time}, {len(self.tables())} tables)"
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<li>{self.table(name)!r}</li>" for name in self.tables())
-        return f"<b>version {self.version}</b> · {self.timestamp:%Y-%m-%d %H:%M:%S} UTC<ul>{rows}</ul>"
+        return snapshot_card(self)
 
     @property
     def version(self) -> int:
@@ -108,7 +111,8 @@ class Snapshot:
     @reopening
     def tables(self) -> list[str]:
         """Names of the tables, sorted; the system's own are left out."""
-        return [show_name(d) for d in self.log.tables() if d.namespace_id != SYSTEM_NAMESPACE]
+        own = SYSTEM_NAMESPACE
+        return [show_name(d) for d in self.log.tables() if d.is_table and d.namespace_id != own]
 
     @reopening
     def table(self, name: str) -> Table:
@@ -117,14 +121,26 @@ class Snapshot:
         Parameters
         ----------
         name
-            ``table`` or ``namespace.table``; ``system.catalog`` is the catalog's own table.
+            ``table`` or ``namespace.table``; ``system.tables``, ``columns``, ``types``, ``constraints`` and
+            ``namespaces`` tell of the catalog, and ``system.catalog`` is the table in which it keeps itself.
 
         Raises
         ------
         TableNotFoundError
             If there is none; suggests names that look like it.
         """
+        namespace, own = split_name(name)
+        if namespace == "system" and own in SYSTEM_TABLES:
+            return self._system_table(own)
         return self.table_of(find_table(self.log, name))
+
+    def namespaces(self) -> list[Namespace]:
+        """The namespaces, those first that every store has."""
+        return [*BUILT_INS, *(namespace_of(each) for each in self.log.tables(NAMESPACE_NAMES))]
+
+    def types(self) -> list[UserType]:
+        """The types that users made, by name."""
+        return [user_type(each) for each in self.log.tables(TYPE_NAMES)]
 
     def table_of(self, definition: TableDefinition) -> Table:
         """The table that a definition of this version describes."""
@@ -136,6 +152,18 @@ class Snapshot:
         as_of = directory_as_of if self._as_of else None
         open_again = self._leases.open_again if self._leases else None
         return Table(definition, PageDirectory(self.log, definition, as_of, open_again), self._pages, self)
+
+    def _system_table(self, name: str) -> Table:
+        """One of the tables that tell of the catalog, made once."""
+
+        def make(definition: TableDefinition, log: LogSnapshot) -> Table:
+            return Table(definition, PageDirectory(log, definition), self._pages, self)
+
+        known = self._system.get(name)
+        if known is None:
+            zero = self.table_of(find_table(self.log, "system.catalog"))
+            known = self._system[name] = system_table(name, zero, self.log, make)
+        return known
 
     def uncommitted(self) -> Snapshot:
         """The same as a transaction sees it, with what it has staged; it cannot be pickled."""

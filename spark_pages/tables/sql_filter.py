@@ -4,7 +4,8 @@ What stands behind WHERE: comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, I
 FROM, arithmetic, CASE, CAST, dates and times in quotes, and the functions of `FUNCTIONS`. Null is SQL's:
 neither true nor false, so that ``NOT (n IN (1, 2))`` leaves out rows where n is null.
 
-The one module that needs sqlglot, imported when the first filter of this kind is used.
+Needs sqlglot, so it is imported when the first filter of this kind is used. Whole statements are read in
+`spark_pages.sql`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,34 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Tokenizer
 
+from spark_pages.catalog.identifiers import match_name
 from spark_pages.errors import InvalidInputError
+from spark_pages.sql.parsing import unreadable
 
 FUNCTIONS = (
     "abs, ceil, coalesce, contains, ends_with, extract (year, quarter, month, week, day, hour, minute or "
     "second from), floor, length, lower, round, starts_with, trim, upper"
 )
 """Functions that SQL text may call."""
+
+
+class Conditions(Dialect):
+    """SQL with names in backticks too, as Spark has them."""
+
+    class Tokenizer(Tokenizer):
+        """See `Conditions`."""
+
+        IDENTIFIERS: ClassVar = ['"', "`"]
+
 
 Build = Callable[[Any], pc.Expression]
 
@@ -94,7 +108,7 @@ def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
     Parameters
     ----------
     text
-        A condition. Names without quotes are found whatever their case, if only one column is meant.
+        A condition. Names are found as `spark_pages.catalog.identifiers` says.
     schema
         The columns: their types tell what a word in quotes is.
 
@@ -104,7 +118,7 @@ def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
         If it is no condition, or says something that is not known here; names the line and the column.
     """
     try:
-        tree = sqlglot.parse_one(text, into=exp.Condition)
+        tree = sqlglot.parse_one(text, into=exp.Condition, dialect=Conditions)
         return _Translator(text, schema).expression(tree)
     except ParseError as error:
         raise _unreadable(text, error) from error
@@ -117,18 +131,7 @@ def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
 def _unreadable(text: str, error: ParseError) -> InvalidInputError:
     if not error.errors:
         return InvalidInputError(f"The text {text!r} is not a filter: there is no condition in it.")
-    first = error.errors[0]
-    line, column = int(first.get("line") or 1), int(first.get("col") or 1)
-    near = str(first.get("highlight") or "").strip()
-    what = str(first.get("description"))
-    if what.startswith("Required keyword"):
-        what = "something is missing"
-    return InvalidInputError(
-        f"Cannot read the filter {text!r}: {what}, at line {line}, column {column}"
-        f"{f', near {near!r}' if near else ''}.",
-        line=line,
-        column=column,
-    )
+    return unreadable(text, error, "filter")
 
 
 _TWO_SIDES = frozenset({"this", "expression", "negate"})
@@ -230,15 +233,8 @@ class _Translator:
 
     def _path(self, node: exp.Column) -> Sequence[str]:
         """Name of the column, and of the fields inside of it."""
-        names: list[str] = []
-        for part in node.parts:
-            known = self._schema.names
-            if not names and part.name not in known and not part.args.get("quoted"):
-                alike = [name for name in known if name.lower() == part.name.lower()]
-                names.append(alike[0] if len(alike) == 1 else part.name)
-            else:
-                names.append(part.name)
-        return names
+        first, *rest = [part.name for part in node.parts]
+        return [match_name(first, self._schema.names) or first, *rest]
 
     def _kind(self, node: exp.Expr) -> pa.DataType | None:
         """Type of a column, or of a cast; of nothing else is it known before Arrow has seen it."""
@@ -277,14 +273,14 @@ class _Translator:
 
     def _number(self, node: exp.Expr, kind: pa.DataType | None) -> pa.Scalar:
         text = node.name
+        if kind is not None and pa.types.is_decimal(kind):
+            return pa.scalar(Decimal(text))
         if text.isdigit():
             number = int(text)
             if number < 1 << 63:
                 return pa.scalar(number)
             if number < 1 << 64:
                 return pa.scalar(number, pa.uint64())
-        if kind is not None and pa.types.is_decimal(kind):
-            return pa.scalar(Decimal(text))
         return pa.scalar(float(text))
 
     def _membership(self, node: exp.In) -> pc.Expression:

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
+from spark_pages.catalog.constraints import key_columns
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.ids import TableId
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.ids import TableId, is_temporary
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.early_pages import EarlyPages
@@ -161,7 +162,8 @@ class StagedRows:
         base = self._base()
         most_bytes = tail_page_bytes(base.state.properties)
         ingests = list(self._ingests.values())
-        if not most_bytes or not ingests or self._work.splices or self._work.updates or self._work.ddl:
+        work = self._work
+        if not most_bytes or not ingests or work.splices or work.written or work.updates or work.ddl:
             return None
         if any(column.splice.pages for ingest in ingests for column in ingest.columns):
             return None
@@ -183,6 +185,12 @@ class StagedRows:
             return False
         return sum(map(waiting_bytes, columns)) <= INLINE_PAGE_BYTES
 
+    def forget_temporary(self) -> None:
+        """Temporary tables end here, with what was appended to them."""
+        for table_id in [table_id for table_id in self._ingests if is_temporary(table_id)]:
+            del self._ingests[table_id]
+        self._work.forget_temporary()
+
     def wait(self) -> None:
         """What was written early is durable."""
         self._early.wait()
@@ -190,6 +198,9 @@ class StagedRows:
     def _begin(self, definition: TableDefinition, columns: Iterable[str], page_bytes: int) -> TableIngest:
         """An append of every column, without rows; of an unaligned table, of the columns given."""
         table_id = definition.table_id
+        if key_columns(definition):  # compared with the rows that there are, by their numbers
+            self._work.definitions[table_id] = definition
+            self._stand_on_newest()
         given = set(columns)
         splices = []
         for column, field_id in definition.field_ids.items():
@@ -198,10 +209,19 @@ class StagedRows:
                 if table_id >= 0 and table_id not in self._work.ddl.truncated:
                     first_row += self._base().num_rows((table_id, field_id))
                 splices.append(StagedSplice(table_id, field_id, first_row, (), 0, []))
-        ingest = TableIngest(definition, PageOptions.of(definition, page_bytes), splices)
+        options = PageOptions.of(definition, page_bytes, self._inherited(definition))
+        ingest = TableIngest(definition, options, splices)
         self._ingests[table_id] = ingest
         self._work.definitions[table_id] = definition
         return ingest
+
+    def _inherited(self, definition: TableDefinition) -> Mapping[str, str]:
+        """Properties of the namespace of a table."""
+        name = (NAMESPACE_NAMES, definition.namespace)
+        if definition.namespace_id in BUILT_IN.values():
+            return {}
+        found = self._work.created.get(name) or self._work.ddl.find(name) or self._base().table(name)
+        return found.properties if found is not None else {}
 
     def _take(self, ingest: TableIngest) -> None:
         self._work.splices += [column.splice for column in ingest.columns if column.splice.pages]
@@ -212,5 +232,6 @@ class StagedRows:
             return
         self._stand_on_newest()  # page files bear the version read, by which vacuum judges them
         open_splices = [column.splice for ingest in self._ingests.values() for column in ingest.columns]
-        self._early.write([*more, *self._work.splices, *open_splices])
+        splices = [*more, *self._work.splices, *open_splices]
+        self._early.write([splice for splice in splices if not is_temporary(splice.table_id)])
         self._held_bytes = 0

@@ -47,7 +47,7 @@ class Prepared:
     pages: pa.RecordBatch
     stats: pa.RecordBatch
     splices: tuple[Splice, ...]
-    manifest: ManifestRef | None
+    manifests: tuple[ManifestRef, ...] = ()
 
 
 def stays_inline(splices: Sequence[StagedSplice]) -> bool:
@@ -71,7 +71,7 @@ def place_splices(
     placed.finish_file()
     batch, stats = page_batches(pages)
     if len(pages) <= MANIFEST_PAGES:
-        return Prepared(batch, stats, splices, None)
+        return Prepared(batch, stats, splices)
     data = encode_manifest(batch, stats)
     location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
@@ -79,7 +79,7 @@ def place_splices(
         batch.slice(0, 0),
         stats.slice(0, 0),
         tuple(replace(splice, source=1) for splice in splices),
-        ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages)),
+        (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages)),),
     )
 
 
@@ -90,7 +90,7 @@ def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> P
         raise InternalError("A page that was to stay in memory asked for a page file.")
 
     pages, splices = _place(PlacedPages(store, no_file), splices_in, inline=True)
-    return Prepared(*page_batches(pages), splices, None)
+    return Prepared(*page_batches(pages), splices)
 
 
 def _place(

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from spark_pages.catalog.bootstrap import first_record
+from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
@@ -22,6 +23,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.blame import Blame, blame
+from spark_pages.tables.cards import store_card
 from spark_pages.tables.change_feed import read_changes
 from spark_pages.tables.compaction import compact_table
 from spark_pages.tables.history import history_table
@@ -49,9 +51,13 @@ class Store:
         self._objects = objects
         self._log = Log(objects, self._runtime)
         self._pages = PageHandler(objects, cache)
+        self._told: tuple[object, ...] = ()
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        return store_card(self)
 
     def __reduce__(self) -> tuple[type[Store], tuple[ObjectStore, None, CacheConfig]]:
         """Pickled as its address and cache settings; a store whose address may hold secrets refuses."""
@@ -112,6 +118,7 @@ class Store:
         isolation: str = "snapshot",
         parameters: Mapping[str, str] | None = None,
         memory_bytes: int = MEMORY_BYTES,
+        read_version: int | None = None,
     ) -> Transaction:
         """A transaction on the newest version; commits on leaving its ``with`` block.
 
@@ -127,6 +134,9 @@ class Store:
             table that this one writes to, or has read by `Transaction.table`.
         memory_bytes
             Memory that its pages take before some of them are written early.
+        read_version
+            The version on which it stands, whatever has been committed since and is compared at the commit;
+            for rows that others have written, see `Transaction.append_written`.
         """
         return Transaction(
             self._log,
@@ -138,6 +148,7 @@ class Store:
             app_version=app_version,
             isolation=isolation,
             memory_bytes=memory_bytes,
+            base=None if read_version is None else self._log.snapshot(read_version),
         )
 
     def resume(self, error: CommitUnknownError) -> int:
@@ -235,6 +246,40 @@ class Store:
             raise InvalidInputError("Give exactly one of version, timestamp and tag.")
         then = self.snapshot(version, timestamp, tag).version
         return restore(self._log, self._pages, self._runtime, then, {**given, "version": str(then)})
+
+    def sql(
+        self,
+        text: str,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """What one SQL statement gives: rows of a query, or statement, version and rows of a change.
+
+        Parameters
+        ----------
+        text
+            A query over tables and ``system.*``, or DDL, or INSERT; see docs/sql.md.
+        version, timestamp, tag
+            What a query reads, as in `snapshot`; a table followed by ``VERSION AS OF`` is read as of that.
+
+        Raises
+        ------
+        InvalidInputError
+            If it cannot be read, a name is ambiguous, or it says something that is not supported.
+        TableNotFoundError, ColumnNotFoundError, VersionNotFoundError
+            If a name means nothing; suggests names that look like it.
+        MissingDependencyError
+            If it is a query and DuckDB is not installed.
+
+        Notes
+        -----
+        A query reads the columns that it names, and of pages those that its conditions do not rule out. A
+        change is one transaction.
+        """
+        from spark_pages.tables.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+        return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """A row for each transaction, newest first; `limit` bounds the versions read.
@@ -411,6 +456,10 @@ class Store:
         return plan_repair(self._objects, self._runtime, pages)
 
     def _wrap(self, log: LogSnapshot) -> Snapshot:
+        told = (log.state.base, log.state.changed.get(TABLE_ZERO_NAME))
+        if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
+            told_table_zero(log)
+            self._told = told
         return Snapshot(
             log,
             self._pages,
@@ -473,7 +522,7 @@ def open(
     Reads the head of the log: the hint, the root of the newest checkpoint, and the commits after it.
     """
     store = Store(open_object_store(url, storage_options), cache=cache)
-    store._log.refresh()
+    store._wrap(store._log.refresh())
     return store
 
 

@@ -19,13 +19,16 @@ from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.page import PageDescriptor
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.tables.aggregate import Aggregate, aggregate_rows
 from spark_pages.tables.blocks import blocks_of
+from spark_pages.tables.bloom_skipping import rows_to_read
+from spark_pages.tables.cards import table_card
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.entry_meta import metadata_of, rows_with_meta
 from spark_pages.tables.expiry import reopening
 from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
+from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Reading, RowSource, rows_without_columns
 from spark_pages.tables.scan import ScanRequest, scan_batches, scan_tables
@@ -64,20 +67,17 @@ class Table:
         return f"Table({self.name!r}, {self.num_rows:,} rows, {len(self.columns)} columns)"
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><td>{column.name}</td><td>{column.type}</td>"
-            f"<td>{self.directory.chain(column.name).num_pages:,}</td></tr>"
-            for column in self.schema
-        )
-        return (
-            f"<b>{self.name}</b> · {self.num_rows:,} rows"
-            f"<table><tr><th>column</th><th>type</th><th>pages</th></tr>{cells}</table>"
-        )
+        return table_card(self)
 
     @property
     def name(self) -> str:
         """The name, with its namespace where that is not the default one."""
         return show_name(self.definition)
+
+    @property
+    def version(self) -> int | None:
+        """The version that it is of, or that a transaction stands on."""
+        return None if self._snapshot is None else self._snapshot.version
 
     @property
     def schema(self) -> pa.Schema:
@@ -297,6 +297,14 @@ class Table:
         """What fetches and caches the pages."""
         return self._source.pages
 
+    @property
+    def page_options(self) -> PageOptions:
+        """How pages of the table are written, by its properties and those of its namespace."""
+        if self._snapshot is None or self.definition.namespace_id in BUILT_IN.values():
+            return PageOptions.of(self.definition)
+        namespace = self._snapshot.log.table((NAMESPACE_NAMES, self.definition.namespace))
+        return PageOptions.of(self.definition, inherited=namespace.properties if namespace else None)
+
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
         return self._source.page_values(column, pages)
@@ -307,6 +315,17 @@ class Table:
         parsed = self._parse(filter)
         assert parsed is not None
         return candidate_rows(self._source, parsed.tree, start, stop)
+
+    def rows_in(self, columns: Iterable[str], ranges: RowRanges) -> pa.Table:
+        """The rows of some ranges, in order; the caches are left to others."""
+        return self._source.slices(check_columns(self.definition, columns), ranges, Reading(admit=False))
+
+    def rows_to_read(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
+        """The rows that neither statistics nor bloom filters rule out."""
+        start, stop = self._row_range(start, stop)
+        parsed = self._parse(filter)
+        assert parsed is not None
+        return rows_to_read(self._source, parsed.tree, start, stop)
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
         """The filter, tried on no rows, so that one that does not fit the columns is refused at once."""

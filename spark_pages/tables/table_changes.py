@@ -1,8 +1,9 @@
-"""Tables made, dropped, brought back, renamed, emptied and altered by a transaction.
+"""Tables made, dropped, brought back, renamed and emptied by a transaction.
 
-Names are looked up here as the transaction sees them: what it has staged first, then the version that it
-stands on. What becomes of a table that was there is kept in `ddl.StagedDdl`; a table that is new in the
-transaction is simply another one afterwards. No page is read or rewritten.
+Names are looked up as the transaction sees them (`staged_names.StagedNames`). What becomes of a table that
+was there is kept in `ddl.StagedDdl`; a table that is new in the transaction is simply another one afterwards.
+No page is read or rewritten. Columns are changed in `column_changes.py`, namespaces and types in
+`object_changes.py`.
 """
 
 from __future__ import annotations
@@ -10,32 +11,32 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.catalog.evolution import with_column, with_properties, with_renamed_column, without_column
-from spark_pages.catalog.resolve import find_table, parse_name
-from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
-from spark_pages.errors import (
-    InvalidInputError,
-    SchemaMismatchError,
-    TableExistsError,
-    TableNotFoundError,
-)
+from spark_pages.catalog.constraints import constraints_of, foreign_keys_to, with_own_name
+from spark_pages.catalog.evolution import with_properties
+from spark_pages.catalog.facts import as_given, fact
+from spark_pages.catalog.namespaces import placed_in
+from spark_pages.catalog.resolve import parse_name, show_name, split_name
+from spark_pages.catalog.table_zero import PURGED
+from spark_pages.catalog.types import resolve_schema
+from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.table import TableDefinition, with_field_ids
+from spark_pages.model.ids import TableId, is_temporary
+from spark_pages.model.table import (
+    TEMPORARY_NAMESPACE,
+    TYPE_KEY,
+    TYPE_NAMES,
+    TableDefinition,
+    with_field_ids,
+)
 from spark_pages.tables.page_options import PageOptions
-from spark_pages.tables.page_writer import StagedPage, stage_constant
+from spark_pages.tables.staged_names import StagedNames
 from spark_pages.tables.staged_rows import StagedRows
-from spark_pages.tables.staging import StagedSplice
 from spark_pages.tables.table import Table
 from spark_pages.tables.workspace import Workspace
-
-_CONSTANT_ROWS = 1 << 16
-"""Rows of one page of a new column: whoever reads a single row of it unfolds a page."""
 
 
 class TableChanges:
@@ -43,8 +44,8 @@ class TableChanges:
 
     Parameters
     ----------
-    work, rows
-        What is staged.
+    work, rows, names
+        What is staged, and the names that there are.
     base, stand_on_newest
         Gives the version that the transaction stands on; makes it the newest.
     table_zero
@@ -57,6 +58,7 @@ class TableChanges:
         self,
         work: Workspace,
         rows: StagedRows,
+        names: StagedNames,
         base: Callable[[], LogSnapshot],
         stand_on_newest: Callable[[], None],
         table_zero: Callable[[], Table],
@@ -64,12 +66,11 @@ class TableChanges:
     ) -> None:
         self._work = work
         self._rows = rows
+        self._names = names
         self._base = base
         self._stand_on_newest = stand_on_newest
         self._table_zero = table_zero
         self._now_us = now_us
-
-    # names
 
     def find(self, table: str) -> TableDefinition:
         """The table that has this name as the transaction sees it.
@@ -78,70 +79,42 @@ class TableChanges:
         ------
         TableNotFoundError
         """
-        found = self._known(table)
-        if found is None:
-            self._stand_on_newest()
-            found = find_table(self._base(), table)
-            if self._work.ddl.hides(found):
-                raise TableNotFoundError(
-                    f"There is no table {table!r} any more: this transaction has dropped or renamed it.",
-                    table=table,
-                )
-        return found
+        return self._names.find(table)
 
-    def _known(self, table: str) -> TableDefinition | None:
-        name = parse_name(table)
-        found = self._work.created.get(name) or self._work.ddl.find(name)
-        if found is None:
-            found = self._base().table(name)
-            if found is not None and self._work.ddl.hides(found):
-                return None
-        return found
-
-    def _check_free(self, name: str) -> None:
-        namespace, _ = parse_name(name)
-        if namespace == SYSTEM_NAMESPACE:
-            raise InvalidInputError(
-                f"Cannot name a table {name!r}: the namespace 'system' is the store's own."
-            )
-        if self._known(name) is not None:
-            raise TableExistsError(
-                f"There is a table {name!r} at version {self._base().state.version} already.", table=name
-            )
-
-    def _begin(self, table: str) -> TableDefinition:
+    def begin(self, table: str) -> TableDefinition:
         """The table, which is about to change; rows staged until now are in pages."""
         self._stand_on_newest()
         self._rows.settle()
-        definition = self.find(table)
-        if definition.namespace_id == SYSTEM_NAMESPACE:
-            raise InvalidInputError(f"Cannot change {table!r}: it is the store's own.")
+        definition = self._names.find(table)
+        self._names.refuse_system(definition)
         return definition
-
-    # whole tables
 
     def create(self, name: str, schema: pa.Schema, properties: Mapping[str, str], aligned: bool) -> None:
         """See `Transaction.create_table`."""
         self._stand_on_newest()
-        self._check_free(name)
-        namespace, bare = parse_name(name)
-        least = min((definition.table_id for definition in self._work.created.values()), default=0)
+        namespace, bare = self._names.free(name)
+        resolved, types = resolve_schema(as_given(schema), self._names)
+        temporary = namespace == TEMPORARY_NAMESPACE
         created = TableDefinition(
-            table_id=TableId(min(0, least) - 1),
+            table_id=self._names.new_temporary_id() if temporary else self._names.new_id(),
             name=bare,
-            schema=with_field_ids(schema),
+            schema=with_field_ids(resolved),
             next_field_id=len(schema) + 1,
-            namespace_id=namespace,
             aligned=aligned,
             properties=dict(properties),
             created_at_us=self._now_us(),
         )
+        created = placed_in(created, namespace, split_name(name)[0])
         PageOptions.of(created)
+        for each in types:
+            self._work.ddl.require(each)
+        self._require_namespace(created)
         self._work.created[namespace, bare] = created
 
     def drop(self, table: str) -> None:
         """See `Transaction.drop_table`."""
-        definition = self._begin(table)
+        definition = self.begin(table)
+        self._refuse_while_referenced(definition, "drop")
         self._work.forget(definition.table_id)
         if definition.table_id < 0:
             del self._work.created[definition.namespace_id, definition.name]
@@ -151,22 +124,34 @@ class TableChanges:
     def undrop(self, table: str) -> None:
         """See `Transaction.undrop_table`."""
         self._stand_on_newest()
-        self._check_free(table)
-        definition = _last_dropped(self._table_zero(), table)
+        name = self._names.free(table)
+        definition = _last_dropped(self._table_zero(), table, parse_name(table, self._names))
         if definition.table_id in self._work.ddl.dropped:
             raise InvalidInputError(f"{table!r} is dropped by this very transaction: roll it back instead.")
+        self._check_needs(definition)
+        self._require_namespace(definition)
         self._work.ddl.restored[definition.table_id] = definition
+        assert name == (definition.namespace_id, definition.name)
 
     def rename(self, table: str, name: str) -> None:
         """See `Transaction.rename_table`."""
-        definition = self._begin(table)
-        self._check_free(name)
-        namespace, bare = parse_name(name)
-        self._alter(definition, replace(definition, namespace_id=namespace, name=bare))
+        definition = self.begin(table)
+        namespace, bare = self._names.free(name)
+        if (namespace == TEMPORARY_NAMESPACE) != is_temporary(definition.table_id):
+            raise InvalidInputError(
+                f"Cannot rename {table!r} to {name!r}: a temporary table stays one, and no other becomes "
+                "one.",
+                hint="Create the other table and append the rows.",
+            )
+        self._refuse_while_referenced(definition, "rename")
+        changed = placed_in(replace(definition, name=bare), namespace, split_name(name)[0])
+        changed = with_own_name(changed)
+        self._require_namespace(changed)
+        self._work.alter(definition, changed)
 
     def truncate(self, table: str) -> None:
         """See `Transaction.truncate_table`."""
-        definition = self._begin(table)
+        definition = self.begin(table)
         table_id = definition.table_id
         self._work.forget(table_id)
         if table_id >= 0:
@@ -176,94 +161,67 @@ class TableChanges:
 
     def set_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
         """See `Transaction.set_table_properties`."""
-        definition = self._begin(table)
+        definition = self.begin(table)
         changed = with_properties(definition, properties)
         PageOptions.of(changed)
-        self._alter(definition, changed)
+        self._work.alter(definition, changed)
 
-    # columns
+    def _require_namespace(self, definition: TableDefinition) -> None:
+        """Nobody drops the namespace of the table before it is there."""
+        namespace = self._names.namespace(definition)
+        if namespace is not None:
+            self._work.ddl.require(namespace)
 
-    def add_column(self, table: str, column: pa.Field, default: Any) -> None:
-        """See `Transaction.add_column`."""
-        definition = self._begin(table)
-        changed = with_column(definition, column)
-        PageOptions.of(changed)
-        before, now = self._lengths(definition)
-        try:
-            value = pa.scalar(default, column.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise SchemaMismatchError(
-                f"{default!r} is no value of column {column.name!r} of type {column.type}: {error}"
-            ) from error
-        if now and not column.nullable and not value.is_valid:
-            raise SchemaMismatchError(
-                f"Cannot add column {column.name!r} to {table!r}: it is not nullable, and {now} rows have no "
-                f"value for it.",
-                hint="Give a default.",
+    def referencing(self, definition: TableDefinition) -> list[TableDefinition]:
+        """Other tables with foreign keys to this one. Reads the catalog if any table has constraints."""
+        staged = [*self._work.created.values(), *self._work.ddl.altered.values()]
+        features = self._base().state.features.writer
+        if not features and not any(constraints_of(each) for each in staged):
+            return []
+        others = (each for each in self._names.live() if each.table_id != definition.table_id)
+        return [each for each in others if foreign_keys_to(each, definition.table_id)]
+
+    def _refuse_while_referenced(self, definition: TableDefinition, what: str) -> None:
+        others = self.referencing(definition)
+        if others:
+            raise InvalidInputError(
+                f"Cannot {what} {show_name(definition)!r}: a foreign key of {show_name(others[0])!r} refers "
+                "to it.",
+                hint="Drop the constraint first.",
             )
-        self._alter(definition, changed)
-        field_id = FieldId(definition.next_field_id)
-        if now:
-            splice = StagedSplice(
-                definition.table_id, field_id, 0, (), 0, _constants(value, now), touched=((0, now),)
-            )
-            self._work.splices.append(splice)
-            self._work.definitions[definition.table_id] = changed
-        self._work.ddl.new_columns[definition.table_id, field_id] = before
 
-    def drop_column(self, table: str, column: str) -> None:
-        """See `Transaction.drop_column`."""
-        definition = self._begin(table)
-        changed = without_column(definition, column)
-        key = (definition.table_id, definition.field_ids[column])
-        self._work.splices = [s for s in self._work.splices if (s.table_id, s.field_id) != key]
-        self._work.updates.pop((definition.table_id, column), None)
-        self._work.ddl.new_columns.pop(key, None)
-        self._alter(definition, changed)
-
-    def rename_column(self, table: str, column: str, name: str) -> None:
-        """See `Transaction.rename_column`."""
-        definition = self._begin(table)
-        changed = with_renamed_column(definition, column, name)
-        updates = self._work.updates.pop((definition.table_id, column), None)
-        if updates is not None:
-            self._work.updates[definition.table_id, name] = updates
-        self._alter(definition, changed)
-
-    def _alter(self, old: TableDefinition, new: TableDefinition) -> None:
-        work = self._work
-        if old.table_id < 0:
-            work.created = {
-                (d.namespace_id, d.name): d
-                for d in (new if each is old else each for each in work.created.values())
-            }
-        else:
-            work.ddl.alter(old, new)
-        if old.table_id in work.definitions:
-            work.definitions[old.table_id] = new
-
-    def _lengths(self, definition: TableDefinition) -> tuple[int, int]:
-        """Rows of the table before anything staged, and with what is staged."""
-        table_id = definition.table_id
-        columns = [*definition.field_ids.values()]
-        gone = table_id < 0 or table_id in self._work.ddl.truncated
-        lengths = []
-        for field_id in columns[:1] if definition.aligned else columns:
-            new = self._work.ddl.new_columns.get((table_id, field_id))
-            before = 0 if gone else self._base().num_rows((table_id, field_id)) if new is None else new
-            staged = self._work.staged_rows(table_id, field_id) - (new or 0)
-            lengths.append((before, before + staged))
-        return min(before for before, _ in lengths), min(now for _, now in lengths)
+    def _check_needs(self, definition: TableDefinition) -> None:
+        """Nothing, if the types and tables that a table needs are there; they stay until the commit."""
+        for column in definition.schema:
+            alias = fact(column, TYPE_KEY)
+            if alias is None:
+                continue
+            found = self._names.table((TYPE_NAMES, alias))
+            if found is None:
+                raise InvalidInputError(
+                    f"Cannot bring back {show_name(definition)!r}: its column {column.name!r} is of type "
+                    f"{alias!r}, which is gone."
+                )
+            self._work.ddl.require(found)
+        for constraint in constraints_of(definition):
+            if constraint.kind != "foreign key" or constraint.table_id == definition.table_id:
+                continue
+            other = self._names.known(constraint.table)
+            there = set(other.field_ids.values()) if other is not None else set()
+            if (
+                other is None
+                or other.table_id != constraint.table_id
+                or not there.issuperset(constraint.fields_there)
+            ):
+                raise InvalidInputError(
+                    f"Cannot bring back {show_name(definition)!r}: its foreign key {constraint.name!r} "
+                    f"refers to {constraint.table!r}, which is not what it was.",
+                    hint="Bring that table back first.",
+                )
+            self._work.ddl.require(other)
 
 
-def _constants(value: pa.Scalar, count: int) -> list[StagedPage]:
-    """Pages of a column in which all rows are equal."""
-    whole, rest = divmod(count, _CONSTANT_ROWS)
-    page = stage_constant(value, _CONSTANT_ROWS)
-    return [page] * whole + ([stage_constant(value, rest)] if rest else [])
-
-
-def _last_dropped(zero: Table, table: str) -> TableDefinition:
+def _last_dropped(zero: Table, table: str, of: tuple[int, str]) -> TableDefinition:
     """The table of this name that was dropped last, as table 0 tells it.
 
     Raises
@@ -271,18 +229,23 @@ def _last_dropped(zero: Table, table: str) -> TableDefinition:
     TableNotFoundError
         If there is none.
     """
-    namespace, name = parse_name(table)
+    namespace, name = of
     columns = ["table_id", "deleted_by", "arrow_schema", "metadata", "created_at"]
     conditions = [("kind", "==", "table"), ("namespace_id", "==", namespace), ("name", "==", name)]
     named = zero.read(columns, filter=conditions)
     ids = pc.unique(named.column("table_id"))
     of_tables = zero.read(
-        ["table_id", "deleted_by", "field_id"], filter=[("table_id", "in", ids.to_pylist() or [0])]
+        ["table_id", "deleted_by", "field_id", "kind"], filter=[("table_id", "in", ids.to_pylist() or [0])]
     )
     live = of_tables.filter(of_tables.column("deleted_by").is_null()).column("table_id")
     gone = named.filter(pc.invert(pc.is_in(named.column("table_id"), pc.unique(live))))
     if not gone.num_rows:
-        raise TableNotFoundError(f"No table {table!r} has been dropped.", table=table)
+        purged = pc.any(pc.equal(of_tables.column("kind"), PURGED)).as_py()
+        raise TableNotFoundError(
+            f"No table {table!r} has been dropped{' since vacuum gave the last one up' if purged else ''}.",
+            hint="A table comes back until retention has passed its drop." if purged else None,
+            table=table,
+        )
     last = gone.sort_by("deleted_by").slice(gone.num_rows - 1).to_pylist()[0]
     told = json.loads(last["metadata"])
     fields = of_tables.filter(pc.equal(of_tables.column("table_id"), last["table_id"])).column("field_id")

@@ -6,17 +6,16 @@ their places) to `Workspace.record` (what the log is told, formed anew on each r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from spark_pages.catalog.resolve import show_name
-from spark_pages.catalog.table_zero import SYSTEM_NAMESPACE
+from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.resolve import show_name, split_name
 from spark_pages.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -32,9 +31,11 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import Claim, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.run import NewPage
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.catalog_verbs import CatalogVerbs
+from spark_pages.tables.key_checks import changed_keys, check_key
 from spark_pages.tables.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
@@ -47,14 +48,15 @@ from spark_pages.tables.staging import (
     stays_inline,
 )
 from spark_pages.tables.table import Table
-from spark_pages.tables.table_changes import TableChanges
+from spark_pages.tables.update_checks import check_updates
 from spark_pages.tables.workspace import Heading, Workspace
+from spark_pages.tables.written_rows import StagedWrites, WrittenRows, with_written
 
 MEMORY_BYTES = 256 << 20
 """Memory that a transaction takes for pages; what is more is written before the commit."""
 
 
-class Transaction:
+class Transaction(CatalogVerbs):
     """Changes that become visible together, or not at all.
 
     Obtained from `Store.transaction`; a context manager that commits on leaving and rolls back on an
@@ -85,6 +87,7 @@ class Transaction:
         isolation: str = "snapshot",
         page_bytes: int = TARGET_PAGE_BYTES,
         memory_bytes: int = MEMORY_BYTES,
+        base: LogSnapshot | None = None,
     ) -> None:
         if memory_bytes < 1:
             raise InvalidInputError(f"memory_bytes is {memory_bytes}: expected at least 1.")
@@ -103,11 +106,11 @@ class Transaction:
         self._file_count = 0
         self._directories: dict[str, StagedDirectory] = {}
         self._closed = False
-        self._is_newest = False
-        self._base = log.known()
+        self._is_newest = base is not None  # whoever gives one keeps to it
+        self._base = base or log.known()
         self._memory_bytes = memory_bytes
         self._rows = self._no_rows()
-        self._tables = self._no_tables()
+        self._start_catalog()
         check_writable(self._base.state.features)
         if isolation == "serializable":
             self._stand_on_newest()
@@ -144,6 +147,8 @@ class Transaction:
         """
         self._check_open()
         self._stand_on_newest()
+        if split_name(name)[0] != "system":
+            name = show_name(self._tables.find(name))  # a temporary table comes first
         table = self._staged(name, ragged=False)
         if self._relied_on is not None:
             self._relied_on.add(table.definition.table_id)
@@ -234,102 +239,6 @@ class Transaction:
 
     # staging
 
-    def create_table(
-        self,
-        name: str,
-        schema: pa.Schema,
-        *,
-        properties: Mapping[str, str] | None = None,
-        aligned: bool = True,
-    ) -> None:
-        """The table exists from this commit on, without rows.
-
-        Parameters
-        ----------
-        name
-            ``table``, or ``namespace.table``.
-        schema
-            Column names and types; each column gets an id that is never used again.
-        properties
-            Free text by key. Some say how pages are written, see `spark_pages.tables.page_options`.
-        aligned
-            Whether all columns must hold equally many rows after every commit.
-
-        Raises
-        ------
-        TableExistsError, InvalidInputError
-        """
-        self._check_open()
-        self._tables.create(name, schema, properties or {}, aligned)
-
-    def drop_table(self, table: str) -> None:
-        """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back."""
-        self._check_open()
-        self._tables.drop(table)
-
-    def undrop_table(self, table: str) -> None:
-        """The table of this name that was dropped last is there again, with its rows.
-
-        Raises
-        ------
-        TableNotFoundError, TableExistsError
-            If no table of the name was dropped, or there is one by now.
-        """
-        self._check_open()
-        self._tables.undrop(table)
-
-    def rename_table(self, table: str, name: str) -> None:
-        """The table has another name from this commit on.
-
-        Raises
-        ------
-        TableNotFoundError, TableExistsError
-        """
-        self._check_open()
-        self._tables.rename(table, name)
-
-    def truncate_table(self, table: str) -> None:
-        """The table has no rows from this commit on, but those appended after this call."""
-        self._check_open()
-        self._tables.truncate(table)
-
-    def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
-        """The table has these properties from this commit on; None takes one away."""
-        self._check_open()
-        self._tables.set_properties(table, properties)
-
-    def add_column(self, table: str, column: pa.Field, default: Any = None) -> None:
-        """The table has one more column, behind the others.
-
-        Parameters
-        ----------
-        column
-            Name, type and whether it may be null.
-        default
-            What the rows have that are there already; null by default.
-
-        Raises
-        ------
-        InvalidInputError, SchemaMismatchError
-            If the name is taken, the default is of another type, or rows would be null that may not be.
-
-        Notes
-        -----
-        No row is rewritten: the column begins with pages that say one value and a count.
-        """
-        self._check_open()
-        self._tables.add_column(table, column, default)
-
-    def drop_column(self, table: str, column: str) -> None:
-        """The table no longer has the column. Earlier versions keep it; its id is never used again."""
-        self._check_open()
-        self._tables.drop_column(table, column)
-
-    def rename_column(self, table: str, column: str, name: str) -> None:
-        """The column has another name from this commit on, and the pages that it had."""
-        self._check_open()
-        self._tables.rename_column(table, column, name)
-
     def append(
         self,
         table: str,
@@ -372,6 +281,37 @@ class Transaction:
             self._rows.append(definition, data, self._page_bytes)
         if self._directories:
             self._rows.settle()
+
+    def append_written(self, table: str, written: Sequence[WrittenRows]) -> None:
+        """Rows that other processes have written stand behind those of the table, from this commit on.
+
+        Parameters
+        ----------
+        written
+            In order; see `spark_pages.tables.written_rows`. Their pages must have been written for the
+            version on which this transaction stands: give it as `read_version`.
+
+        Notes
+        -----
+        Do not append other rows to the same table. Grows with columns and lists, not with pages.
+        """
+        self._check_open()
+        definition = self._tables.find(table)
+        if key_columns(definition):
+            raise InvalidInputError(
+                f"Rows of {table!r} cannot be written elsewhere: nobody would compare their primary key.",
+                hint="Append them.",
+            )
+        self._rows.settle()
+        table_id = definition.table_id
+        staged = [of for of in self._work.written if of.table_id == table_id]
+        before = sum(each.num_rows for of in staged for each in of.written)
+        if table_id >= 0 and table_id not in self._work.ddl.truncated:
+            before += min(self._base.num_rows((table_id, each)) for each in definition.field_ids.values())
+        some = tuple(each for each in written if each.num_rows)
+        if some:
+            self._work.definitions[table_id] = definition
+            self._work.written.append(StagedWrites(table_id, definition.field_ids, before, some))
 
     def update(self, table: str, column: str | None = None, rows: ArrayLike = (), values: Any = None) -> None:
         """The rows hold other values from this commit on.
@@ -456,7 +396,7 @@ class Transaction:
         self._closed = True
         self._work = Workspace()
         self._rows = self._no_rows()
-        self._tables = self._no_tables()
+        self._start_catalog()
 
     def commit(self) -> int:
         """All that was staged is in the log, durably; gives the version.
@@ -490,6 +430,11 @@ class Transaction:
 
         None where nothing is staged.
         """
+        self._rows.forget_temporary()
+        keyed = [each for each in self._work.definitions.values() if key_columns(each)]
+        if keyed:
+            self._rows.settle()
+        self._work.relied |= check_updates(self._work, self._view(self._base).table_of)
         swap = None if self._log.shared else self._rows.swap()  # of many only one could swap a page
         if swap is None:
             self._rows.settle()
@@ -497,6 +442,11 @@ class Transaction:
         self._work.updates.clear()
         self._work.check_removed_once()
         self._work.check_ragged()
+        for definition in keyed:
+            changed = changed_keys(definition, self._work.splices)
+            if changed is not None:
+                check_key(self._staged(show_name(definition), ragged=False), changed)
+                self._work.relied.add(definition.table_id)
         self._closed = True
         if swap is not None:
             return swap.on, False
@@ -504,8 +454,10 @@ class Transaction:
             return None, True
         if not stays_inline(self._work.splices):
             self._stand_on_newest()  # objects bear the version read, by which vacuum judges them
-        manifest = f"{self._read_version:020d}-{self._heading.token}-0"
-        prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, manifest)
+        manifest = f"{self._read_version:020d}-{self._heading.token}-"
+        prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, f"{manifest}0")
+        if self._work.written:
+            prepared = with_written(self._log.store, prepared, self._work.written, f"{manifest}1")
         self._rows.wait()
         return lambda _: prepared, True
 
@@ -545,19 +497,21 @@ class Transaction:
             memory_bytes=self._memory_bytes,
         )
 
-    def _no_tables(self) -> TableChanges:
-        return TableChanges(
+    def _start_catalog(self) -> None:
+        self._begin_catalog(
             self._work,
             self._rows,
             base=lambda: self._base,
             stand_on_newest=self._stand_on_newest,
             table_zero=lambda: self._view(self._base).table("system.catalog"),
+            staged=lambda name: self._staged(name, ragged=False),
             now_us=self._runtime.now_us,
         )
 
     def _reads(self) -> frozenset[int]:
         """Tables whose rows must not change before the commit."""
-        return frozenset() if self._relied_on is None else self._work.tables() | self._relied_on
+        needed = frozenset(self._work.relied)
+        return needed if self._relied_on is None else needed | self._work.tables() | self._relied_on
 
     def _check_open(self) -> None:
         if self._closed:

@@ -16,7 +16,6 @@ from spark_pages.io import page_stats
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.joining import DoesNotFitError, join, take_entries
 from spark_pages.tables.page_meta import PageMeta
-from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.page_writer import stage_page
 from spark_pages.tables.staging import StagedSplice
 from spark_pages.tables.table import Table
@@ -108,14 +107,14 @@ def rewrite_pages(table: Table, column: str, updates: Updates) -> Iterator[Stage
     -----
     Each page is read, changed and encoded once. Memory of 128 pages, the updates, and what is given out.
     """
-    rows, values = _last_wins(updates)
+    rows, values = last_wins(updates)
     if not len(rows):
         return
     chain = table.directory.chain(column)
     found = chain.locate_rows(rows.astype(np.uint64))
     positions, begins = np.unique(found.positions, return_index=True)
     bounds = np.append(begins, len(rows))
-    options = PageOptions.of(table.definition)
+    options = table.page_options
     codec, bloom = options.codec_for(column), options.bloom_for(column)
     for first in range(0, len(positions), _PAGES_AT_ONCE):
         pages = chain.pages_at(positions[first : first + _PAGES_AT_ONCE])
@@ -151,7 +150,7 @@ def _changed(array: pa.Array, offsets: NDArray[np.int64], values: pa.Array, colu
         ) from error
 
 
-def _last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
+def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
     """Rows, increasing, and the last value given for each."""
     rows = np.concatenate(updates.rows)
     values = join(updates.values, updates.values[0].type)

@@ -12,6 +12,7 @@ from spark_pages.log.retention import keep_of
 from spark_pages.log.vacuum import Vacuum
 from spark_pages.log.vacuum_plan import VacuumPlan, VacuumResult
 from spark_pages.runtime import Runtime
+from spark_pages.tables.purge import purge_dropped
 
 _TRIES = 5
 
@@ -58,10 +59,16 @@ def vacuum(
     Notes
     -----
     Where only the newest versions are kept, what the checkpoint before this one needed becomes free by the
-    first round and goes in a second one.
+    first round and goes in a second one. Between the rounds dropped tables that no version shows any more are
+    given up, see `tables.purge`; their pages go in that round, or when retention has passed the commit that
+    says so.
     """
     done, again = _round(log, runtime, retention, orphans, False, pages)
-    if again:
+    newest = log.refresh().state.version
+    rounds = 1 if again else 0
+    if pages is not None and purge_dropped(log, runtime, pages) is not None and done.oldest + 2 >= newest:
+        rounds = 2  # only the newest version is kept, so what is given up may go at once
+    for _ in range(rounds):
         more, _ = _round(log, runtime, retention, orphans, True, pages)
         done = replace(
             more,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from spark_pages.catalog.constraints import with_final_ids
+from spark_pages.catalog.migration import upgrade_intents
 from spark_pages.errors import InvalidInputError, RaggedTableError
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import (
@@ -14,15 +16,16 @@ from spark_pages.model.actions import (
     ManifestRef,
     TransactionRecord,
 )
-from spark_pages.model.ids import TableId, format_page_id
+from spark_pages.model.ids import TableId, format_page_id, is_temporary
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, page_batches
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.table import FIRST_NAMESPACE, NAMESPACE_NAMES, TableDefinition
 from spark_pages.runtime import writer_name
 from spark_pages.tables.catalog_changes import catalog_changes
 from spark_pages.tables.ddl import StagedDdl
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging import Prepared, StagedSplice
 from spark_pages.tables.updates import Updates
+from spark_pages.tables.written_rows import StagedWrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +53,31 @@ class Workspace:
         Updates of rows by table and column, not yet turned into pages.
     splices
         Changes of chains.
+    written
+        Appends whose pages other processes have written.
     ddl
         What becomes of tables that are there.
     properties, claims
         Of the store.
+    relied
+        Tables whose rows were compared with a rule: nobody may change them before the commit.
     """
 
     created: dict[TableName, TableDefinition] = field(default_factory=dict)
     definitions: dict[TableId, TableDefinition] = field(default_factory=dict)
     updates: dict[tuple[TableId, str], Updates] = field(default_factory=dict)
     splices: list[StagedSplice] = field(default_factory=list)
+    written: list[StagedWrites] = field(default_factory=list)
     ddl: StagedDdl = field(default_factory=StagedDdl)
     properties: dict[str, str] = field(default_factory=dict)
+    relied: set[TableId] = field(default_factory=set)
     claims: list[Claim] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        changes = (self.created, self.updates, self.splices, self.ddl, self.properties, self.claims)
-        return not any(changes)
+        changes = (self.created, self.updates, self.splices, self.written, self.ddl, self.properties)
+        return not any((*changes, self.claims))
 
     def tables(self) -> frozenset[int]:
         """Tables of the snapshot that are written to."""
@@ -86,8 +95,27 @@ class Workspace:
         """Nothing is staged for the rows of a table any more."""
         self.definitions.pop(table_id, None)
         self.splices = [splice for splice in self.splices if splice.table_id != table_id]
+        self.written = [writes for writes in self.written if writes.table_id != table_id]
         for key in [key for key in self.updates if key[0] == table_id]:
             del self.updates[key]
+
+    def forget_temporary(self) -> None:
+        """Temporary tables end here."""
+        self.created = {name: each for name, each in self.created.items() if not is_temporary(each.table_id)}
+        for table_id in [table_id for table_id in self.definitions if is_temporary(table_id)]:
+            self.forget(table_id)
+
+    def alter(self, old: TableDefinition, new: TableDefinition) -> None:
+        """What is there, or is new in the transaction, has another definition."""
+        if old.table_id < 0:
+            self.created = {
+                (d.namespace_id, d.name): d
+                for d in (new if each is old else each for each in self.created.values())
+            }
+        else:
+            self.ddl.alter(old, new)
+        if old.table_id in self.definitions:
+            self.definitions[old.table_id] = new
 
     def check_ragged(self) -> None:
         """Refuse to let the columns of an aligned table grow apart.
@@ -146,32 +174,33 @@ class Workspace:
         show
             Gives the snapshot of a state.
         """
-        final = {
-            definition.table_id: TableId(state.next_table_id + index)
-            for index, definition in enumerate(self.created.values())
-        }
-        created = [replace(d, table_id=final[d.table_id]) for d in self.created.values()]
+        final = final_ids(self.created.values(), state.next_table_id)
+        created = [with_final_ids(definition, final) for definition in self.created.values()]
         splices = [
-            replace(splice, table_id=final.get(splice.table_id, splice.table_id))
+            replace(splice, table_id=TableId(final.get(splice.table_id, splice.table_id)))
             for splice in prepared.splices
         ]
         pages, stats = prepared.pages, prepared.stats
+        own: Sequence[CatalogIntent] = ()
         if created or self.ddl:
             shown = show(state)
+            own = upgrade_intents(shown.log)
             described, catalog_splices = catalog_changes(
                 shown.log,
                 shown.table("system.catalog"),
                 self.ddl.ended(),
-                [*self.ddl.described(), *created],
+                [*(with_final_ids(each, final) for each in self.ddl.described()), *created],
                 first_page=pages.num_rows,
             )
             more_pages, more_stats = page_batches(described)
             pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
             stats = concat_batches([stats, more_stats], STATS_SCHEMA)
             splices += catalog_splices
-        manifests: tuple[ManifestRef, ...] = ()
-        if prepared.manifest is not None:
-            manifests = (replace(prepared.manifest, base_ordinal=pages.num_rows),)
+        manifests: list[ManifestRef] = []
+        ordinal = pages.num_rows
+        for manifest in prepared.manifests:
+            manifests.append(replace(manifest, base_ordinal=ordinal))
+            ordinal += manifest.num_pages
         return TransactionRecord(
             token=heading.token,
             operation=heading.operation,
@@ -182,12 +211,39 @@ class Workspace:
             read_version=read_version,
             pages=pages,
             stats=stats,
-            manifests=manifests,
+            manifests=tuple(manifests),
             splices=tuple(splices),
             intents=(
-                *self.ddl.intents(),
+                *own,
+                *(_final_intent(intent, final) for intent in self.ddl.intents()),
                 *(CatalogIntent(IntentKind.CREATE, d.table_id, d.namespace_id, d.name, d) for d in created),
             ),
             claims=tuple(self.claims),
             properties=self.properties,
         )
+
+
+def final_ids(created: Iterable[TableDefinition], next_id: int) -> dict[int, int]:
+    """The ids that what is new gets; temporary tables keep theirs.
+
+    Parameters
+    ----------
+    next_id
+        The smallest that was never used.
+    """
+    final: dict[int, int] = {}
+    for definition in created:
+        if is_temporary(definition.table_id):
+            continue
+        if definition.namespace_id == NAMESPACE_NAMES:
+            next_id = max(next_id, FIRST_NAMESPACE)
+        final[definition.table_id] = next_id
+        next_id += 1
+    return final
+
+
+def _final_intent(intent: CatalogIntent, final: Mapping[int, int]) -> CatalogIntent:
+    definition = None if intent.definition is None else with_final_ids(intent.definition, final)
+    return replace(
+        intent, namespace_id=final.get(intent.namespace_id, intent.namespace_id), definition=definition
+    )

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.root import description_digest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
@@ -50,6 +52,9 @@ def differences(
     told_tables, expected_tables = shown.tables(), snapshot.tables()
     if [described(d) for d in told_tables] != [described(d) for d in expected_tables]:
         yield "has catalog files with other tables than the intents of the log give"
+    told_zero = [each for each in told_tables if each.table_id == CATALOG_TABLE]
+    if shown.root.table_zero and [shown.root.table_zero] != [description_digest(each) for each in told_zero]:
+        yield "says of table 0 what it does not say of itself"
     for key in changed:
         pieces = ColumnChain(before.chain(key) if before else []).apply(replayed.edits.get(key, ())).pieces
         position = first_difference(stream(pieces), stream(shown.chain(key)))

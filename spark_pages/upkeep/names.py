@@ -34,7 +34,7 @@ class TableNames:
         if definition is None:
             return None
         names = [name for name, field_id in definition.field_ids.items() if field_id == key[1]]
-        return definition.bare_schema.field(names[0]) if names else None
+        return definition.schema.field(names[0]) if names else None
 
     def show(self, key: ChainKey) -> str:
         """``table.column``, or the ids where the table is not known."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
 from spark_pages.log.segment import Segment
@@ -199,7 +200,7 @@ class PageCheck:
                 values[index] = one
         column = self._names.field(chain)
         for index, array in list(values.items()):
-            if column is not None and not array.type.equals(column.type):
+            if column is not None and array.type not in (column.type, *stored_types(column)):
                 what = f"holds values of type {array.type} in a column of type {column.type}"
                 self._add(FaultKind.CONTRADICTION, _where(pages[index], holder), chain, what, pages[index])
                 del values[index]
@@ -360,6 +361,8 @@ def _batches(lengths: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
 
 def _stats(arrays: list[pa.Array]) -> list[PageStats]:
     kind = arrays[0].type
+    if any(array.type != kind for array in arrays):  # the column has got another type
+        return [page_stats(array) for array in arrays]
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or pa.types.is_nested(kind):
         return [page_stats(array) for array in arrays]
     bounds = np.cumsum([0, *(len(array) for array in arrays)])

@@ -20,6 +20,7 @@ from spark_pages.log.names import HINT_KEY
 from spark_pages.model.actions import CheckpointRef, TransactionRecord
 from spark_pages.model.run import page_batches
 from spark_pages.runtime import Runtime, writer_name
+from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import Fault, FaultKind
@@ -101,6 +102,19 @@ class RepairPlan:
         lines += [f"  {step.kind.value}: {step.what}" for step in self.steps]
         lines += [f"  beyond repair: {fault.what} {fault.remedy}" for fault in self.beyond]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        heading = joined(
+            tag("b", "plan of a repair"),
+            f" · {self.url}, version {self.version:,} · nothing was written yet; execute() does it",
+        )
+        steps = [[step.kind.value, step.key, step.what] for step in self.steps]
+        lost = [[fault.kind.value, fault.key, fault.what, fault.remedy] for fault in self.beyond]
+        return card(
+            heading,
+            table(["step", "object", "what"], steps) if steps else "nothing to mend",
+            table(["beyond repair", "object", "what", "what to do"], lost) if lost else "nothing is lost",
+        )
 
     def execute(self) -> tuple[Step, ...]:
         """Every step is done; gives those that were.

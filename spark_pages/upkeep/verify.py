@@ -12,7 +12,7 @@ from spark_pages.errors import (
 )
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint import Checkpoint
-from spark_pages.log.names import LOG, commit_key
+from spark_pages.log.names import LOG, commit_key, is_published
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
@@ -145,6 +145,8 @@ def _check_end(survey: Survey) -> None:
 def _tell_orphans(survey: Survey) -> None:
     known = survey.known_keys()
     for key in survey.listed.keys() - known:
+        if is_published(key):
+            continue
         around = listed_range(key)
         if around is not None and around.stop <= survey.slots.head + 1:
             continue

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_pages.catalog.table_zero import table_zero
+from spark_pages.catalog.table_zero import kind_of, table_zero
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import TableDefinition
+
+_OBJECTS = ("table", "namespace", "type")
+"""Kinds of rows that describe something whole."""
 
 
 def table_zero_differences(snapshot: LogSnapshot, pages: PageHandler) -> Iterator[str]:
@@ -28,13 +31,13 @@ def table_zero_differences(snapshot: LogSnapshot, pages: PageHandler) -> Iterato
     Memory for table 0: a row for each table and column.
     """
     rows = [row for row in _read(snapshot, pages).to_pylist() if row["deleted_by"] is None]
-    tables = {row["table_id"]: row for row in rows if row["kind"] == "table"}
+    tables = {row["table_id"]: row for row in rows if row["kind"] in _OBJECTS}
     columns: dict[int, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if row["kind"] == "column":
             columns[row["table_id"]][row["name"]] = row["field_id"]
     live = {definition.table_id: definition for definition in snapshot.tables()}
-    if len(tables) != sum(row["kind"] == "table" for row in rows):
+    if len(tables) != sum(row["kind"] in _OBJECTS for row in rows):
         yield "describes a table twice"
     for table_id in sorted({*tables, *live}):
         if table_id not in live:
@@ -48,8 +51,11 @@ def table_zero_differences(snapshot: LogSnapshot, pages: PageHandler) -> Iterato
 def _agrees(row: dict[str, object], columns: dict[str, int], definition: TableDefinition) -> bool:
     schema = pa.ipc.read_schema(pa.py_buffer(row["arrow_schema"]))
     told = (row["namespace_id"], row["name"], json.loads(str(row["metadata"]))["aligned"])
+    if not definition.is_table:
+        columns = dict(definition.field_ids)
     return bool(
-        told == (definition.namespace_id, definition.name, definition.aligned)
+        row["kind"] == kind_of(definition)
+        and told == (definition.namespace_id, definition.name, definition.aligned)
         and schema.equals(definition.schema, check_metadata=True)
         and columns == dict(definition.field_ids)
     )

@@ -107,6 +107,34 @@ def create_table(url: str) -> None:
         txn.append("other", FEW)
 
 
+def change_the_catalog(url: str) -> None:
+    """One commit of many changes, rows among them."""
+    with sp.open(url).transaction() as txn:
+        txn.create_namespace("sales", {"page_bytes": "4096"})
+        txn.create_type("percent", pa.int8(), check="VALUE BETWEEN 0 AND 100")
+        txn.create_table("sales.marks", pa.schema([sp.typed("p", "percent"), ("n", pa.int16())]))
+        txn.append("sales.marks", {"p": [1, 100], "n": [1, 2]})
+        txn.widen_column("sales.marks", "n", pa.int64())
+        txn.set_nullable("sales.marks", "n", False)
+        txn.add_constraint("t", "ids", check="n >= 0")
+        txn.add_constraint("sales.marks", "of", foreign_key=(["n"], "t", ["n"]))
+        txn.create_table("temp.stage", BASE.schema)
+        txn.append("stage", FEW)
+
+
+def move_and_describe(url: str) -> None:
+    """There and back again: what is left is a comment, and ids that are used up."""
+    with sp.open(url).transaction() as txn:
+        txn.create_namespace("old")
+        txn.rename_table("t", "old.t")
+        txn.set_comment("old.t", "moved")
+        txn.add_column("old.t", pa.field("m", pa.int8()), default=1)
+        txn.reorder_columns("old.t", ["m"])
+        txn.drop_column("old.t", "m")
+        txn.rename_table("old.t", "t")
+        txn.drop_namespace("old")
+
+
 def checkpoint(url: str) -> None:
     sp.open(url).checkpoint()
 
@@ -142,6 +170,8 @@ WORK = {
     "commit with a page file": Work(append_more, 1),
     "update": Work(update, 1),
     "create a table": Work(create_table, 1),
+    "change the catalog": Work(change_the_catalog, 1),
+    "move and describe a table": Work(move_and_describe, 1),
     "checkpoint": Work(checkpoint, 0),
     "compact pages": Work(compact_pages, 3),  # with its claim, set and removed
     "compact the log": Work(compact_log, 0),

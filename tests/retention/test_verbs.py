@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
-from spark_pages.cli.retention import parse_retention
 from spark_pages.errors import InvalidInputError
+from spark_pages.log.retention import parse_retention
 from tests.retention.stores import numbers
 
 

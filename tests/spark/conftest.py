@@ -34,12 +34,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file in which workers look for profiles; they have the environment that Spark was started in."""
+    file = tmp_path_factory.mktemp("profiles") / "profiles.toml"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_PAGES_PROFILES", str(file))
+        yield file
+
+
+@pytest.fixture(scope="session")
+def spark(profiles: Path) -> Iterator[Any]:
     try:
         check_spark()
     except MissingDependencyError as error:
         pytest.skip(str(error))
-    spark = session("tests")
+    spark = session("tests", "local[2,2]")  # a task that fails is tried once more
     yield spark
     spark.stop()
 

@@ -110,6 +110,8 @@ N, S = pc.field("n"), pc.field("s")
         ((N == 7) & (S == "n7"), 2),
         ((N == 7) | (N == 27), 2),
         (N.isin([3, 27]), 2),
+        (pc.if_else(N.is_valid(), N.isin([3, 27]), pa.scalar(None, pa.bool_())), 2),
+        (pc.if_else(N.is_valid(), N.isin([3, 27]), pa.scalar(True)), 3),
         (~N.is_valid(), 0),
         (N.is_null(), 0),
         (pc.starts_with(S, "n2"), 2),

@@ -84,6 +84,8 @@ def table():
         ("raw = 'a'", [0]),
         ("colour = 'red'", [0, 3]),
         ('"Two Words" = 2', [1]),
+        ("`two words` = 2 and `N` = 2", [1]),
+        ("money > 1 and money < 2", [0, 1, 2, 3]),
         ("box.x = 1", [0]),
         ("n > 1 -- and n < 3", [1, 3]),
         ("true", [0, 1, 2, 3]),
@@ -165,3 +167,14 @@ def test_pages_that_cannot_hold_such_a_row_are_not_read(text, pages):
     table.read([], filter=text, trace=trace)
 
     assert len(trace.page_ids) == pages
+
+
+def test_columns_that_differ_by_case_only_are_told_apart_by_spelling_them_exactly():
+    rows = pa.table({"a": [1, 2], "A": [2, 1], "xy": [1, 2], "XY": [1, 2]})
+    table = store_with(rows).snapshot().table("t")
+
+    found = [table.read(filter=text).num_rows for text in ("a = 1 and A = 2", '"A" = 1')]
+
+    assert found == [1, 1]
+    with pytest.raises(InvalidInputError, match=r"'Xy' is ambiguous\. It may be 'xy' or 'XY'"):
+        table.read(filter="Xy = 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -113,24 +112,6 @@ def test_a_column_added_after_a_table_came_back_never_gets_an_id_of_before(fligh
 
     assert values(flights)["later"] == [None] * 3
     assert flights.snapshot().table("flights").definition.field_ids == {"n": 1, "s": 2, "later": 4}
-
-
-def test_vacuum_frees_the_pages_of_a_table_that_was_emptied_and_dropped(flights):
-    noise = np.random.default_rng(0).integers(0, 1 << 62, 100_000)
-    with flights.transaction() as txn:
-        txn.append("flights", pa.table({"n": noise, "s": ["x"] * len(noise)}, SCHEMA))
-    (written,) = flights.objects.list("pages/")
-
-    with flights.transaction() as txn:
-        txn.truncate_table("flights")
-        txn.drop_table("flights")
-    flights.vacuum(retention=1)
-
-    assert written.key not in {info.key for info in flights.objects.list("pages/")}
-    with flights.transaction() as txn:
-        txn.undrop_table("flights")
-    assert values(flights) == {"n": [], "s": []}
-    check_like_a_newcomer(flights)
 
 
 def test_what_was_never_dropped_does_not_come_back(flights):

@@ -137,7 +137,6 @@ def replace_tail(
         )
     token = store._runtime.token()
     placed = place_splices(store.objects, splices, lambda: f"pages/{0:020d}-{token}-0.pages", token)
-    manifests = () if placed.manifest is None else (placed.manifest,)
     made = record(
         store,
         token=token,
@@ -145,7 +144,7 @@ def replace_tail(
         pages=placed.pages,
         stats=placed.stats,
         splices=placed.splices,
-        manifests=manifests,
+        manifests=placed.manifests,
     )
     return commit(store, made)
 

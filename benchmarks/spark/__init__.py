@@ -1,0 +1,3 @@
+"""What Spark costs here: reconstruction, reading rows, page compaction, publishing; each beside what it is
+held to.
+"""

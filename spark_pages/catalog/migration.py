@@ -1,0 +1,95 @@
+"""Table 0 as a store describes it, against the schema that this release has for it. Pure.
+
+The second phase of opening a store (seed 002, "Catalog Bootstrap"): the schema in `table_zero` is enough to
+read table 0; what table 0 says of itself must agree with it. A store of an earlier release may lack columns
+at the end: they read as null, and the first change of the catalog brings them in. A store of a later release
+may have more: it is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from spark_pages.catalog.table_zero import CATALOG_NAME, table_zero
+from spark_pages.errors import DamageError, UnsupportedFormatError
+from spark_pages.log.root import description_digest
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.actions import CatalogIntent, IntentKind
+from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
+
+TABLE_ZERO_NAME = (SYSTEM_NAMESPACE, CATALOG_NAME)
+
+
+def told_table_zero(log: LogSnapshot) -> TableDefinition:
+    """The definition of table 0 as the store has it, but for the time at which it was made.
+
+    Raises
+    ------
+    DamageError
+        If it does not describe itself, or otherwise than any release would.
+    UnsupportedFormatError
+        If a later release has changed its schema.
+
+    Notes
+    -----
+    No request, where the root of the checkpoint bears the digest of what this release expects; else a catalog
+    file.
+    """
+    if _is_known(log):
+        return table_zero(0)
+    told = log.table(TABLE_ZERO_NAME)
+    version = log.state.version
+    if told is None or told.table_id != CATALOG_TABLE:
+        raise DamageError(
+            f"The catalog of version {version} does not describe itself: expected table {CATALOG_TABLE} "
+            f"under the name system.{CATALOG_NAME}, found "
+            f"{'none' if told is None else f'table {told.table_id}'}.",
+            hint="Run `spark-pages verify`.",
+        )
+    known = table_zero(told.created_at_us)
+    for index, (mine, theirs) in enumerate(zip(known.schema, told.schema, strict=False)):
+        if not mine.equals(theirs, check_metadata=True):
+            raise DamageError(
+                f"The catalog of version {version} describes column {index + 1} of itself as "
+                f"{_shown(theirs)}: expected {_shown(mine)}.",
+                hint="Run `spark-pages verify`.",
+            )
+    if len(told.schema) > len(known.schema):
+        newer = ", ".join(repr(name) for name in told.schema.names[len(known.schema) :])
+        raise UnsupportedFormatError(
+            f"The catalog of version {version} has columns that this release does not know: {newer}.",
+            hint="Upgrade spark-pages.",
+        )
+    if told.next_field_id != len(told.schema) + 1 or not told.aligned:
+        raise DamageError(f"The catalog of version {version} does not describe itself as a table of its own.")
+    return told
+
+
+def upgraded_table_zero(told: TableDefinition) -> TableDefinition | None:
+    """The definition that table 0 gets with the next change of the catalog; None where it has it."""
+    known = table_zero(told.created_at_us)
+    if len(told.schema) == len(known.schema):
+        return None
+    return replace(told, schema=known.schema, next_field_id=known.next_field_id)
+
+
+def upgrade_intents(log: LogSnapshot) -> list[CatalogIntent]:
+    """What a change of the catalog tells of table 0 itself: nothing, unless its schema is an earlier one."""
+    upgraded = upgraded_table_zero(told_table_zero(log))
+    if upgraded is None:
+        return []
+    return [CatalogIntent(IntentKind.ALTER, CATALOG_TABLE, *TABLE_ZERO_NAME, upgraded)]
+
+
+def _is_known(log: LogSnapshot) -> bool:
+    """Whether the checkpoint says that table 0 is what it is here, and nothing has changed it since."""
+    if log.checkpoint is None or TABLE_ZERO_NAME in log.state.names:
+        return False
+    return log.checkpoint.root.table_zero == description_digest(table_zero(0))
+
+
+def _shown(column: pa.Field) -> str:
+    return f"{column.name!r} of type {column.type}{'' if column.nullable else ' (not null)'}"

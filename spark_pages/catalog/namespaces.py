@@ -1,0 +1,88 @@
+"""Namespaces: what a user says of one, and the definition that tells of it. Pure.
+
+A namespace is an object of the catalog like a table, without columns: it has an id that is never used twice,
+and its name is looked up among the names of namespaces. So intents, conflicts, restore and table 0 need
+nothing new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_pages.catalog.facts import with_fact
+from spark_pages.errors import InvalidInputError
+from spark_pages.model.ids import TableId
+from spark_pages.model.table import BUILT_IN, NAMESPACE_KEY, NAMESPACE_NAMES, TableDefinition
+
+INHERITED = ("page_bytes", "codec", "bloom")
+"""Properties of a namespace that hold for its tables where they say nothing themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace as of one version.
+
+    Attributes
+    ----------
+    namespace_id, name
+        Of the built-in ones: 0 ``default``, 1 ``temp``, -1 ``system``.
+    properties
+        Free text by key; ``page_bytes``, ``codec`` and ``bloom`` hold for its tables where these say nothing.
+    """
+
+    namespace_id: int
+    name: str
+    properties: Mapping[str, str]
+
+
+BUILT_INS = tuple(Namespace(number, name, {}) for name, number in BUILT_IN.items())
+
+
+def namespace_of(definition: TableDefinition) -> Namespace:
+    """The namespace that a definition tells of."""
+    return Namespace(definition.table_id, definition.name, definition.properties)
+
+
+def new_namespace(
+    object_id: TableId, name: str, properties: Mapping[str, str], now_us: int
+) -> TableDefinition:
+    """The definition of a namespace.
+
+    Raises
+    ------
+    InvalidInputError
+        If the name or a property cannot be.
+    """
+    if not name or "." in name or name != name.strip() or not name.isprintable():
+        raise InvalidInputError(
+            f"{name!r} cannot be the name of a namespace: expected printable characters without a dot."
+        )
+    check_properties(name, properties)
+    return TableDefinition(
+        object_id, name, pa.schema([]), 1, NAMESPACE_NAMES, properties=dict(properties), created_at_us=now_us
+    )
+
+
+def check_properties(name: str, properties: Mapping[str, str]) -> None:
+    """Nothing, if a namespace can have these properties.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    seconds = properties.get("retention_seconds")
+    if seconds is not None and not (seconds.isascii() and seconds.isdigit()):
+        raise InvalidInputError(
+            f"Property 'retention_seconds' of namespace {name!r} is {seconds!r}: expected whole seconds."
+        )
+
+
+def placed_in(definition: TableDefinition, namespace_id: int, namespace: str) -> TableDefinition:
+    """The table in another namespace; its id, and so its pages, stay."""
+    told = None if namespace_id in BUILT_IN.values() else namespace
+    return replace(
+        definition, namespace_id=namespace_id, schema=with_fact(definition.schema, NAMESPACE_KEY, told)
+    )

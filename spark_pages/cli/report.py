@@ -1,0 +1,57 @@
+"""The verb ``report``: one page about a store, to be opened in a browser or sent to somebody."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_pages.cli import output
+from spark_pages.cli.arguments import Json, Url
+from spark_pages.errors import InvalidInputError
+
+
+def report(
+    url: Url,
+    html: Annotated[
+        str,
+        typer.Option("--html", metavar="FILE", help="Where the page goes; - is stdout.", show_default=False),
+    ],
+    json: Json = False,
+) -> None:
+    """One page of HTML about a store: the log, tables, chains, caches and requests as pictures.
+
+    The page needs nothing but itself, and the store is only read.
+    """
+    import spark_pages
+    from spark_pages.pictures import report_page
+
+    if html == "-" and json:
+        raise InvalidInputError("--html - puts the page on stdout, where --json puts its document.")
+    page = report_page(spark_pages.open(url)).encode()
+    if html == "-":
+        sys.stdout.buffer.write(page)
+        return
+    path = Path(html).expanduser()
+    _write(path, page)
+    if json:
+        output.print_json({"path": str(path), "bytes": len(page)})
+    else:
+        output.say(f"{path}: {output.size(len(page))}")
+
+
+def _write(path: Path, page: bytes) -> None:
+    """The file is the page, or what it was before."""
+    if path.is_dir():
+        raise InvalidInputError(f"Cannot write the report to {path}: it is a folder. Name a file.")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"Cannot write the report to {path}: there is no folder {path.parent}.")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(page)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+"""The verb ``serve``: one process keeps a store's metadata current for many readers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spark_pages.cli import output
+from spark_pages.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from spark_pages.service.tokens import TokenVerifier
+
+
+def serve(
+    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
+    host: Annotated[str, typer.Option(help="Listen at this address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8815,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM.", dir_okay=False, exists=True)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Its private key in PEM.", dir_okay=False, exists=True)
+    ] = None,
+    no_tls: Annotated[
+        bool, typer.Option("--no-tls", help="In the clear: behind a proxy, or for tests.")
+    ] = False,
+    token_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File with the secret (HS256) or public key in PEM that tokens are checked with; repeat it "
+            "while keys change.",
+            dir_okay=False,
+            exists=True,
+        ),
+    ] = None,
+    token_algorithm: Annotated[str, typer.Option(help="HS256, RS256 or EdDSA.")] = "HS256",  # noqa: S107
+    audience: Annotated[str, typer.Option(help="What 'aud' of a token must name.")] = "spark-pages",
+    issuer: Annotated[
+        str | None, typer.Option(help="What 'iss' of a token must be.", show_default="any")
+    ] = None,
+    no_tokens: Annotated[
+        bool, typer.Option("--no-tokens", help="Everybody who can connect reads everything.")
+    ] = False,
+    http_host: Annotated[str, typer.Option(help="Address of /health and /metrics.")] = "127.0.0.1",
+    http_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of /health and /metrics.", show_default="none")
+    ] = None,
+    staleness: Annotated[float, typer.Option(help="How many seconds answers may be behind.")] = 1.0,
+    deadline: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 30.0,
+    drain: Annotated[float, typer.Option(help="Seconds that calls may go on after SIGTERM.")] = 20.0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout once it serves.")] = False,
+) -> None:
+    """Serve a store over Arrow Flight until SIGTERM or Ctrl-C; see docs/service.md."""
+    from spark_pages.service.serving import Serving
+    from spark_pages.service.settings import ServiceSettings
+    from spark_pages.storage import open_object_store
+
+    if no_tls == (tls_cert is not None and tls_key is not None) or (no_tls and (tls_cert or tls_key)):
+        raise InvalidInputError("Give --tls-cert and --tls-key, or --no-tls.")
+    settings = ServiceSettings(
+        host=host,
+        port=port,
+        http_port=http_port,
+        http_host=http_host,
+        certificate=tls_cert.read_bytes() if tls_cert else None,
+        private_key=tls_key.read_bytes() if tls_key else None,
+        staleness_s=staleness,
+        deadline_s=deadline,
+        drain_s=drain,
+    )
+    verifier = _verifier(token_key or [], token_algorithm, audience, issuer, no_tokens)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    serving = Serving(open_object_store(url), settings, verifier)
+    told = {"url": f"{settings.location.rsplit(':', 1)[0]}:{serving.port}", "http_port": serving.http_port}
+    if json:
+        output.print_json(told)
+        sys.stdout.flush()
+    else:
+        output.say(f"serving {url} at {told['url']}")
+    ended.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # who is in a hurry sends another one
+    if not serving.drain():
+        output.say(f"calls were still in flight after {drain:g} s and are cut off")
+        sys.stdout.flush()
+        os._exit(output.EXIT_ERROR)  # a thread that hangs in storage would keep the interpreter from ending
+
+
+def _verifier(
+    keys: list[Path], algorithm: str, audience: str, issuer: str | None, no_tokens: bool
+) -> TokenVerifier | None:
+    from spark_pages.service.tokens import ALGORITHMS, TokenVerifier
+
+    if no_tokens == bool(keys):
+        raise InvalidInputError("Give --token-key, or --no-tokens.")
+    if no_tokens:
+        return None
+    for known in ALGORITHMS:
+        if algorithm == known:
+            return TokenVerifier([key.read_bytes() for key in keys], known, audience, issuer)
+    raise InvalidInputError(
+        f"--token-algorithm {algorithm!r} is not known: expected one of {', '.join(ALGORITHMS)}."
+    )

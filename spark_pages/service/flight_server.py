@@ -1,0 +1,333 @@
+"""The service over Arrow Flight: who may ask what, how long it may take, and answers in pieces.
+
+Questions are JSON. Small answers are JSON too (actions), descriptors and bytes of pages come as record
+batches (`do_get`). Every call goes through `_answer`: gate, token, deadline, errors, metrics.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
+from spark_pages.service.answers import TableMetaSnapshot
+from spark_pages.service.failures import NO_TOKEN, late, to_flight
+from spark_pages.service.freshness import SharedLoads
+from spark_pages.service.gate import Gate, Passage
+from spark_pages.service.metadata import MetadataService
+from spark_pages.service.metrics import Metrics
+from spark_pages.service.questions import Question
+from spark_pages.service.settings import ServiceSettings
+from spark_pages.service.tokens import EVERYTHING, Access, TokenVerifier
+from spark_pages.service.wire import (
+    BYTES,
+    PROTOCOL,
+    Frame,
+    descriptor_rows,
+    encode_header,
+    frame_of_changes,
+    frame_of_snapshot,
+    no_rows,
+    place_to_plain,
+)
+
+_KEPT_FRAMES = 64
+_METHODS = (fl.FlightMethod.DO_ACTION, fl.FlightMethod.DO_GET, fl.FlightMethod.LIST_ACTIONS)
+
+Answer = TypeVar("Answer")
+
+
+class _Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """What is known of the caller of one call."""
+
+    def __init__(self, access: Access | AccessDeniedError) -> None:
+        self.access = access
+
+
+class _Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Looks at the token of every call; what it found is told when the call is answered."""
+
+    def __init__(self, verifier: TokenVerifier | None) -> None:
+        self._verifier = verifier
+
+    def start_call(self, info: fl.CallInfo, headers: dict[str, list[str]]) -> _Caller:
+        """See `pyarrow.flight.ServerMiddlewareFactory`; what the service does not do is refused here."""
+        if info.method not in _METHODS:
+            raise to_flight(
+                InvalidInputError(
+                    "The service answers actions and do_get, nothing else.", hint="See docs/service.md."
+                ),
+                "",
+            )
+        if self._verifier is None:
+            return _Caller(EVERYTHING)
+        try:
+            (header,) = headers.get("authorization") or [""]
+            return _Caller(self._verifier.verify(header if isinstance(header, str) else None))
+        except ValueError:
+            return _Caller(AccessDeniedError("The call has several tokens.", why=NO_TOKEN))
+        except AccessDeniedError as refused:
+            return _Caller(refused)
+
+
+class FlightService(fl.FlightServerBase):  # type: ignore[misc]
+    """Answers calls from the moment it is made.
+
+    Parameters
+    ----------
+    service
+        Knows the answers.
+    settings
+        Address, certificate, limits.
+    verifier
+        Checks tokens; None lets everybody read everything.
+    metrics
+        Counts.
+    """
+
+    def __init__(
+        self,
+        service: MetadataService,
+        settings: ServiceSettings,
+        verifier: TokenVerifier | None,
+        metrics: Metrics,
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._metrics = metrics
+        self._frames: SharedLoads[TableMetaSnapshot, Frame] = SharedLoads(_KEPT_FRAMES)
+        self._workers = ThreadPoolExecutor(settings.calls, thread_name_prefix="spark-pages call")
+        self.gate = Gate(settings.calls, metrics.begun, metrics.ended)
+        self._actions: dict[str, Callable[[Question, Access], dict[str, Any]]] = {
+            "open": self._open,
+            "version": self._version,
+            "tables": self._tables,
+        }
+        self._gets: dict[str, Callable[[Question, Access], Frame]] = {
+            "get_table_meta_snapshot": self._table,
+            "collect_table_meta_changes_in_range": self._changes,
+            "part": self._part,
+            "piece": self._piece,
+            "stats": self._stats,
+            "bytes": self._bytes,
+        }
+        tls = [(settings.certificate, settings.private_key)] if settings.certificate else None
+        super().__init__(settings.location, tls_certificates=tls, middleware={"caller": _Callers(verifier)})
+
+    # what Flight calls
+
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
+        """A small question: ``health`` without a token, ``open``, ``version``, ``tables``."""
+        if action.type == "health":
+            status = "serving" if self.gate.is_open else "draining"
+            return [fl.Result(encode_header({"status": status}))]
+        known = action.type in self._actions
+        call = action.type if known else "unknown"
+
+        def work(access: Access) -> dict[str, Any]:
+            if not known:
+                raise _unknown("action", action.type, self._actions)
+            return self._actions[call](self._question(action.body), access)
+
+        def result(answer: dict[str, Any], passage: Passage) -> list[fl.Result]:
+            passage.end()
+            return [fl.Result(encode_header(answer))]
+
+        results: list[fl.Result] = self._answer(context, call, work, result)
+        return results
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
+        """A question whose answer has rows; ``get`` says which."""
+        call = "unknown"
+        body = ticket.ticket
+        try:
+            asked = self._question(body).text("get")
+            call = asked if asked in self._gets else call
+        except InvalidInputError:
+            pass  # is told below, once it is known that the caller may ask at all
+
+        def work(access: Access) -> Frame:
+            question = self._question(body)
+            if call == "unknown":
+                raise _unknown("'get'", question.text("get"), self._gets)
+            return self._gets[call](question, access)
+
+        stop_s = time.monotonic() + self._settings.deadline_s
+
+        def stream(frame: Frame, passage: Passage) -> fl.GeneratorStream:
+            batches = _Batches(frame, self._settings, passage, stop_s)
+            return fl.GeneratorStream(frame.rows.schema, iter(batches))
+
+        return self._answer(context, call, work, stream)
+
+    def list_actions(self, _context: fl.ServerCallContext) -> list[tuple[str, str]]:
+        """See `pyarrow.flight.FlightServerBase`."""
+        return [
+            ("health", "Whether the service takes calls"),
+            *((name, "See docs/service.md") for name in self._actions),
+        ]
+
+    def close(self) -> None:
+        """Threads for calls end once their work is done; see `spark_pages.service.serving` for all of it."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    # one call
+
+    def _answer(
+        self,
+        context: fl.ServerCallContext,
+        call: str,
+        work: Callable[[Access], Answer],
+        wrap: Callable[[Answer, Passage], Any],
+    ) -> Any:
+        """What the work gives, wrapped, within the deadline; a Flight error of ours in any other case."""
+        began = time.monotonic()
+        outcome = "ok"
+        passage: Passage | None = None
+        running: Future[Answer] | None = None
+        try:
+            passage = self.gate.enter()
+            running = self._workers.submit(work, self._access(context))
+            try:
+                answer = running.result(self._settings.deadline_s)
+            except TimeoutError:
+                raise late("The service") from None
+            return wrap(answer, passage)
+        except Exception as error:  # noqa: BLE001 - nothing but named errors may reach Flight
+            if passage is not None and running is not None and not running.done():
+                running.add_done_callback(partial(_end, passage))  # it runs on: it is still inside
+            elif passage is not None:
+                passage.end()
+            incident = uuid.uuid4().hex[:12]
+            outcome = type(error).__name__ if isinstance(error, SparkPagesError) else "InternalError"
+            raise to_flight(error, incident) from None
+        finally:
+            self._metrics.answered(call, outcome, time.monotonic() - began)
+
+    def _access(self, context: fl.ServerCallContext) -> Access:
+        caller: _Caller = context.get_middleware("caller")
+        if isinstance(caller.access, AccessDeniedError):
+            raise caller.access
+        return caller.access
+
+    def _question(self, body: pa.Buffer | bytes | None) -> Question:
+        size = 0 if body is None else len(body)
+        most = self._settings.question_bytes
+        data = b"" if body is None or size > most else bytes(body)  # what is too long is not copied
+        if size > most:
+            raise InvalidInputError(
+                f"The question has {size} bytes: expected at most {most}.",
+                hint="Ask for fewer things at once.",
+            )
+        return Question(data, most)
+
+    # answers
+
+    def _open(self, _question: Question, access: Access) -> dict[str, Any]:
+        namespaces = sorted(access.namespaces)
+        return {"protocol": PROTOCOL, "url": self._service.objects.url, "namespaces": namespaces}
+
+    def _version(self, question: Question, _access: Access) -> dict[str, Any]:
+        moment = self._service.moment(
+            question.perhaps_number("version"),
+            question.perhaps_number("timestamp_us"),
+            question.perhaps_text("tag"),
+        )
+        return {"version": moment.version, "timestamp_us": moment.timestamp_us}
+
+    def _tables(self, question: Question, access: Access) -> dict[str, Any]:
+        found = self._service.tables(question.perhaps_number("version"))
+        return {"tables": [list(names) for names in found if access.allows(names[0])]}
+
+    def _table(self, question: Question, access: Access) -> Frame:
+        db, table = _named(question, access)
+        answer = self._service.get_table_meta_snapshot(db, table, question.perhaps_number("version"))
+        return self._frames.get(answer, lambda: frame_of_snapshot(answer))
+
+    def _changes(self, question: Question, access: Access) -> Frame:
+        db, table = _named(question, access)
+        return frame_of_changes(
+            self._service.collect_table_meta_changes_in_range(
+                db, table, question.number("from"), question.perhaps_number("to")
+            )
+        )
+
+    def _part(self, question: Question, access: Access) -> Frame:
+        found = self._service.part(*_named(question, access), question.number("version"), question.piece())
+        return Frame({"places": list(map(place_to_plain, found))}, no_rows())
+
+    def _piece(self, question: Question, access: Access) -> Frame:
+        run = self._service.piece(*_named(question, access), question.number("version"), question.piece())
+        return Frame({}, descriptor_rows(run.pages, None))
+
+    def _stats(self, question: Question, access: Access) -> Frame:
+        found = self._service.stats(*_named(question, access), question.number("version"), question.piece())
+        return Frame({}, descriptor_rows(*found))
+
+    def _bytes(self, question: Question, access: Access) -> Frame:
+        wanted = question.named_bytes()
+        size = sum(length for _, length in wanted.ranges)
+        if size > self._settings.answer_bytes:
+            raise InvalidInputError(
+                f"The question asks for {size} bytes: expected at most {self._settings.answer_bytes}.",
+                hint="Ask for fewer ranges at once.",
+            )
+        found = self._service.read(*_named(question, access), question.number("version"), wanted)
+        self._metrics.sent(size)
+        step = self._settings.message_bytes
+        numbers, parts = [], []
+        for number, data in enumerate(found):
+            view = memoryview(data)
+            for start in range(0, len(view), step):
+                numbers.append(number)
+                parts.append(view[start : start + step])
+        columns = [pa.array(numbers, pa.int32()), pa.array(parts, pa.binary())]
+        return Frame({}, pa.RecordBatch.from_arrays(columns, schema=BYTES))
+
+
+class _Batches:
+    """The batches of an answer, the header beside the first; the call is inside until the last is taken."""
+
+    def __init__(self, frame: Frame, settings: ServiceSettings, passage: Passage, stop_s: float) -> None:
+        self._header: bytes | None = encode_header(frame.header)
+        self._batches: Iterator[pa.RecordBatch] = frame.cut(settings.message_bytes)
+        self._passage = passage
+        self._stop_s = stop_s
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch | tuple[pa.RecordBatch, bytes]:
+        if time.monotonic() > self._stop_s:
+            self._passage.end()
+            raise to_flight(late("The service"), "")
+        batch = next(self._batches, None)
+        if batch is None:
+            self._passage.end()
+            raise StopIteration
+        header, self._header = self._header, None
+        return batch if header is None else (batch, header)
+
+
+def _end(passage: Passage, _: object) -> None:
+    passage.end()
+
+
+def _named(question: Question, access: Access) -> tuple[str, str]:
+    """Namespace and table that the question is about, which the caller may read."""
+    db, table = question.text("db"), question.text("table")
+    access.check(db)
+    return db, table
+
+
+def _unknown(what: str, given: str, known: dict[str, Any]) -> InvalidInputError:
+    return InvalidInputError(
+        f"There is no {what} {given[:80]!r}.", hint=f"There are {', '.join(sorted(known))}."
+    )

@@ -1,0 +1,393 @@
+"""MetadataService: one process keeps the metadata of a store current for many readers (seed 004, "DN")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from spark_pages.catalog.identifiers import suggest
+from spark_pages.catalog.resolve import namespace_id
+from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, TableNotFoundError
+from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.compaction import plan_reads
+from spark_pages.log.head import version_at
+from spark_pages.log.log import Log
+from spark_pages.log.readable import check_version
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.tree import Node
+from spark_pages.model.chain import ChainEdit, ChainKey, Piece
+from spark_pages.model.run import PageRun, no_stats
+from spark_pages.model.table import TableDefinition
+from spark_pages.runtime import Runtime
+from spark_pages.service.answers import (
+    PieceName,
+    Place,
+    RedoLocation,
+    TableMetaChanges,
+    TableMetaSnapshot,
+    piece_names,
+)
+from spark_pages.service.extents import Extents, NamedBytes
+from spark_pages.service.freshness import Freshness, SharedLoads
+from spark_pages.service.places import NotNamedError, PlaceFinder, node_of
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.tags import tagged_version
+
+_KEPT_VERSIONS = 64
+_KEPT_ANSWERS = 256
+_KEPT_TIMES = 1 << 14
+_KEPT_LISTS = 8
+_KEPT_EXTENTS = 4096
+
+TableNames = tuple[str, str, int]
+"""Namespace, name and id of a table."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A version and the time at which it was committed, in microseconds since the epoch."""
+
+    version: int
+    timestamp_us: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Known:
+    """An answer, and what the service alone needs to go on from it."""
+
+    answer: TableMetaSnapshot
+    nodes: Mapping[int, Sequence[tuple[Place, Node]]]
+
+
+class MetadataService:
+    """Answers what readers need of a store, out of memory where nothing is new.
+
+    Parameters
+    ----------
+    objects
+        The store.
+    runtime
+        Clock and sleep.
+    staleness_s
+        Answers about the newest version show every commit that was acknowledged so long before; see
+        `spark_pages.service.freshness.Freshness`.
+
+    Notes
+    -----
+    Holds the newest version, the 64 other versions that were asked for last, and of each the redo since its
+    checkpoint; objects of checkpoints are shared by all versions. So requests to storage grow with the
+    commits, and with the different old versions asked for, never with the clients. Safe to share between
+    threads. Knows nothing of tokens: who may ask what is decided in front of it.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, runtime: Runtime | None = None, staleness_s: float = 1.0
+    ) -> None:
+        if staleness_s <= 0:
+            raise InvalidInputError(f"staleness_s is {staleness_s}: expected more than 0.")
+        self.objects = objects
+        self._runtime = runtime or Runtime()
+        self._log = Log(objects, self._runtime)
+        self._versions: SharedLoads[int, LogSnapshot] = SharedLoads(_KEPT_VERSIONS)
+        self._answers: SharedLoads[tuple[LogSnapshot, str, str], _Known] = SharedLoads(_KEPT_ANSWERS)
+        self._lists: SharedLoads[LogSnapshot, list[TableNames]] = SharedLoads(_KEPT_LISTS)
+        self._times: SharedLoads[int, int] = SharedLoads(_KEPT_TIMES)
+        self._extents: SharedLoads[tuple[int, PieceName, bool], Extents] = SharedLoads(_KEPT_EXTENTS)
+        self._finder = PlaceFinder(TreeReader(objects, self._runtime.map))
+        self.freshness = Freshness(self._log.refresh, self._runtime, staleness_s, self._keep)
+
+    # versions
+
+    def moment(
+        self, version: int | None = None, timestamp_us: int | None = None, tag: str | None = None
+    ) -> Moment:
+        """The version meant: by its number, the last one at a time, the one of a tag, or the newest.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, InvalidInputError
+        """
+        if sum(each is not None for each in (version, timestamp_us, tag)) > 1:
+            raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+        head = self.freshness.newest()
+        asked = ""
+        if tag is not None:
+            version, asked = tagged_version(head.state, tag), f"tag {tag!r}"
+        elif timestamp_us is not None:
+            version = version_at(self._time_of, head.state.version, timestamp_us)
+            asked = f"as of {timestamp_us} µs since the epoch"
+        if version is None:
+            return Moment(head.state.version, head.state.timestamp_us)
+        snapshot = self._at(version, asked)
+        return Moment(version, snapshot.state.timestamp_us)
+
+    def tables(self, version: int | None = None) -> list[TableNames]:
+        """Namespace, name and id of every table of a version, sorted by name; the system's own are left out.
+
+        Notes
+        -----
+        Reads the whole catalog of the checkpoint where it is not in memory.
+        """
+        return self._on(version, self._list)
+
+    # seed 004
+
+    def get_table_meta_snapshot(self, db: str, table: str, ss: int | None = None) -> TableMetaSnapshot:
+        """Where the checkpoint of a table is, and what happened to it since (seed 004).
+
+        Parameters
+        ----------
+        db, table
+            Namespace and name of the table in that version.
+        ss
+            The version; the newest one by default.
+
+        Raises
+        ------
+        TableNotFoundError, VersionNotFoundError, SnapshotExpiredError
+
+        Notes
+        -----
+        Out of memory where somebody asked before. Else reads the parts of the checkpoint that list the table,
+        and segments that hold a column between others, to count its pages.
+        """
+        return self._on(ss, lambda snapshot: self._known(snapshot, db, table).answer)
+
+    def collect_table_meta_changes_in_range(
+        self, db: str, table: str, from_: int, to: int | None = None
+    ) -> TableMetaChanges:
+        """What the commits after `from_`, up to and with `to`, did to a table (seed 004).
+
+        Parameters
+        ----------
+        db, table
+            Namespace and name of the table at `to`.
+        from_, to
+            Versions; `to` is the newest one by default.
+
+        Raises
+        ------
+        TableNotFoundError, VersionNotFoundError, SnapshotExpiredError, InvalidInputError
+
+        Notes
+        -----
+        Out of memory. What is older than the checkpoint under `to` is told by location.
+        """
+
+        def collect(snapshot: LogSnapshot) -> TableMetaChanges:
+            state = snapshot.state
+            if not 0 <= from_ <= state.version:
+                raise InvalidInputError(
+                    f"Cannot tell the changes after version {from_} up to {state.version}: expected a "
+                    f"version from 0 that is not later."
+                )
+            answer = self._known(snapshot, db, table).answer
+            hot_from = max(from_, state.base.version if state.base else -1)
+            persisted = plan_reads(from_ + 1, hot_from + 1, state.compacted)
+            return TableMetaChanges(
+                answer.table_id,
+                answer.definition,
+                from_,
+                state.version,
+                state.timestamp_us,
+                answer.checkpoint,
+                tuple(RedoLocation(each.key, each.start, each.stop) for each in persisted),
+                {
+                    field_id: tuple(edit for edit in edits if edit.version > hot_from)
+                    for field_id, edits in answer.redo.items()
+                },
+            )
+
+        return self._on(to, collect)
+
+    # pieces of an answer
+
+    def part(self, db: str, table: str, ss: int, name: PieceName) -> tuple[Place, ...]:
+        """The segments that a place which is a part lists of its column.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If the service's snapshot of the version does not name the part, or not any more: open it again.
+        """
+
+        def of(snapshot: LogSnapshot) -> tuple[Place, ...]:
+            known = self._known(snapshot, db, table)
+            return tuple(place for place, _ in self._inside(known, name.field_id, name.digest))
+
+        return self._on(ss, of)
+
+    def piece(self, db: str, table: str, ss: int, name: PieceName) -> PageRun:
+        """The pages of a piece, with their statistics; raises as `part`."""
+        return self._on(ss, lambda snapshot: self._piece(self._known(snapshot, db, table), name))
+
+    def stats(self, db: str, table: str, ss: int, name: PieceName) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The pages of a piece and their statistics; raises as `part`."""
+
+        def of(snapshot: LogSnapshot) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+            run = self._piece(self._known(snapshot, db, table), name)
+            # Not `run.stats`: Python 3.11 holds one lock for that property of all runs while it is made, and
+            # a client in this process may be waiting inside of it for this very answer.
+            return run.pages, run.load_stats() if run.load_stats else no_stats(run.num_pages)
+
+        return self._on(ss, of)
+
+    def read(self, db: str, table: str, ss: int, wanted: NamedBytes) -> list[bytes]:
+        """Bytes of a page file; those that are no page or bloom filter of the pieces named are zero.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If the snapshot does not name the pieces, the pieces hold no byte of what is asked, or the file is
+            gone.
+
+        Notes
+        -----
+        One request for each range, where ranges do not touch.
+        """
+
+        def of(snapshot: LogSnapshot) -> list[bytes]:
+            known = self._known(snapshot, db, table)
+            extents = [self._extents_of(known, name, wanted.blooms) for name in wanted.pieces]
+            wanted.check(extents)
+            found = self.objects.get_ranges(wanted.path, list(wanted.ranges))
+            return [
+                wanted.masked(extents, offset, data)
+                for (offset, _), data in zip(wanted.ranges, found, strict=True)
+            ]
+
+        return self._on(ss, of)
+
+    # inside
+
+    def _known(self, snapshot: LogSnapshot, db: str, table: str) -> _Known:
+        return self._answers.get(
+            (snapshot, db, table), lambda: self._describe(snapshot, self._find(snapshot, db, table))
+        )
+
+    def _find(self, snapshot: LogSnapshot, db: str, table: str) -> TableDefinition:
+        """The definition of a live table; suggests none of other namespaces, which not all may see."""
+        version = snapshot.state.version
+        shown = f"{db}.{table}"
+        try:
+            namespace = namespace_id(db, snapshot)
+        except NotFoundError as missing:
+            raise TableNotFoundError(
+                f"There is no table {shown!r} at version {version}: {missing.message}",
+                table=shown,
+                version=version,
+            ) from missing
+        definition = snapshot.table((namespace, table))
+        if definition is None or not definition.is_table:
+            names = [name for of, name, _ in self._list(snapshot) if of == db]
+            raise TableNotFoundError(
+                f"There is no table {shown!r} at version {version}.",
+                hint=suggest(table, names) or "`snapshot.tables()` lists the tables.",
+                table=shown,
+                version=version,
+            )
+        return definition
+
+    def _list(self, snapshot: LogSnapshot) -> list[TableNames]:
+        def read() -> list[TableNames]:
+            return [
+                (d.namespace, d.name, d.table_id)
+                for d in snapshot.tables()
+                if d.is_table and d.namespace_id >= 0
+            ]
+
+        return self._lists.get(snapshot, read)
+
+    def _describe(self, snapshot: LogSnapshot, definition: TableDefinition) -> _Known:
+        table_id, state = definition.table_id, snapshot.state
+        nodes: dict[int, Sequence[tuple[Place, Node]]] = {}
+        redo: dict[int, tuple[ChainEdit, ...]] = {}
+        for field_id in definition.field_ids.values():
+            key: ChainKey = (table_id, field_id)
+            if snapshot.checkpoint is not None:
+                nodes[field_id] = self._finder.places(snapshot.checkpoint, key)
+            redo[field_id] = state.edits.get(key, ())
+        places = {field_id: tuple(place for place, _ in found) for field_id, found in nodes.items()}
+        answer = TableMetaSnapshot(
+            table_id, definition, state.version, state.timestamp_us, state.base, places, redo
+        )
+        return _Known(answer, nodes)
+
+    def _inside(self, known: _Known, field_id: int, digest: str) -> list[tuple[Place, Node]]:
+        found = known.nodes.get(field_id, ())
+        part = node_of(found, digest, _named(known.answer))
+        if not any(place.is_part and node is part for place, node in found):
+            raise NotNamedError(
+                f"{_named(known.answer)} names no part {digest[:80]!r}.", hint="Open it again."
+            )
+        return self._finder.inside(part, (known.answer.table_id, field_id))
+
+    def _piece(self, known: _Known, name: PieceName) -> PageRun:
+        if name.commit >= 0:
+            return _loaded(self._edit(known.answer, name).added)
+        found: Sequence[tuple[Place, Node]] = known.nodes.get(name.field_id, ())
+        if name.part:
+            found = self._inside(known, name.field_id, name.part)
+        found = [(place, node) for place, node in found if not place.is_part]
+        node = node_of(found, name.digest, _named(known.answer))
+        return self._finder.pages(node, (known.answer.table_id, name.field_id))
+
+    def _edit(self, answer: TableMetaSnapshot, name: PieceName) -> ChainEdit:
+        edits = answer.redo.get(name.field_id, ())
+        for other, edit in zip(piece_names(name.field_id, edits), edits, strict=True):
+            if (other.commit, other.nth) == (name.commit, name.nth):
+                return edit
+        raise NotNamedError(
+            f"{_named(answer)} has no splice {name.nth} of commit {name.commit} in its redo.",
+            hint="Open it again.",
+        )
+
+    def _extents_of(self, known: _Known, name: PieceName, blooms: bool) -> Extents:
+        run = self._piece(known, name)  # that the snapshot names it is looked at each time
+        return self._extents.get((known.answer.table_id, name, blooms), lambda: Extents.of(run, blooms))
+
+    def _on(self, version: int | None, work: Callable[[LogSnapshot], Answer]) -> Answer:
+        """What the work gives on a version; once more from what is kept now, where an object has gone."""
+        snapshot = self.freshness.newest() if version is None else self._at(version)
+        try:
+            return work(snapshot)
+        except NotNamedError:
+            raise  # not a matter of storage, and so not worth a request
+        except ObjectNotFoundError:
+            number = snapshot.state.version
+            self._versions.drop(number)
+            again = self._versions.get(number, lambda: self._log.reopen(number))
+            if again is snapshot:
+                raise
+        return work(again)
+
+    def _at(self, version: int, asked: str = "") -> LogSnapshot:
+        head = self.freshness.at_least(version)
+        check_version(head.state, version, asked)
+        if version == head.state.version:
+            return head
+        return self._versions.get(version, lambda: self._log.snapshot(version, asked=asked))
+
+    def _keep(self, snapshot: LogSnapshot) -> None:
+        self._versions.put(snapshot.state.version, snapshot)
+
+    def _time_of(self, version: int) -> int:
+        return self._times.get(version, lambda: self._log.time_of(version))
+
+
+def _loaded(piece: Piece) -> PageRun:
+    """The pages of a splice, from its page manifest where they are listed there."""
+    if isinstance(piece, PageRun):
+        return piece
+    (run,) = piece.expand()
+    assert isinstance(run, PageRun)
+    return run
+
+
+def _named(answer: TableMetaSnapshot) -> str:
+    return f"Table {answer.definition.name!r} at version {answer.version}"

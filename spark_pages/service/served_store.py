@@ -1,0 +1,334 @@
+"""What `spark_pages.connect` gives: snapshots whose metadata comes from a service (seed 004, "CN")."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn, Self
+
+from spark_pages.catalog.resolve import split_name
+from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError, TableNotFoundError
+from spark_pages.io import CacheConfig, CacheStats, PageHandler
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState, TableName
+from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.table import BUILT_IN, TableDefinition
+from spark_pages.runtime import Runtime
+from spark_pages.service.calls import ServiceCalls, Token
+from spark_pages.service.learned import LearnedPieces
+from spark_pages.service.served_objects import NamedTable, ServedObjects
+from spark_pages.service.served_pieces import ServedPieces
+from spark_pages.service.table_view import ServedTable, carried_on
+from spark_pages.service.wire import changes_of_frame, snapshot_of_frame
+from spark_pages.storage import open_object_store
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.store import to_microseconds
+from spark_pages.tables.system_tables import SYSTEM_TABLES
+from spark_pages.tables.table import Table
+
+_MOST_TABLES = 4096
+
+
+class ServedStore:
+    """A store behind a service, to be read. Obtained from `spark_pages.connect`.
+
+    Parameters
+    ----------
+    calls
+        Asks the service.
+    objects
+        Where pages are read directly; None reads them through the service.
+    cache
+        See `CacheConfig`.
+
+    Notes
+    -----
+    Safe to share between threads. What it has loaded of a table it takes along to newer versions.
+    """
+
+    def __init__(self, calls: ServiceCalls, objects: ObjectStore | None, cache: CacheConfig | None) -> None:
+        self._calls = calls
+        self._learned: LearnedPieces[NamedTable] = LearnedPieces()
+        self._pages = PageHandler(objects or ServedObjects(calls, self._learned), cache)
+        self._lock = threading.Lock()
+        self._newest: dict[tuple[str, str], ServedTable] = {}
+
+    def __repr__(self) -> str:
+        return f"ServedStore({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            "A connected store cannot be pickled: it holds a token.",
+            hint="Call `connect` where it is needed.",
+        )
+
+    @property
+    def url(self) -> str:
+        """Address of the service."""
+        return self._calls.url
+
+    @property
+    def cache_stats(self) -> CacheStats:
+        """Hits, misses, requests and bytes of the page caches since the store was connected."""
+        return self._pages.stats()
+
+    def snapshot(
+        self,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        tag: str | None = None,
+    ) -> ServedSnapshot:
+        """The store as of a version, a time, a tag, or now; as `Store.snapshot`.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, InvalidInputError, AccessDeniedError, StorageError
+
+        Notes
+        -----
+        One call. The newest version may be as old as the service's bound of staleness says.
+        """
+        timestamp_us = None if timestamp is None else to_microseconds(timestamp)
+        told = self._calls.ask("version", version=version, timestamp_us=timestamp_us, tag=tag)
+        try:
+            found, time_us = int(told["version"]), int(told["timestamp_us"])
+        except (LookupError, TypeError, ValueError):
+            raise DamageError(f"The service at {self.url} told no version.") from None
+        return ServedSnapshot(self, ServedLog(self, found, time_us))
+
+    def tables(self, version: int) -> dict[int, tuple[str, str]]:
+        """Namespace and name, by table id, of the tables of a version that may be read."""
+        told = self._calls.ask("tables", version=version)
+        try:
+            return {int(table_id): (str(db), str(name)) for db, name, table_id in told["tables"]}
+        except (LookupError, TypeError, ValueError):
+            raise DamageError(f"The service at {self.url} told no tables.") from None
+
+    def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:
+        """A table as of a version, with what is known of it from an earlier one.
+
+        Parameters
+        ----------
+        afresh
+            Whether to take over nothing: where what was known turned out to be gone.
+
+        Notes
+        -----
+        No call where it is known, else one; two where it went on to another checkpoint.
+        """
+        known = None if afresh else self._newest.get((db, table))
+        if known is not None and known.state.version == version:
+            return known
+        found = self._carry_on(known, db, table, version) if known is not None else None
+        found = found or self._ask(db, table, version)
+        with self._lock:
+            newest = self._newest.get((db, table))
+            if newest is None or newest.state.version < version or afresh:
+                if len(self._newest) >= _MOST_TABLES and (db, table) not in self._newest:
+                    self._newest.clear()
+                self._newest[db, table] = found
+        return found
+
+    def _ask(self, db: str, table: str, version: int) -> ServedTable:
+        pieces = ServedPieces(self._calls, self._learned, db, table)
+        header, batches = self._calls.get("get_table_meta_snapshot", db=db, table=table, version=version)
+        answer = snapshot_of_frame(header, batches, pieces.stats)
+        if answer.version != version:
+            raise DamageError(f"The service told version {answer.version} of a table: expected {version}.")
+        pieces.seen(answer)
+        return ServedTable(answer, pieces)
+
+    def _carry_on(self, known: ServedTable, db: str, table: str, version: int) -> ServedTable | None:
+        if known.state.version > version:
+            return None
+        pieces = known.pieces
+        assert isinstance(pieces, ServedPieces)
+        fields = {"from": known.state.version, "to": version}
+        header, batches = self._calls.get("collect_table_meta_changes_in_range", db=db, table=table, **fields)
+        changes = changes_of_frame(header, batches, pieces.stats)
+        answer = carried_on(known.answer, changes)
+        if answer is None:
+            return None
+        pieces.seen(replace(answer, redo=changes.hot_redo))
+        return ServedTable(answer, pieces, known)
+
+    @property
+    def pages(self) -> PageHandler:
+        """What fetches and caches pages."""
+        return self._pages
+
+    def close(self) -> None:
+        """The channel and the caches are closed; the store may be used again."""
+        self._pages.close()
+        self._calls.close()
+
+    def __enter__(self) -> Self:
+        """The store, to be closed on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
+
+
+class ServedLog(LogSnapshot):
+    """A version of which nothing is known before it is asked for, table by table.
+
+    For what looks at several tables by their ids, such as ``system.tables``.
+    """
+
+    def __init__(self, store: ServedStore, version: int, timestamp_us: int) -> None:
+        super().__init__(LogState(version=version, timestamp_us=timestamp_us), None)
+        self._store = store
+
+    @cached_property
+    def names(self) -> dict[int, tuple[str, str]]:
+        """Namespace and name of each table that may be read, by its id."""
+        return self._store.tables(self.state.version)
+
+    def chain(self, key: ChainKey) -> ColumnChain:
+        """See `LogSnapshot.chain`."""
+        db, name = ("system", "catalog") if key[0] == CATALOG_TABLE else self.names.get(key[0], ("", ""))
+        if not name:
+            return ColumnChain()
+        return self._store.table_at(db, name, self.state.version).chain(key)
+
+    def table(self, name: TableName) -> TableDefinition | None:
+        """See `LogSnapshot.table`; of the built-in namespaces only."""
+        of = {number: each for each, number in BUILT_IN.items()}
+        if name[0] not in of:
+            return None
+        try:
+            return self._store.table_at(of[name[0]], name[1], self.state.version).definition
+        except TableNotFoundError:
+            return None
+
+    def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
+        """See `LogSnapshot.tables`; one call for each table."""
+        found = [self._store.table_at(*name, self.state.version).definition for name in self.names.values()]
+        return [each for each in found if namespace_id is None or each.namespace_id == namespace_id]
+
+
+class ServedSnapshot(Snapshot):
+    """A version of a store behind a service; read like any other snapshot."""
+
+    log: ServedLog
+
+    def __init__(self, store: ServedStore, log: ServedLog) -> None:
+        super().__init__(log, store.pages)
+        self._served = store
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            "A snapshot of a connected store cannot be pickled: it holds a token.",
+            hint="Call `connect` where it is needed.",
+        )
+
+    def tables(self) -> list[str]:
+        """Names of the tables that may be read, sorted; the system's own are left out."""
+        return sorted(name if db == "default" else f"{db}.{name}" for db, name in self.log.names.values())
+
+    def namespaces(self) -> NoReturn:
+        """Refused: `tables` tells those that may be read."""
+        raise _untold("namespaces")
+
+    def types(self) -> NoReturn:
+        """Refused."""
+        raise _untold("types")
+
+    def table(self, name: str) -> Table:
+        """A table by name; see `Snapshot.table`.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is none.
+        AccessDeniedError
+            If the token does not allow its namespace.
+        """
+        namespace, table = split_name(name)
+        db = namespace or "default"
+        if db == "system" and table in SYSTEM_TABLES:
+            return self._system_table(table)
+        store, version = self._served, self.version
+
+        def as_of(timestamp_us: int) -> PageDirectory:
+            return store.snapshot(timestamp=timestamp_us).table(name).directory
+
+        def open_again(_: int) -> LogSnapshot:
+            return store.table_at(db, table, version, afresh=True)
+
+        found = store.table_at(db, table, version)
+        directory = PageDirectory(found, found.definition, as_of, open_again)
+        return Table(found.definition, directory, store.pages, self)
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Nothing to open again: what it knows comes table by table."""
+        raise missing
+
+
+def _untold(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"A connected snapshot does not list {what}.",
+        hint=f"Read system.{what}, with a token for read:system, or open the store itself.",
+    )
+
+
+def connect(
+    url: str,
+    token: Token | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    storage_url: str | None = None,
+    certificate: str | bytes | None = None,
+    cache: CacheConfig | None = None,
+    timeout_s: float = 30.0,
+    retry_s: float = 15.0,
+) -> ServedStore:
+    """A store behind a service.
+
+    Parameters
+    ----------
+    url
+        ``grpc+tls://host:port``; ``grpc://host:port`` without a token, for tests.
+    token
+        A bearer token, or a function that gives one: it is asked before each call, so that it can renew it.
+    storage_options
+        If given, also as an empty dict: pages are read from storage directly, with these options, as `open`
+        takes them. Else through the service.
+    storage_url
+        Where storage is, if it is elsewhere for this client than for the service.
+    certificate
+        Of the authority that signed the service's certificate, in PEM: a path, or its bytes. By default those
+        of the system.
+    cache
+        See `CacheConfig`.
+    timeout_s
+        A call that takes longer fails.
+    retry_s
+        So long a service that cannot be reached, or is busy, is tried again.
+
+    Raises
+    ------
+    AccessDeniedError
+        If the token is not valid.
+    StorageError
+        If the service cannot be reached.
+    InvalidInputError
+        If the address is none, or a token would be sent in the clear.
+    """
+    if isinstance(certificate, str):
+        with open(certificate, "rb") as file:
+            certificate = file.read()
+    calls = ServiceCalls(url, token, certificate, timeout_s, retry_s, Runtime())
+    told = calls.greet()
+    objects = None
+    if storage_options is not None or storage_url is not None:
+        objects = open_object_store(storage_url or told["url"], storage_options or None)
+    return ServedStore(calls, objects, cache)

@@ -1,0 +1,129 @@
+"""A service that runs: Flight, HTTP and their end."""
+
+from __future__ import annotations
+
+import threading
+from typing import Self
+
+from spark_pages.errors import StorageError
+from spark_pages.runtime import Runtime
+from spark_pages.service.flight_server import FlightService
+from spark_pages.service.http_status import HttpStatus
+from spark_pages.service.metadata import MetadataService
+from spark_pages.service.metrics import Metrics
+from spark_pages.service.settings import ServiceSettings
+from spark_pages.service.tokens import TokenVerifier
+from spark_pages.storage.store import ObjectStore
+
+_LAST_S = 5.0
+
+_left_behind: list[FlightService] = []
+"""Servers with a call that hangs: if they were destroyed under it, the process would crash."""
+
+
+class Serving:
+    """A store is served from the moment this is made, until `drain`.
+
+    Parameters
+    ----------
+    objects
+        The store.
+    settings
+        Address, certificate, limits.
+    verifier
+        Checks tokens; None lets everybody read everything.
+    runtime
+        Clock and sleep of the service.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no store.
+    StorageError
+        If the address cannot be listened on.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        settings: ServiceSettings,
+        verifier: TokenVerifier | None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metadata = MetadataService(objects, runtime, settings.staleness_s)
+        self.metadata.freshness.newest()
+        self.metrics = Metrics(self._version, self._age_s, lambda: self.metadata.freshness.refreshes)
+        self._http: HttpStatus | None = None
+        try:
+            self._flight = FlightService(self.metadata, settings, verifier, self.metrics)
+        except Exception as error:
+            raise StorageError(
+                f"Cannot listen at {settings.location}: {type(error).__name__}.",
+                hint="The port may be taken, or certificate and key do not belong together.",
+            ) from error
+        if settings.http_port is not None:
+            try:
+                self._http = HttpStatus(
+                    settings.http_host,
+                    settings.http_port,
+                    lambda: self._flight.gate.is_open,
+                    self.metrics.text,
+                )
+            except OSError as error:
+                self._flight.shutdown()
+                raise StorageError(
+                    f"Cannot listen at {settings.http_host}:{settings.http_port}: {error.strerror}."
+                ) from error
+
+    @property
+    def port(self) -> int:
+        """Where Flight listens."""
+        port: int = self._flight.port
+        return port
+
+    @property
+    def http_port(self) -> int | None:
+        """Where HTTP listens."""
+        return self._http.port if self._http else None
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """No more calls are taken; those in flight are done, which it gives, or the time is up.
+
+        Parameters
+        ----------
+        timeout_s
+            By default ``drain_s`` of the settings.
+
+        Notes
+        -----
+        ``/health`` answers 503 from the beginning, and is the last to go. A call that hangs in storage is
+        left behind.
+        """
+        done = self._flight.gate.close(self.settings.drain_s if timeout_s is None else timeout_s)
+        self._flight.close()
+        ending = threading.Thread(target=self._flight.shutdown, name="spark-pages end", daemon=True)
+        ending.start()  # waits for Flight's own threads, of which one may hang
+        ending.join(_LAST_S)
+        if self._http is not None:
+            self._http.close()
+        if done and not ending.is_alive():
+            return True
+        _left_behind.append(self._flight)
+        return False
+
+    def __enter__(self) -> Self:
+        """The service, to be ended on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `drain`."""
+        self.drain()
+
+    def _version(self) -> float:
+        known = self.metadata.freshness.known
+        return -1 if known is None else known[0].state.version
+
+    def _age_s(self) -> float:
+        known = self.metadata.freshness.known
+        return -1 if known is None else known[1]

@@ -1,0 +1,192 @@
+"""Bearer tokens: who may read which namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spark_pages.errors import AccessDeniedError, InvalidInputError, MissingDependencyError
+from spark_pages.service.failures import NO_TOKEN
+
+try:
+    import jwt
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+except ModuleNotFoundError as missing:
+    raise MissingDependencyError(
+        f"Serving needs {missing.name}, which is not installed.",
+        hint="Install spark-pages with the extra [service].",
+    ) from missing
+
+Algorithm = Literal["HS256", "RS256", "EdDSA"]
+
+ALGORITHMS: tuple[Algorithm, ...] = ("HS256", "RS256", "EdDSA")
+
+_SHORTEST_SECRET = 32
+_READ = "read:"
+_MOST_TOKEN = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a caller may do.
+
+    Attributes
+    ----------
+    namespaces
+        Those that may be read; ``*`` among them means all.
+    """
+
+    namespaces: frozenset[str]
+
+    def allows(self, namespace: str) -> bool:
+        """Whether tables of the namespace may be read."""
+        return "*" in self.namespaces or namespace in self.namespaces
+
+    def check(self, namespace: str) -> None:
+        """Refuse a namespace that may not be read, whether or not it exists.
+
+        Raises
+        ------
+        AccessDeniedError
+        """
+        if not self.allows(namespace):
+            raise AccessDeniedError(
+                f"The token does not allow reading namespace {namespace!r}.",
+                hint=f"Ask for a token with the scope {_READ}{namespace}.",
+                namespace=namespace,
+            )
+
+
+EVERYTHING = Access(frozenset({"*"}))
+"""Of callers where no tokens are asked for."""
+
+
+class TokenVerifier:
+    """Checks tokens: JSON Web Tokens of one algorithm, for one audience, with an end.
+
+    Parameters
+    ----------
+    keys
+        Secrets of 32 bytes or more for HS256, else public keys in PEM. A token is good if one of them fits,
+        so that keys can be changed without a pause.
+    algorithm
+        The only one that is accepted, whatever a token says of itself.
+    audience
+        What ``aud`` must name.
+    issuer
+        What ``iss`` must be; None accepts any.
+    leeway_s
+        How far clocks may differ.
+
+    Raises
+    ------
+    InvalidInputError
+        If a key does not fit the algorithm.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        algorithm: Algorithm,
+        audience: str,
+        issuer: str | None = None,
+        leeway_s: float = 5.0,
+    ) -> None:
+        if algorithm not in ALGORITHMS:
+            raise InvalidInputError(
+                f"Tokens of algorithm {algorithm!r} are not known: expected one of {', '.join(ALGORITHMS)}."
+            )
+        if not keys or not audience:
+            raise InvalidInputError("Tokens cannot be checked without a key and an audience.")
+        self._keys = [_key(key, algorithm) for key in keys]
+        self._algorithm = algorithm
+        self._audience = audience
+        self._issuer = issuer
+        self._leeway_s = leeway_s
+
+    def __repr__(self) -> str:
+        return f"TokenVerifier({self._algorithm}, audience={self._audience!r})"
+
+    def verify(self, header: str | None) -> Access:
+        """What the caller with this ``authorization`` header may do.
+
+        Raises
+        ------
+        AccessDeniedError
+            Says why, and never repeats any of the token.
+        """
+        kind, _, token = (header or "").partition(" ")
+        if kind.lower() != "bearer" or not token or len(token) > _MOST_TOKEN:
+            raise _refused("The call has no bearer token.", "Give `connect` a token.")
+        reason: Exception | None = None
+        for key in self._keys:
+            try:
+                claims = jwt.decode(
+                    token.strip(),
+                    key,
+                    algorithms=[self._algorithm],
+                    audience=self._audience,
+                    issuer=self._issuer,
+                    leeway=self._leeway_s,
+                    options={"require": ["exp", "aud"]},
+                )
+            except jwt.InvalidSignatureError as error:
+                reason = error
+            except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+                reason = error
+                break
+            else:
+                return Access(_namespaces(claims.get("scope")))
+        raise _refused(_why(reason), "Get another token.") from None
+
+
+def _key(key: bytes, algorithm: Algorithm) -> Any:
+    if algorithm == "HS256":
+        secret = key.strip()
+        if len(secret) < _SHORTEST_SECRET or secret.startswith((b"-----BEGIN", b"ssh-")):
+            raise InvalidInputError(
+                f"The key for HS256 is no secret of {_SHORTEST_SECRET} random bytes or more.",
+                hint="Make one, for example with `openssl rand -hex 32`.",
+            )
+        return secret
+    expected = RSAPublicKey if algorithm == "RS256" else Ed25519PublicKey
+    try:
+        public = load_pem_public_key(key)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        public = None
+    if not isinstance(public, expected):
+        raise InvalidInputError(f"The key for {algorithm} is no public key in PEM ({expected.__name__}).")
+    return public
+
+
+def _namespaces(scope: Any) -> frozenset[str]:
+    words = scope.split() if isinstance(scope, str) else scope if isinstance(scope, list) else []
+    return frozenset(
+        word.removeprefix(_READ) for word in words if isinstance(word, str) and word.startswith(_READ)
+    )
+
+
+def _why(reason: Exception | None) -> str:
+    match reason:
+        case jwt.ExpiredSignatureError():
+            return "The token has expired."
+        case jwt.ImmatureSignatureError():
+            return "The token is not valid yet."
+        case jwt.InvalidAudienceError():
+            return "The token is for another audience."
+        case jwt.InvalidIssuerError():
+            return "The token is of another issuer."
+        case jwt.MissingRequiredClaimError():
+            return "The token lacks 'exp' or 'aud'."
+        case jwt.InvalidAlgorithmError():
+            return "The token is signed by an algorithm that is not accepted."
+        case _:
+            return "The token is not valid."
+
+
+def _refused(message: str, hint: str) -> AccessDeniedError:
+    return AccessDeniedError(message, hint=hint, why=NO_TOKEN)

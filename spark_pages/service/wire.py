@@ -1,0 +1,350 @@
+"""Answers as bytes: a JSON header, and page descriptors as record batches beside it. Pure.
+
+`docs/service.md` ("On the wire") is the specification. What a client reads is checked as if it came from
+storage: columns, types, numbers that cannot be true.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.log.commit_codec import definition_from_plain, definition_to_plain
+from spark_pages.log.names import part_key, segment_key, stats_key
+from spark_pages.log.page_numbers import wrong_pages
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain import ChainEdit, LazyRun
+from spark_pages.model.ids import Version
+from spark_pages.model.location import Location
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches, empty_batch
+from spark_pages.model.table import TableDefinition
+from spark_pages.service.answers import (
+    PieceName,
+    Place,
+    RedoLocation,
+    TableMetaChanges,
+    TableMetaSnapshot,
+    piece_names,
+)
+
+PROTOCOL = 1
+"""What client and service must agree on."""
+
+DESCRIPTORS = pa.schema(
+    [
+        *(
+            pa.field("path", pa.string()) if field.name == "path" else field.with_nullable(True)
+            for field in PAGE_SCHEMA
+        ),
+        *STATS_SCHEMA,
+    ]
+)
+"""Pages and their statistics, side by side."""
+
+BYTES = pa.schema([pa.field("range", pa.int32()), pa.field("data", pa.binary())])
+"""Parts of the ranges asked for, by number, in order."""
+
+LoadEdit = Callable[[PieceName], PageRun]
+"""Gives the pages of a splice that lists them in a page manifest."""
+
+_MALFORMED = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+Decoded = TypeVar("Decoded")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frame:
+    """An answer on its way: what is said once, and rows that may be cut anywhere."""
+
+    header: dict[str, Any]
+    rows: pa.RecordBatch
+
+    def cut(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows in batches of about so many bytes; at least one batch."""
+        per_row = max(1, self.rows.nbytes // max(1, self.rows.num_rows))
+        step = max(1, most_bytes // per_row)
+        for start in range(0, max(1, self.rows.num_rows), step):
+            yield self.rows.slice(start, step)
+
+
+def encode_header(header: dict[str, Any]) -> bytes:
+    """The header as JSON."""
+    return json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+
+
+def decode_header(data: bytes) -> dict[str, Any]:
+    """The header that the bytes hold.
+
+    Raises
+    ------
+    DamageError
+        If they hold none.
+    """
+    value = _understood(lambda: json.loads(data))
+    if not isinstance(value, dict):
+        raise DamageError("The service answered with a header that is no JSON object.")
+    return value
+
+
+def descriptor_rows(pages: pa.RecordBatch, stats: pa.RecordBatch | None) -> pa.RecordBatch:
+    """Pages and statistics as rows of `DESCRIPTORS`; nulls where statistics are not wanted."""
+    columns = [
+        column.cast(pa.string()) if field.name == "path" else column
+        for field, column in zip(PAGE_SCHEMA, pages.columns, strict=True)
+    ]
+    if stats is None:
+        columns += [pa.nulls(pages.num_rows, field.type) for field in STATS_SCHEMA]
+    else:
+        columns += stats.columns
+    return pa.RecordBatch.from_arrays(columns, schema=DESCRIPTORS)
+
+
+def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Pages and statistics that the rows tell.
+
+    Raises
+    ------
+    DamageError
+        If they have other columns, or numbers that cannot be true.
+    """
+    if not batches or any(not batch.schema.equals(DESCRIPTORS) for batch in batches):
+        raise DamageError("The service answered with columns that are not those of page descriptors.")
+    columns = [
+        pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(DESCRIPTORS))
+    ]
+    width = len(PAGE_SCHEMA)
+    places = [
+        column.dictionary_encode() if field.name == "path" else column
+        for field, column in zip(PAGE_SCHEMA, columns[:width], strict=True)
+    ]
+    for field, column in zip(PAGE_SCHEMA, places, strict=True):
+        if not field.nullable and column.null_count:
+            raise DamageError(f"The service answered with page descriptors that lack their {field.name}.")
+    pages = pa.RecordBatch.from_arrays(places, schema=PAGE_SCHEMA)
+    wrong = wrong_pages(pages)
+    if wrong is not None:
+        raise DamageError(f"The service answered with page descriptors that cannot be true: {wrong}.")
+    return pages, pa.RecordBatch.from_arrays(columns[width:], schema=STATS_SCHEMA)
+
+
+def frame_of_snapshot(answer: TableMetaSnapshot) -> Frame:
+    """An answer of `get_table_meta_snapshot`."""
+    redo, rows = _redo_to_plain(answer.redo)
+    header = {
+        "table": _table_to_plain(answer.definition),
+        "version": answer.version,
+        "timestamp_us": answer.timestamp_us,
+        "checkpoint": _checkpoint_to_plain(answer.checkpoint),
+        "places": {field_id: list(map(place_to_plain, found)) for field_id, found in answer.places.items()},
+        "redo": redo,
+    }
+    return Frame(header, rows)
+
+
+def snapshot_of_frame(
+    header: dict[str, Any], batches: Sequence[pa.RecordBatch], load_edit: LoadEdit
+) -> TableMetaSnapshot:
+    """The answer that a frame holds.
+
+    Raises
+    ------
+    DamageError
+        If it holds none.
+    """
+
+    def decode() -> TableMetaSnapshot:
+        definition = _table_from_plain(header["table"])
+        return TableMetaSnapshot(
+            definition.table_id,
+            definition,
+            int(header["version"]),
+            int(header["timestamp_us"]),
+            _checkpoint_from_plain(header["checkpoint"]),
+            {
+                int(field_id): tuple(map(place_from_plain, found))
+                for field_id, found in header["places"].items()
+            },
+            _redo_from_plain(header["redo"], batches, load_edit),
+        )
+
+    return _understood(decode)
+
+
+def frame_of_changes(answer: TableMetaChanges) -> Frame:
+    """An answer of `collect_table_meta_changes_in_range`."""
+    redo, rows = _redo_to_plain(answer.hot_redo)
+    header = {
+        "table": _table_to_plain(answer.definition),
+        "from": answer.from_,
+        "to": answer.to,
+        "timestamp_us": answer.timestamp_us,
+        "checkpoint": _checkpoint_to_plain(answer.checkpoint),
+        "redo_locations": [[each.key, each.start, each.stop] for each in answer.redo_locations],
+        "redo": redo,
+    }
+    return Frame(header, rows)
+
+
+def changes_of_frame(
+    header: dict[str, Any], batches: Sequence[pa.RecordBatch], load_edit: LoadEdit
+) -> TableMetaChanges:
+    """The answer that a frame holds; raises as `snapshot_of_frame`."""
+
+    def decode() -> TableMetaChanges:
+        definition = _table_from_plain(header["table"])
+        return TableMetaChanges(
+            definition.table_id,
+            definition,
+            int(header["from"]),
+            int(header["to"]),
+            int(header["timestamp_us"]),
+            _checkpoint_from_plain(header["checkpoint"]),
+            tuple(RedoLocation(str(key), int(a), int(b)) for key, a, b in header["redo_locations"]),
+            _redo_from_plain(header["redo"], batches, load_edit),
+        )
+
+    return _understood(decode)
+
+
+def place_to_plain(place: Place) -> list[Any]:
+    """A place without the keys, which follow from the digests."""
+    stats = [place.stats.digest, place.stats.length] if place.stats else ["", 0]
+    return [
+        *(place.location.digest, place.location.length, *stats),
+        *(place.is_part, place.level, place.pages, place.rows),
+    ]
+
+
+def place_from_plain(value: Sequence[Any]) -> Place:
+    """The place that the plain values tell."""
+    digest, length, stats_digest, stats_length, is_part, level, pages, rows = value
+    stats = None
+    if stats_length:
+        stats = Location(stats_key(str(stats_digest)), int(stats_length), str(stats_digest))
+    key = part_key(str(digest)) if is_part else segment_key(str(digest))
+    location = Location(key, int(length), str(digest), original_length=int(length))
+    if min(int(level), int(pages), int(rows)) < 0:
+        raise ValueError("a place with negative numbers")
+    return Place(location, stats, bool(is_part), int(level), int(pages), int(rows))
+
+
+def _redo_to_plain(redo: Any) -> tuple[dict[str, Any], pa.RecordBatch]:
+    plain: dict[str, Any] = {}
+    pages, stats, at = [], [], 0
+    for field_id, edits in redo.items():
+        listed = plain[str(field_id)] = []
+        for edit in edits:
+            added, start = edit.added, at
+            if isinstance(added, PageRun):
+                pages.append(added.pages)
+                stats.append(added.stats)
+                at += added.num_pages
+            removed = base64.b64encode(np.array(edit.removed, "<i8").tobytes()).decode()
+            listed.append(
+                [
+                    *(edit.version, edit.first_row, removed, edit.removed_entries, edit.clears),
+                    *(isinstance(added, LazyRun), start, added.num_pages, added.num_rows),
+                ]
+            )
+    return plain, descriptor_rows(concat_batches(pages, PAGE_SCHEMA), concat_batches(stats, STATS_SCHEMA))
+
+
+def _redo_from_plain(
+    value: Any, batches: Sequence[pa.RecordBatch], load_edit: LoadEdit
+) -> dict[int, tuple[ChainEdit, ...]]:
+    pages, stats = rows_of(batches)
+    redo: dict[int, tuple[ChainEdit, ...]] = {}
+    for text, listed in value.items():
+        edits = []
+        for version, first_row, removed, removed_entries, clears, lazy, start, count, rows in listed:
+            added: PageRun | LazyRun
+            if lazy:
+                added = LazyRun(int(count), int(rows), lambda: [])
+            elif not 0 <= start <= start + count <= pages.num_rows:
+                raise ValueError("a splice adds pages that are not there")
+            else:
+                added = PageRun(pages.slice(start, count), _sliced(stats, start, count))
+            ids = tuple(np.frombuffer(base64.b64decode(removed, validate=True), "<i8").tolist())
+            edits.append(
+                ChainEdit(int(first_row), ids, int(removed_entries), added, bool(clears), int(version))
+            )
+        field_id = int(text)
+        names = piece_names(field_id, tuple(edits))
+        redo[field_id] = tuple(
+            _with_loader(edit, name, load_edit) for edit, name in zip(edits, names, strict=True)
+        )
+    return redo
+
+
+def _sliced(stats: pa.RecordBatch, start: int, count: int) -> Callable[[], pa.RecordBatch]:
+    return lambda: stats.slice(start, count)
+
+
+def _with_loader(edit: ChainEdit, name: PieceName, load_edit: LoadEdit) -> ChainEdit:
+    added = edit.added
+    if isinstance(added, PageRun):
+        return edit
+    promise = LazyRun(added.num_pages, added.num_rows, lambda: [load_edit(name)])
+    return ChainEdit(edit.first_row, edit.removed, edit.removed_entries, promise, edit.clears, edit.version)
+
+
+def _table_to_plain(definition: TableDefinition) -> dict[str, Any]:
+    plain = definition_to_plain(definition)
+    return {
+        **plain,
+        "schema": base64.b64encode(plain["schema"]).decode(),
+        "table_id": definition.table_id,
+        "namespace_id": definition.namespace_id,
+        "name": definition.name,
+    }
+
+
+def _table_from_plain(value: dict[str, Any]) -> TableDefinition:
+    plain = {**value, "schema": base64.b64decode(value["schema"], validate=True)}
+    return definition_from_plain(plain, value["table_id"], value["namespace_id"], value["name"])
+
+
+def _checkpoint_to_plain(ref: CheckpointRef | None) -> list[Any] | None:
+    return None if ref is None else [ref.version, ref.location.key, ref.location.length, ref.location.digest]
+
+
+def _checkpoint_from_plain(value: Sequence[Any] | None) -> CheckpointRef | None:
+    if value is None:
+        return None
+    version, key, length, digest = value
+    return CheckpointRef(
+        Version(int(version)), Location(str(key), int(length), str(digest), original_length=int(length))
+    )
+
+
+def _understood(decode: Callable[[], Decoded]) -> Decoded:
+    try:
+        return decode()
+    except SparkPagesError:
+        raise
+    except _MALFORMED as error:
+        raise DamageError(
+            f"The service answered in a form that is not understood: {type(error).__name__}: "
+            f"{str(error)[:200]}.",
+            hint="Client and service may be of different releases.",
+        ) from error
+
+
+def no_rows() -> pa.RecordBatch:
+    """No descriptors."""
+    return descriptor_rows(empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA))

@@ -1,0 +1,117 @@
+"""The change feed as tasks read it: each task some versions, each row with the version that did it. No
+pyspark here.
+
+`Store.changes` tells what happened between two versions. A feed tells it version by version, so that any cut
+of the versions into tasks and micro-batches gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from spark_pages.errors import InvalidInputError, VersionNotFoundError
+from spark_pages.log.log import Log
+from spark_pages.log.readable import oldest_readable
+from spark_pages.log.replay import replay
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.runtime import Runtime
+from spark_pages.spark.shipping import objects_of
+from spark_pages.tables.change_feed import commits_in_turn
+from spark_pages.tables.changes import ROW_CHANGES_SCHEMA, row_changes
+from spark_pages.tables.page_changes import PAGE_CHANGES_SCHEMA, page_changes
+
+Grain = Literal["rows", "pages"]
+VERSIONS_OF_A_TASK = 64
+
+FEED_SCHEMAS: dict[str, pa.Schema] = {
+    "rows": pa.schema([pa.field("version", pa.int64()), *ROW_CHANGES_SCHEMA]),
+    "pages": PAGE_CHANGES_SCHEMA,
+}
+"""Columns of the feed by grain."""
+
+
+def check_grain(text: str | None) -> Grain:
+    """The grain that an option names, ``rows`` by default.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    for grain in get_args(Grain):
+        if grain == (text or "rows"):
+            return grain  # type: ignore[no-any-return]
+    raise InvalidInputError(f"grain is {text!r}: expected 'rows' or 'pages'.")
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What a feed tells.
+
+    Attributes
+    ----------
+    url, grain
+        The store, and whether ranges of rows or pages are told.
+    table_id
+        Of this table only; None takes all but table 0.
+    """
+
+    url: str
+    grain: Grain
+    table_id: int | None
+
+    def read(self, start: int, end: int) -> pa.Table:
+        """What the commits after version `start`, up to and with `end`, did, each told for itself.
+
+        Raises
+        ------
+        SnapshotExpiredError
+
+        Notes
+        -----
+        Reads the commits once, and the checkpoint before `start` as far as they touch it.
+        """
+        log = Log(objects_of(self.url), Runtime())
+        then = None if start < 0 else log.snapshot(start, asked="the start of the changes")
+        commits = commits_in_turn(log, start + 1, end + 1)
+        if self.grain == "pages":
+            return page_changes(commits, then, self.table_id, log.load_manifest)
+        parts = [FEED_SCHEMAS["rows"].empty_table()]
+        for commit in commits:
+            now = log.bind(replay(then.state, [commit], log.load_manifest), then) if then else log.snapshot(0)
+            told = row_changes([commit], then, now, self.table_id)
+            version = pa.repeat(pa.scalar(commit.version, pa.int64()), told.num_rows)
+            parts.append(told.add_column(0, FEED_SCHEMAS["rows"].field("version"), version))
+            then = now
+        return pa.concat_tables(parts)
+
+
+def version_range(head: LogSnapshot, starting: int | None, ending: int | None) -> tuple[int, int]:
+    """The versions (start, end] that two options mean: both are inclusive, and default to all that can be
+    read.
+
+    Raises
+    ------
+    VersionNotFoundError, InvalidInputError
+    """
+    oldest, newest = oldest_readable(head.state), head.state.version
+    start = (oldest if oldest else -1) if starting is None else starting - 1
+    end = newest if ending is None else ending
+    if end > newest:
+        raise VersionNotFoundError(f"endingVersion is {end}, but the store has versions up to {newest}.")
+    if start > end:
+        raise InvalidInputError(f"startingVersion {start + 1} comes after endingVersion {end}.")
+    return start, end
+
+
+def cut_versions(start: int, end: int, size: int = VERSIONS_OF_A_TASK) -> Sequence[tuple[int, int]]:
+    """(start, end] in consecutive stretches of so many versions."""
+    return list(_stretches(start, end, size))
+
+
+def _stretches(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    for first in range(start, end, size):
+        yield first, min(first + size, end)

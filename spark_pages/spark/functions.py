@@ -1,0 +1,62 @@
+"""Table functions for SQL: ``select * from spark_pages_history('s3://…')``. Registered by `session`.
+
+They are Python table functions, as far as Spark has them: arguments may be named, they run on an executor, in
+one task, and a literal address is enough. For large results read the views of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.functions import udtf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_pages.spark.arrow_types import spark_schema
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
+from spark_pages.spark.shipping import store_of, store_url
+from spark_pages.tables.change_feed import find_either
+from spark_pages.tables.history import history_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class History:
+    """A row for each transaction, newest first."""
+
+    def eval(self, url: str, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """Those of the newest `limit` versions, or all."""
+        yield from _rows(store_of(store_url(url)).history(limit))
+
+
+class Changes:
+    """What the versions from `first` to `last`, both included, did to the rows of each column."""
+
+    def eval(
+        self, url: str, first: int | None = None, last: int | None = None, table: str | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """By default of all versions that can be read, and of all tables."""
+        store = store_of(store_url(url))
+        start, end = version_range(store.snapshot().log, first, last)
+        table_id: int | None = None
+        if table is not None:
+            then = store.snapshot(start).log if start >= 0 else None
+            table_id = find_either(store.snapshot(end).log, then, table)
+        yield from _rows(Feed(store_url(url), "rows", table_id).read(start, end))
+
+
+def register(spark: SparkSession) -> None:
+    """SQL of the session knows ``spark_pages_history`` and ``spark_pages_changes``."""
+    for name, function, schema in (
+        ("spark_pages_history", History, history_table(()).schema),
+        ("spark_pages_changes", Changes, FEED_SCHEMAS["rows"]),
+    ):
+        made: Any = udtf(function, returnType=from_arrow_schema(spark_schema(schema)))
+        spark.udtf.register(name, made)
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    for batch in table.to_batches(max_chunksize=4096):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

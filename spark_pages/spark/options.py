@@ -1,0 +1,186 @@
+"""The options of the data source, read and checked. No pyspark here.
+
+| option | of | meaning |
+|---|---|---|
+| ``path`` | all | address of the store, the argument of ``load``, ``save`` and ``start`` |
+| ``profile`` | all | storage options by name, see `spark_pages.spark.profiles` |
+| ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``changes`` alone |
+| ``table`` | all | the table |
+| ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |
+| ``columns`` | view ``rows`` | names parted by commas |
+| ``partitions`` | view ``rows`` | number of tasks |
+| ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
+| ``startingVersion``, ``endingVersion`` | ``changes`` | first and last version that is told |
+| ``maxVersionsPerTrigger`` | streams | most versions of a micro-batch |
+| ``createTable`` | writing | whether a table that is not there is made |
+| ``tableProperties`` | writing | properties of a table that is made, as a JSON object |
+| ``appId``, ``appVersion`` | writing | exactly once; of streams ``appId`` alone, in place of the query's id |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.spark.feed import check_grain
+from spark_pages.spark.shipping import store_url
+from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.store import Store
+
+VIEW_NAMES = ("rows", "pages", "history", "tables", "columns", "chains", "segments", "changes")
+
+
+_NUMBERS = (
+    "versionAsOf",
+    "partitions",
+    "startingVersion",
+    "endingVersion",
+    "maxVersionsPerTrigger",
+    "appVersion",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """What of a view is asked for.
+
+    Attributes
+    ----------
+    view, version
+        One of `VIEW_NAMES`, and the version that it is shown as of.
+    table
+        Of this table only; None shows all.
+    starting, ending, grain
+        Of ``changes``: versions, both inclusive, and ``rows`` or ``pages``.
+    """
+
+    view: str
+    version: int
+    table: str | None = None
+    starting: int | None = None
+    ending: int | None = None
+    grain: str = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How rows are to be written.
+
+    Attributes
+    ----------
+    table
+        The table.
+    create, properties
+        Whether it is made if it is not there, and with which properties.
+    operation
+        For the history.
+    app_id, app_version
+        Exactly once, see `Store.transaction`; None for neither.
+    """
+
+    table: str
+    create: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+    operation: str = "spark write"
+    app_id: str | None = None
+    app_version: int | None = None
+
+
+class SourceOptions:
+    """The options of one source.
+
+    Parameters
+    ----------
+    given
+        By name, in any case.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of them makes no sense.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        for option in _NUMBERS:
+            self.number(option)
+        self.query(0)
+
+    def url(self) -> str:
+        """The address of the store, as executors need it."""
+        url = self._text("path")
+        if not url:
+            raise InvalidInputError("No store was named.", hint="Pass its address to load(...) or save(...).")
+        return store_url(url, self._text("profile"))
+
+    def snapshot(self, store: Store) -> Snapshot:
+        """The version that is to be read."""
+        return store.snapshot(self.number("versionAsOf"), self._text("timestampAsOf"), self._text("tag"))
+
+    def query(self, version: int) -> ViewQuery:
+        """The view that is asked for."""
+        view = (self._text("view") or "rows").lower()
+        if view not in VIEW_NAMES:
+            raise InvalidInputError(f"{view!r} is not a view: expected {', '.join(VIEW_NAMES)}.")
+        return ViewQuery(
+            view,
+            version,
+            self._text("table"),
+            self.number("startingVersion"),
+            self.number("endingVersion"),
+            check_grain(self._text("grain")),
+        )
+
+    def write(self, operation: str) -> WriteOptions:
+        """How rows are to be written."""
+        for option in ("versionAsOf", "timestampAsOf", "tag"):
+            if self._text(option):
+                raise InvalidInputError(f"Rows are written on the newest version: leave {option} out.")
+        table = self._text("table")
+        if not table:
+            raise InvalidInputError(
+                "No table to write to was named.", hint='Name it with .option("table", "…").'
+            )
+        return WriteOptions(
+            table,
+            self._flag("createTable"),
+            self._properties(),
+            operation,
+            self._text("appId"),
+            self.number("appVersion"),
+        )
+
+    def number(self, option: str) -> int | None:
+        """A number from 0, or None."""
+        text = self._text(option)
+        if text is None:
+            return None
+        if not text.strip().isdecimal():
+            raise InvalidInputError(f"{option} is {text!r}: expected a number from 0, such as 7.")
+        return int(text)
+
+    def columns(self) -> list[str] | None:
+        """The columns to read, or None for all."""
+        given = self._text("columns") or ""
+        return [name.strip() for name in given.split(",") if name.strip()] or None
+
+    def _text(self, option: str) -> str | None:
+        return self._given.get(option.lower()) or None
+
+    def _flag(self, option: str) -> bool:
+        text = (self._text(option) or "false").strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidInputError(f"{option} is {text!r}: expected true or false.")
+        return text == "true"
+
+    def _properties(self) -> dict[str, str]:
+        text = self._text("tableProperties") or "{}"
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+            raise InvalidInputError(f"tableProperties is {text!r}: expected a JSON object of texts.")
+        return found

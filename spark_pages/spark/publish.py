@@ -1,0 +1,242 @@
+"""The state and the history of a store as Delta tables that any Delta client reads. No pyspark here.
+
+Checkpoints are Parquet files already. `publish_delta` keeps Delta logs beside them, in which each checkpoint
+is one commit: new segments, manifest parts and the root are added, those that it replaced are removed, and
+nothing is copied. These tables are *guarded* (`delta_log.GUARD`): a client that writes, optimises or vacuums
+them would harm the store, and is refused. Commit history and change feed are tables of their own, which only
+grow, below ``_delta/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_pages.errors import ObjectNotFoundError
+from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.log import Log
+from spark_pages.log.names import DELTA
+from spark_pages.log.readable import oldest_readable
+from spark_pages.log.segment import NODE_SCHEMA, SEGMENT_SCHEMA
+from spark_pages.runtime import Runtime
+from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions
+from spark_pages.spark.shipping import objects_of, store_url
+from spark_pages.tables.history import history_table
+
+SEGMENTS = DeltaTable(
+    "_log/segments/", "segments", "page descriptors", SEGMENT_SCHEMA, "spark_pages-segments", guarded=True
+)
+PARTS = DeltaTable("_log/parts/", "parts", "manifest parts", NODE_SCHEMA, "spark_pages-parts", guarded=True)
+ROOTS = DeltaTable(
+    "_log/checkpoints/", "roots", "checkpoints", NODE_SCHEMA, "spark_pages-roots", guarded=True
+)
+HISTORY = DeltaTable(
+    f"{DELTA}history/",
+    "history",
+    "transactions",
+    history_table(()).schema,
+    "spark_pages-history",
+    guarded=False,
+)
+CHANGES = DeltaTable(
+    f"{DELTA}changes/",
+    "changes",
+    "the change feed",
+    FEED_SCHEMAS["rows"],
+    "spark_pages-changes",
+    guarded=False,
+)
+TABLES = (SEGMENTS, PARTS, ROOTS, HISTORY, CHANGES)
+"""Everything that is published, with its folder in the store."""
+
+VERSIONS_OF_A_FILE = 4096
+
+WriteFile = Callable[[], DeltaFile]
+RunAll = Callable[[Sequence[WriteFile]], list[DeltaFile]]
+"""Carries out pieces of work, here or on executors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publication did.
+
+    Attributes
+    ----------
+    checkpoint, version
+        The newest checkpoint that is published (None where the store has none), and the newest version of
+        history and change feed.
+    checkpoints
+        How many were published now, each by a commit of its own.
+    files_added, files_removed
+        Of the guarded tables together; by reference.
+    bytes_written
+        Of Delta logs, and of the files of history and change feed.
+    """
+
+    checkpoint: int | None
+    version: int
+    checkpoints: int
+    files_added: int
+    files_removed: int
+    bytes_written: int
+
+
+def publish_delta(
+    url: str, *, history: bool = True, run: RunAll | None = None, profile: str | None = None
+) -> Published:
+    """Every checkpoint since the last publication is a version of the Delta tables; so are history and change
+    feed.
+
+    Parameters
+    ----------
+    url, profile
+        The store, and storage options by name.
+    history
+        Whether commit history and change feed are published too.
+    run
+        Writes the files of the latter; in this process by default.
+
+    Raises
+    ------
+    CommitConflictError
+        If other processes kept publishing meanwhile.
+
+    Notes
+    -----
+    May be killed at any point, repeated, and run twice at once: what is published already is told by the
+    ``txn`` of the Delta logs. The first time only the newest checkpoint is published. Costs one small commit
+    for each checkpoint and table, and the roots and manifest parts that changed.
+    """
+    url = store_url(url, profile)
+    log = Log(objects_of(url), Runtime())
+    publisher = Publisher(log)
+    checkpoints = publisher.publish_checkpoints()
+    if history:
+        publisher.publish_history(url, run or (lambda work: [each() for each in work]))
+    return Published(
+        publisher.newest,
+        log.known().state.version,
+        checkpoints,
+        publisher.files_added,
+        publisher.files_removed,
+        publisher.bytes_written,
+    )
+
+
+class Publisher:
+    """One publication, and what it has done so far."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._runtime = Runtime()
+        self._logs = {table.name: DeltaLog(log.store, self._runtime, table) for table in TABLES}
+        self.newest: int | None = None
+        self.files_added = self.files_removed = self.bytes_written = 0
+
+    def publish_checkpoints(self) -> int:
+        """Every checkpoint since the last publication is published; gives how many."""
+        return sum(self.publish(checkpoint) for checkpoint in reversed([*self._unpublished()]))
+
+    def publish(self, checkpoint: Checkpoint) -> bool:
+        """The tables show this checkpoint; gives whether they did not before."""
+        before = self.bytes_written
+        for name, wanted in _files_of(checkpoint).items():
+            plan = partial(self._difference, wanted)
+            self.bytes_written += self._logs[name].commit(checkpoint.ref.version, plan)
+        return self.bytes_written > before
+
+    def _unpublished(self) -> Iterator[Checkpoint]:
+        """The newest checkpoint, and those before it that came after the last one published, newest first."""
+        head = self._log.refresh()
+        checkpoint = head.checkpoint
+        if checkpoint is None:
+            return
+        self.newest = checkpoint.ref.version
+        published = min(self._logs[table.name].state().published for table in (SEGMENTS, PARTS, ROOTS))
+        oldest = head.state.retention.min_readable if head.state.retention else 0
+        yield checkpoint
+        while published >= 0 and checkpoint.root.predecessors:
+            _, ref = checkpoint.root.predecessors[0]
+            if ref.version <= published or ref.version < oldest:
+                return
+            try:
+                checkpoint = Checkpoint(ref, checkpoint.tree)
+            except ObjectNotFoundError:
+                return  # vacuum has taken it: nobody will read that version
+            yield checkpoint
+
+    def _difference(
+        self, wanted: dict[str, DeltaFile], state: DeltaState
+    ) -> tuple[Sequence[DeltaFile], Sequence[str]]:
+        there = state.files or {}
+        adds = [file for path, file in wanted.items() if path not in there]
+        removes = [path for path in there if path not in wanted]
+        self.files_added += len(adds)
+        self.files_removed += len(removes)
+        return adds, removes
+
+    def publish_history(self, url: str, run: RunAll) -> None:
+        """History and change feed reach to the newest version."""
+        head = self._log.refresh().state
+        oldest = oldest_readable(head)
+        for name, write in (("history", _write_history), ("changes", _write_changes)):
+            delta = self._logs[name]
+
+            def plan(
+                state: DeltaState, write: Callable[[str, int, int], DeltaFile] = write
+            ) -> tuple[Sequence[DeltaFile], Sequence[str]]:
+                readable = oldest - 1 if write is _write_history or not oldest else oldest
+                start = max(state.published, readable)
+                stretches = cut_versions(start, head.version, VERSIONS_OF_A_FILE)
+                made = run([partial(write, url, first, last) for first, last in stretches])
+                self.bytes_written += sum(file.size_bytes for file in made)
+                return [file for file in made if file.num_rows], []
+
+            self.bytes_written += delta.commit(head.version, plan)
+
+
+def _files_of(checkpoint: Checkpoint) -> dict[str, dict[str, DeltaFile]]:
+    """The files of a checkpoint by Delta table and path."""
+    root = checkpoint.root
+    parts = [(part, checkpoint.tree.part(part)) for part in root.parts]
+    location = checkpoint.ref.location
+    name = location.key.rpartition("/")[2]
+    return {
+        "segments": {
+            f"{node.digest}.parquet": DeltaFile(f"{node.digest}.parquet", node.length, node.pages)
+            for _, nodes in parts
+            for node in nodes
+        },
+        "parts": {
+            f"{part.digest}.parquet": DeltaFile(f"{part.digest}.parquet", part.length, len(nodes))
+            for part, nodes in parts
+        },
+        "roots": {name: DeltaFile(name, location.length, len(root.parts))},
+    }
+
+
+def _write_history(url: str, start: int, end: int) -> DeltaFile:
+    """A file with the transactions of versions (start, end]."""
+    log = Log(objects_of(url), Runtime())
+    return _write(url, HISTORY, start, end, history_table(log.commits_left(start + 1, end + 1)))
+
+
+def _write_changes(url: str, start: int, end: int) -> DeltaFile:
+    """A file with what versions (start, end] did to rows."""
+    return _write(url, CHANGES, start, end, Feed(url, "rows", None).read(start, end))
+
+
+def _write(url: str, table: DeltaTable, start: int, end: int, rows: pa.Table) -> DeltaFile:
+    path = f"{start + 1:020d}-{end:020d}-{Runtime().token()}.parquet"  # of this attempt alone
+    if not rows.num_rows:
+        return DeltaFile(path, 0, 0)
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    objects_of(url).put(f"{table.root}{path}", data)
+    return DeltaFile(path, len(data), rows.num_rows)

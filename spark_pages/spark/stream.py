@@ -1,0 +1,105 @@
+"""``spark.readStream``: the change feed as an endless frame. An offset is the last version that was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_pages.log.readable import oldest_readable
+from spark_pages.spark.arrow_types import to_spark
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
+from spark_pages.spark.options import ViewQuery
+from spark_pages.spark.shipping import store_of
+from spark_pages.spark.views import ViewPartition
+from spark_pages.tables.change_feed import find_either
+
+
+class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the change feed, some versions in each micro-batch.
+
+    Parameters
+    ----------
+    url, query, schema
+        The store, what is asked for, and the columns in Spark's types.
+    max_versions
+        Of one micro-batch, at most; None for no bound.
+    """
+
+    def __init__(self, url: str, query: ViewQuery, schema: StructType, max_versions: int | None) -> None:
+        self._url = url
+        self._query = query
+        self._schema = schema
+        self._max_versions = max_versions
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        """The version before the first one to tell."""
+        if self._query.starting is not None:
+            return {"version": self._query.starting - 1}
+        oldest = oldest_readable(store_of(self._url).snapshot().log.state)
+        return {"version": oldest or -1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """So many versions; Spark counts files where it means them."""
+        return ReadMaxFiles(self._max_versions) if self._max_versions else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is committed later belongs to the next run."""
+        self._last = self._newest()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """The last version of the next micro-batch; `start` where there is none yet."""
+        newest = self._newest() if self._last is None else self._last
+        if isinstance(limit, ReadMaxFiles):
+            newest = min(newest, start["version"] + limit.max_files)
+        return {"version": max(start["version"], newest)}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """The newest version that there is, for the progress of the query."""
+        return {"version": self._newest()}
+
+    def _newest(self) -> int:
+        newest = store_of(self._url).snapshot().version
+        return newest if self._query.ending is None else min(newest, self._query.ending)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """One task for so many versions.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If retention has passed the versions that are next; hold them by a tag or a lease.
+        """
+        first, last = start["version"], end["version"]
+        feed = Feed(self._url, check_grain(self._query.grain), self._table_id(first))
+        return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first, last)]
+
+    def _table_id(self, first: int) -> int | None:
+        """The table by the name that it has now, or had where the micro-batch begins."""
+        if self._query.table is None:
+            return None
+        store = store_of(self._url)
+        then = store.snapshot(first).log if first >= 0 else None
+        return find_either(store.snapshot().log, then, self._query.table)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What the versions of one task did."""
+        if not isinstance(partition, ViewPartition) or partition.feed is None:
+            return
+        target = to_arrow_schema(self._schema, timezone="UTC")
+        told = partition.feed.read(*partition.versions).cast(FEED_SCHEMAS[partition.feed.grain])
+        for batch in told.to_batches():
+            yield to_spark(batch.select(target.names), target)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: the store keeps what retention says."""

@@ -1,0 +1,138 @@
+"""Verification by Spark: the log and its trees by the driver, the pages of a version by executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_pages.runtime import Runtime
+from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.upkeep.faults import Fault, Findings
+from spark_pages.upkeep.names import TableNames
+from spark_pages.upkeep.pages import PageCheck, PagesMode
+from spark_pages.upkeep.verify import SAMPLE_FRACTION
+from spark_pages.upkeep.verify import verify as verify_here
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGES_OF_A_TASK = 4096
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Pages of one column that begin in rows [start, stop); the last stretch has no end."""
+
+    table: str
+    column: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What one task has found."""
+
+    faults: tuple[Fault, ...]
+    pages_read: int
+    bytes_read: int
+
+
+def verify(
+    spark: SparkSession,
+    url: str,
+    version: int | None = None,
+    pages: PagesMode = "all",
+    profile: str | None = None,
+) -> dict[str, Any]:
+    """The log, all checkpoints, and every page of a version have been read and compared.
+
+    Parameters
+    ----------
+    spark, url, profile
+        A session, and the store.
+    version
+        Whose pages are read; the newest by default.
+    pages
+        Which pages are read: all, a sample of each stretch, or none.
+
+    Returns
+    -------
+    dict
+        ``ok``, ``version``, ``objects``, ``pages``, ``pages_read``, ``bytes_read``, ``faults`` (the first
+        few, as text), ``num_faults``, ``notices``, ``tasks``, ``seconds``.
+
+    Notes
+    -----
+    The driver reads every slot and object of a checkpoint, as `Store.verify` does; executors read the pages,
+    each of some columns, with the segments that describe them. Writes nothing.
+    """
+    started = time.monotonic()
+    url = store_url(url, profile)
+    found = verify_here(objects_of(url), Runtime(), pages="none")
+    snapshot = store_of(url).snapshot(version)
+    stretches = list(_stretches(url, snapshot.version))
+    check = _CheckPages(url, snapshot.version, pages)
+    tasks = max(1, min(len(stretches), 8 * spark.sparkContext.defaultParallelism))
+    told = spark.sparkContext.parallelize(stretches, tasks).mapPartitions(check).collect()
+    faults = dict.fromkeys(found.damage) | {fault: None for each in told for fault in each.faults}
+    damage = [fault for fault in faults if not fault.harmless]
+    return {
+        "ok": not damage,
+        "version": snapshot.version,
+        "objects": found.objects,
+        "pages": found.pages,
+        "pages_read": sum(each.pages_read for each in told),
+        "bytes_read": found.bytes_read + sum(each.bytes_read for each in told),
+        "num_faults": len(damage),
+        "faults": [str(fault) for fault in damage[:_SHOWN]],
+        "damaged": sorted({fault.key for fault in damage})[:_SHOWN],
+        "notices": len(found.notices) + len(faults) - len(damage),
+        "tasks": tasks,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _stretches(url: str, version: int) -> Iterator[_Stretch]:
+    snapshot = store_of(url).snapshot(version)
+    for name in [*snapshot.tables(), "system.catalog"]:
+        table = snapshot.table(name)
+        for column in table.columns:
+            chain = table.directory.chain(column)
+            parts = -(-chain.num_pages // PAGES_OF_A_TASK)
+            for part in range(parts):
+                stop = chain.num_rows * (part + 1) // parts if part + 1 < parts else chain.num_rows + 1
+                yield _Stretch(name, column, chain.num_rows * part // parts, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckPages:
+    """What an executor does with its stretches."""
+
+    url: str
+    version: int
+    pages: PagesMode
+
+    def __call__(self, stretches: Iterable[_Stretch]) -> Iterator[_Checked]:
+        snapshot = store_of(self.url).snapshot(self.version)
+        names, findings = TableNames(), Findings()
+        check = PageCheck(objects_of(self.url), findings, names, self.pages, SAMPLE_FRACTION, 0, {})
+        for stretch in stretches:
+            table = snapshot.table(stretch.table)
+            names.learn([table.definition])
+            key = (table.definition.table_id, table.definition.field_ids[stretch.column])
+            chain = table.directory.chain(stretch.column)
+            for part in chain.runs(stretch.start, min(stretch.stop, chain.num_rows)):
+                ends = part.run.prefix_entries.astype("int64") + part.first_row
+                begins = ends - part.run.numbers("entry_count")
+                mine = (begins >= stretch.start) & (begins < stretch.stop)
+                low, high = int(mine.argmax()), int(mine.sum())
+                if high:
+                    holder = f"version {self.version}"
+                    check.check(part.run.slice(low, low + high), key, holder)
+        for trouble in check.troubles.values():
+            check.tell(trouble, f"of version {self.version}")
+        yield _Checked(tuple(findings.faults), findings.pages_read, check.bytes_read)

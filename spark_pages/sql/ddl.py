@@ -1,0 +1,310 @@
+"""From sqlglot's trees of DDL to statements. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.sql.parsing import rewritten, shown, written
+from spark_pages.sql.statements import (
+    AddColumn,
+    AddConstraint,
+    AlterTable,
+    Change,
+    Column,
+    Constraint,
+    CreateNamespace,
+    CreateTable,
+    DropColumn,
+    DropConstraint,
+    DropNamespace,
+    DropTable,
+    Name,
+    RenameColumn,
+    RenameTable,
+    SetComment,
+    SetNullable,
+    SetProperties,
+    SetType,
+    TruncateTable,
+    Write,
+)
+from spark_pages.sql.types import arrow_type, column_type
+
+_NAMESPACE = ("NAMESPACE", "SCHEMA", "DATABASE")
+
+
+def statement_of(tree: exp.Expr, text: str) -> Write:
+    """The statement that a tree means.
+
+    Raises
+    ------
+    InvalidInputError
+        If it says something that is not supported; names it.
+    """
+    kind = str(tree.args.get("kind") or "").upper()
+    match tree:
+        case exp.Create() if kind == "TABLE":
+            return _create_table(tree)
+        case exp.Create() if kind in _NAMESPACE:
+            properties, comment = _properties(tree)
+            if comment is not None:
+                properties = {**properties, "comment": comment}
+            return CreateNamespace(
+                plain_name(name_of(tree.this), "namespace"), tree.args["exists"], properties
+            )
+        case exp.Drop() if kind == "TABLE":
+            _without(tree, "cascade", "temporary", "purge")
+            return DropTable(tuple(map(name_of, tree.args["tables"])), bool(tree.args.get("exists")))
+        case exp.Drop() if kind in _NAMESPACE:
+            _without(tree, "cascade")
+            (name,) = only([name_of(each) for each in tree.args["tables"]], f"DROP {kind}")
+            return DropNamespace(plain_name(name, "namespace"), bool(tree.args.get("exists")))
+        case exp.TruncateTable():
+            _without(tree, "partition", "cluster", "identity", "option", "exists")
+            return TruncateTable(tuple(map(name_of, tree.expressions)))
+        case exp.Comment() if kind in ("TABLE", "COLUMN"):
+            return _comment(tree, kind)
+        case exp.Alter() if kind == "TABLE":
+            table = name_of(tree.this)
+            actions = tree.args.get("actions") or []
+            return AlterTable(table, tuple(change for each in actions for change in _changes(each, table)))
+    what = f"{tree.key.upper()} {kind}".strip()
+    raise InvalidInputError(f"{what} is not supported here: {shown(text)}.", hint="See docs/sql.md.")
+
+
+def name_of(node: exp.Expr) -> Name:
+    """The name of a table, or of what looks like one.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no name, has more than two parts, or a part holds a dot.
+    """
+    if isinstance(node, exp.Table):
+        parts = tuple(part.name for part in node.parts if not isinstance(part, exp.Func))
+        bare = not any(node.args.get(key) for key in ("version", "when", "joins", "pivots", "sample"))
+        if parts and bare and 1 <= len(parts) <= 2 and all(part and "." not in part for part in parts):
+            return parts
+    raise InvalidInputError(
+        f"{written(node)!r} is not the name of a table: expected table or namespace.table, "
+        f"without dots in quotes."
+    )
+
+
+def plain_name(name: Name, kind: str) -> str:
+    """A name of one part."""
+    if len(name) != 1:
+        raise InvalidInputError(
+            f"{'.'.join(name)!r} is not the name of a {kind}: expected one without a dot."
+        )
+    return name[0]
+
+
+def only(found: Any, what: str) -> Any:
+    """The one thing that is named."""
+    if len(found) != 1:
+        raise InvalidInputError(f"{what} takes one name, not {len(found)}.")
+    return found
+
+
+def column_of(node: exp.ColumnDef, table: Name) -> tuple[Column, list[Constraint]]:
+    """A column, and the rules that stand behind it."""
+    name, constraints = node.name, []
+    nullable, comment, default = True, None, None
+    if not isinstance(node.args.get("kind"), exp.DataType):
+        raise InvalidInputError(f"Column {name!r} has no type.")
+    for each in node.args.get("constraints") or []:
+        match each.kind:
+            case exp.NotNullColumnConstraint() as rule:
+                nullable = bool(rule.args.get("allow_null"))
+            case exp.CommentColumnConstraint() as rule:
+                comment = rule.this.name
+            case exp.DefaultColumnConstraint() as rule:
+                default = literal(rule.this)
+            case exp.CheckColumnConstraint() as rule:
+                named = each.name or _made_up(table, [name], "check")
+                constraints.append(Constraint(named, check=rewritten(rule.this)))
+            case exp.PrimaryKeyColumnConstraint():
+                nullable = False
+                constraints.append(Constraint(each.name or _made_up(table, [], "pkey"), primary_key=(name,)))
+            case exp.Reference() as rule:
+                constraints.append(_foreign_key(each.name, table, [name], rule))
+            case rule:
+                raise _refused(rule)
+    return Column(name, column_type(node.args["kind"]), nullable, comment, default), constraints
+
+
+def literal(node: exp.Expr) -> Any:
+    """The value of a constant: text, a number, a truth value or None.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has to be computed.
+    """
+    match node:
+        case exp.Paren() | exp.Cast():
+            return literal(node.this)
+        case exp.Null():
+            return None
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Literal() if node.is_string:
+            return node.name
+        case exp.Literal():
+            return int(node.name) if node.name.isdigit() else Decimal(node.name)
+        case exp.Neg():
+            value = literal(node.this)
+            if isinstance(value, int | Decimal):
+                return -value
+    raise InvalidInputError(f"{written(node)!r} is not a constant: a default is one value.")
+
+
+def _create_table(tree: exp.Create) -> CreateTable:
+    _without(tree, "replace", "clone", "indexes", "unique")
+    properties, comment = _properties(tree)
+    target, query = tree.this, tree.expression
+    exists = bool(tree.args.get("exists"))
+    if query is not None:
+        if isinstance(target, exp.Schema) or not isinstance(query, exp.Query):
+            raise InvalidInputError("CREATE TABLE … AS takes its columns from the query.")
+        return CreateTable(name_of(target), (), (), properties, comment, exists, query)
+    if not isinstance(target, exp.Schema):
+        raise InvalidInputError("CREATE TABLE needs columns, or AS and a query.")
+    table = name_of(target.this)
+    columns, constraints = [], []
+    for each in target.expressions:
+        if isinstance(each, exp.ColumnDef):
+            column, rules = column_of(each, table)
+            if column.default is not None:
+                raise InvalidInputError(
+                    f"Column {column.name!r} has a DEFAULT.", hint="ALTER TABLE … ADD COLUMN takes one."
+                )
+            columns.append(column)
+            constraints += rules
+        else:
+            constraints += _constraints(each, table)
+    keys = {name.lower() for each in constraints for name in each.primary_key}
+    columns = [
+        Column(each.name, each.type, each.nullable and each.name.lower() not in keys, each.comment)
+        for each in columns
+    ]
+    return CreateTable(table, tuple(columns), tuple(constraints), properties, comment, exists)
+
+
+def _constraints(node: exp.Expr, table: Name) -> list[Constraint]:
+    """The rules of a table; each may have a name before it."""
+    name = node.name if isinstance(node, exp.Constraint) else ""
+    found = []
+    for each in node.expressions if isinstance(node, exp.Constraint) else [node]:
+        match each:
+            case exp.CheckColumnConstraint():
+                named = name or _made_up(table, [], "check")
+                found.append(Constraint(named, check=rewritten(each.this)))
+            case exp.PrimaryKey():
+                keys = tuple(part.name for part in each.expressions)
+                found.append(Constraint(name or _made_up(table, [], "pkey"), primary_key=keys))
+            case exp.ForeignKey():
+                columns = [part.name for part in each.expressions]
+                found.append(_foreign_key(name, table, columns, each.args.get("reference")))
+            case _:
+                raise _refused(each)
+    return found
+
+
+def _foreign_key(name: str, table: Name, columns: list[str], reference: exp.Expr | None) -> Constraint:
+    target = reference.this if reference is not None else None
+    if not isinstance(target, exp.Schema):
+        raise InvalidInputError("A foreign key names the columns of the other table: REFERENCES t (c).")
+    there = tuple(each.name for each in target.expressions)
+    key = (tuple(columns), name_of(target.this), there)
+    return Constraint(name or _made_up(table, columns, "fkey"), foreign_key=key)
+
+
+def _made_up(table: Name, columns: list[str], kind: str) -> str:
+    return "_".join([table[-1], *columns, kind])
+
+
+def _changes(node: exp.Expr, table: Name) -> list[Change]:
+    match node:
+        case exp.ColumnDef():
+            column, rules = column_of(node, table)
+            return [AddColumn(column, bool(node.args.get("exists"))), *map(AddConstraint, rules)]
+        case exp.Drop() if node.args.get("kind") == "COLUMN":
+            _without(node, "cascade")
+            exists = bool(node.args.get("exists"))
+            return [DropColumn(each.name, exists) for each in node.args["tables"]]
+        case exp.Drop() if node.args.get("kind") == "CONSTRAINT":
+            _without(node, "cascade", "exists")
+            return [DropConstraint(each.name) for each in node.args["tables"]]
+        case exp.RenameColumn():
+            return [RenameColumn(node.this.name, node.args["to"].name)]
+        case exp.AlterRename():
+            return [RenameTable(name_of(node.this))]
+        case exp.AlterColumn():
+            return [_altered_column(node)]
+        case exp.AddConstraint():
+            return [AddConstraint(rule) for each in node.expressions for rule in _constraints(each, table)]
+        case exp.AlterSet():
+            return [SetProperties(_pairs(node))]
+    raise _refused(node)
+
+
+def _altered_column(node: exp.AlterColumn) -> Change:
+    if node.args.get("dtype") is not None and not node.args.get("using"):
+        return SetType(node.name, arrow_type(node.args["dtype"]))
+    if node.args.get("allow_null") is not None:
+        return SetNullable(node.name, bool(node.args["allow_null"]))
+    raise _refused(node)
+
+
+def _pairs(node: exp.Expr) -> dict[str, str | None]:
+    """Keys and values of ``('key' = 'value')``."""
+    found: dict[str, str | None] = {}
+    for each in node.find_all(exp.Property, exp.EQ):
+        value = each.args["value"] if isinstance(each, exp.Property) else each.expression
+        found[each.this.name] = str(literal(value))
+    if not found:
+        raise InvalidInputError("Expected properties: ('key' = 'value').")
+    return found
+
+
+def _properties(tree: exp.Create) -> tuple[dict[str, str], str | None]:
+    """Properties and comment of what is created."""
+    properties: dict[str, str] = {}
+    comment = None
+    given = tree.args.get("properties")
+    for each in given.expressions if given is not None else ():
+        match each:
+            case exp.SchemaCommentProperty():
+                comment = each.this.name
+            case exp.Property() if type(each) is exp.Property:
+                properties[each.this.name] = str(literal(each.args["value"]))
+            case _:
+                raise _refused(each)
+    return properties, comment
+
+
+def _comment(tree: exp.Comment, kind: str) -> SetComment:
+    text, target = str(tree.expression.name), tree.this
+    if kind == "TABLE":
+        return SetComment(name_of(target), None, text)
+    parts = [part.name for part in target.parts]
+    if len(parts) not in (2, 3):
+        raise InvalidInputError("COMMENT ON COLUMN takes table.column or namespace.table.column.")
+    return SetComment(tuple(parts[:-1]), parts[-1], text)
+
+
+def _without(node: exp.Expr, *keys: str) -> None:
+    for key in keys:
+        if node.args.get(key):
+            raise InvalidInputError(f"{node.key.upper()} with {key.upper()} is not supported here.")
+
+
+def _refused(node: exp.Expr) -> InvalidInputError:
+    told = written(node) or node.key
+    return InvalidInputError(f"{told!r} is not supported here.", hint="See docs/sql.md.")

@@ -1,0 +1,352 @@
+"""What stands behind FROM: tables, subqueries, joins. Pure but for looking tables up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from spark_pages.catalog.identifiers import (
+    IdentifierContext,
+    MergedColumn,
+    Place,
+    VisibleColumn,
+    VisibleTable,
+    match,
+)
+from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.sql.hints import column_in, conjuncts, hint_of
+from spark_pages.sql.labels import Labels, labels_of, quoted
+from spark_pages.sql.parsing import located, written
+from spark_pages.sql.relations import Relation, Relations, as_of_of
+
+CommonTables = Mapping[str, tuple[str, tuple[VisibleColumn, ...]]]
+"""Label and columns of the tables of WITH, by name without regard to case."""
+
+Query = Callable[[exp.Expr, IdentifierContext | None, CommonTables], tuple[VisibleColumn, ...]]
+Expression = Callable[[exp.Expr, IdentifierContext, CommonTables], None]
+
+_ONE_SIDED = ("SEMI", "ANTI")
+_BY_PLACE = ("ASOF", "POSITIONAL")
+_SERIES = {True: "range", False: "generate_series"}
+
+
+@dataclass(eq=False, slots=True)
+class TableUse:
+    """One mention of a table of the catalog.
+
+    Attributes
+    ----------
+    label
+        What the query calls the table itself, behind which its alias stands.
+    relation
+        The table.
+    names
+        The columns that are needed, in the order of the table.
+    labels
+        What the query calls all of its columns, by name.
+    hint
+        A filter that every row meets which the query can use; see `spark_pages.sql.hints`.
+    """
+
+    label: str
+    relation: Relation
+    labels: dict[str, str]
+    hint: pc.Expression | None = None
+    _used: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are needed, in the order of the table."""
+        return [name for name, label in self.labels.items() if label in self._used]
+
+    def need(self, label: str) -> None:
+        """The column of this label is needed."""
+        self._used.add(label)
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """What stands behind one FROM.
+
+    Attributes
+    ----------
+    outer
+        What can be seen from the query around.
+    tables
+        The tables, in order.
+    merged
+        Columns that joins share, by each place where they are.
+    by_place
+        Whether it matters which other rows a table has: it is sampled, or joined by position or by the
+        nearest row.
+    """
+
+    outer: IdentifierContext | None
+    tables: list[VisibleTable] = field(default_factory=list)
+    merged: dict[tuple[str, str], MergedColumn] = field(default_factory=dict)
+    by_place: bool = False
+
+    def context(self, aliases: tuple[VisibleColumn, ...] = ()) -> IdentifierContext:
+        """What names may mean here."""
+        merged = tuple({id(each): each for each in self.merged.values()}.values())
+        return IdentifierContext(tuple(self.tables), self.outer, merged, aliases)
+
+    def stars(self, qualifier: Sequence[str]) -> list[tuple[str, tuple[Place, ...]]]:
+        """Names and places of the columns that a star stands for; shared ones once.
+
+        Raises
+        ------
+        ColumnNotFoundError, InvalidInputError
+            If there is no such table, or none at all.
+        """
+        if qualifier:
+            table = self.context().whole(qualifier)
+            return [(column.name, ((table, column),)) for column in table.columns]
+        if not self.tables:
+            raise InvalidInputError("Cannot select *: there is no FROM.")
+        found: list[tuple[str, tuple[Place, ...]]] = []
+        seen: set[int] = set()
+        for table in self.tables:
+            for column in table.columns:
+                shared = self.merged.get((table.label, column.label))
+                if shared is None:
+                    found.append((column.name, ((table, column),)))
+                elif id(shared) not in seen:
+                    seen.add(id(shared))
+                    found.append((shared.name, shared.places))
+        return found
+
+    def merge(self, name: str, right: VisibleTable, join: exp.Join) -> tuple[Place, Place]:
+        """The join shares a column; gives the place on the left, and the one on the right.
+
+        Raises
+        ------
+        ColumnNotFoundError, InvalidInputError
+            If one side has no such column, or several.
+        """
+        left = IdentifierContext(tuple(self.tables), None, self.context().merged).column([name])
+        there = IdentifierContext((right,)).column([name])
+        if not left.places or not there.places:
+            raise InvalidInputError(f"{name!r} is a table, not a column that a join can share.")
+        place = there.places[0]
+        side = str(join.args.get("side") or "").upper()
+        places = {"RIGHT": (place,), "FULL": (*left.places, place)}.get(side, left.places)
+        shared = MergedColumn(left.places[0][1].name, places)
+        old = {id(self.merged.get((table.label, column.label))) for table, column in left.places}
+        keys = [key for key, each in self.merged.items() if id(each) in old]
+        keys += [(table.label, column.label) for table, column in (*left.places, place)]
+        if join.kind.upper() not in _ONE_SIDED:
+            self.merged |= dict.fromkeys(keys, shared)
+        return left.places[0], place
+
+
+class Sources:
+    """Resolves FROM clauses, and keeps what they mention.
+
+    Parameters
+    ----------
+    text
+        The statement as written.
+    relations
+        The tables of the catalog.
+    query, expression
+        Resolve what is nested.
+    """
+
+    def __init__(self, text: str, relations: Relations, query: Query, expression: Expression) -> None:
+        self.uses: list[TableUse] = []
+        self.labels = Labels()
+        self._text = text
+        self._relations = relations
+        self._query = query
+        self._expression = expression
+        self._by_label: dict[str, TableUse] = {}
+
+    def use(self, table: VisibleTable, column: VisibleColumn) -> None:
+        """The column is needed."""
+        if table.label in self._by_label:
+            self._by_label[table.label].need(column.label)
+
+    def use_all(self, table: VisibleTable) -> None:
+        """All columns of the table are needed."""
+        for column in table.columns:
+            self.use(table, column)
+
+    def from_clause(self, node: exp.Select, outer: IdentifierContext | None, ctes: CommonTables) -> Scope:
+        """What can be seen of the tables and joins behind FROM, which are in labels from now on."""
+        scope = Scope(outer)
+        from_ = node.args.get("from_")
+        if from_ is not None:
+            self._source(from_.this, scope, ctes)
+        for join in node.args.get("joins") or []:
+            self._join(join, scope, ctes)
+        return scope
+
+    def take_hints(self, where: exp.Expr, scope: Scope) -> None:
+        """Tables of the scope know what WHERE, which is in labels, says of them."""
+        if scope.by_place:
+            return
+        here = {table.label for table in scope.tables}
+        for condition in conjuncts(where):
+            column = column_in(condition)
+            if column is None or column.table not in here or column.table not in self._by_label:
+                continue
+            use = self._by_label[column.table]
+            name = next(name for name, label in use.labels.items() if label == column.name)
+            hint = hint_of(condition, name, use.relation.schema.field(name).type)
+            if hint is not None:
+                use.hint = hint if use.hint is None else use.hint & hint
+
+    def _join(self, join: exp.Join, scope: Scope, ctes: CommonTables) -> None:
+        before = list(scope.tables)
+        scope.by_place |= join.method.upper() in _BY_PLACE
+        self._source(join.this, scope, ctes)
+        added = scope.tables[len(before) :]
+        if join.method.upper() == "NATURAL":
+            join.set("method", None)
+            join.set("using", self._common_columns(before, added))
+        using = join.args.get("using") or []
+        if using:
+            if len(added) != 1:
+                raise self._refused(join, "USING with tables in parentheses")
+            left = Scope(scope.outer, before, scope.merged)
+            join.set("using", [self._share(each, left, added[0], join) for each in using])
+        condition = join.args.get("on")
+        if condition is not None:
+            self._expression(condition, scope.context(), ctes)
+        if join.kind.upper() in _ONE_SIDED:
+            scope.tables[len(before) :] = []
+
+    def _share(self, name: exp.Expr, left: Scope, right: VisibleTable, join: exp.Join) -> exp.Identifier:
+        try:
+            places = left.merge(name.name, right, join)
+        except SparkPagesError as error:
+            raise located(error, name, self._text) from error
+        for table, column in places:
+            self.use(table, column)
+        labels = [column.label for _, column in places]
+        if labels[0].lower() != labels[1].lower():
+            raise self._refused(
+                join, f"USING ({name.name}) for columns that are several in one table but for case"
+            )
+        return quoted(labels[1])
+
+    @staticmethod
+    def _common_columns(left: Sequence[VisibleTable], right: Sequence[VisibleTable]) -> list[exp.Expr]:
+        known = [column for table in left for column in table.columns]
+        shared = [column.name for table in right for column in table.columns if match(column.name, known)]
+        if not shared:
+            raise InvalidInputError("The tables of a natural join have no column in common.")
+        return [quoted(name) for name in shared]
+
+    # single sources
+
+    def _source(self, node: exp.Expr, scope: Scope, ctes: CommonTables) -> None:
+        if node.args.get("pivots"):
+            raise self._refused(node, "PIVOT")
+        scope.by_place |= node.args.get("sample") is not None
+        match node:
+            case exp.Table() if isinstance(node.this, exp.Identifier):
+                self._table(node, scope, ctes)
+            case exp.Table() if isinstance(node.this, exp.GenerateSeries):
+                self._expression(node.this, scope.context(), ctes)
+                self._function(node, scope, _SERIES[bool(node.this.args.get("is_end_exclusive"))])
+            case exp.Unnest() if not node.args.get("offset"):
+                for each in node.expressions:
+                    self._expression(each, scope.context(), ctes)
+                self._function(node, scope, "unnest")
+            case exp.Subquery() if isinstance(node.this, exp.Table) and not node.alias:
+                self._source(node.this, scope, ctes)
+            case exp.Subquery() | exp.Values():
+                self._derived(node, node, scope, ctes)
+            case exp.Lateral() if isinstance(node.this, exp.Subquery):
+                self._derived(node, node.this, scope, ctes)
+            case exp.Table():
+                raise self._refused(
+                    node, hint="Tables of the store, queries, VALUES, unnest, range and generate_series are."
+                )
+            case _:
+                raise self._refused(node)
+        for join in node.args.get("joins") or []:
+            self._join(join, scope, ctes)
+
+    def _table(self, node: exp.Table, scope: Scope, ctes: CommonTables) -> None:
+        parts = [part.name for part in node.parts]
+        alias = node.args.get("alias")
+        common = ctes.get(parts[0].lower()) if len(parts) == 1 else None
+        if common is not None and node.args.get("version") is None and node.args.get("when") is None:
+            label, columns = common
+            node.set("this", quoted(label))
+            self._add(node, scope, node.alias or parts[0], columns)
+            return
+        try:
+            relation = self._relations.find(parts, as_of_of(node))
+        except SparkPagesError as error:
+            raise located(error, node, self._text) from error
+        names = list(relation.schema.names)
+        labels = labels_of(names)
+        use = TableUse(
+            self.labels.label(f"table {len(self.uses)}"), relation, dict(zip(names, labels, strict=True))
+        )
+        self.uses.append(use)
+        columns = tuple(
+            VisibleColumn(name, label, relation.fields[name], relation.schema.field(index).type)
+            for index, (name, label) in enumerate(zip(names, labels, strict=True))
+        )
+        for key in ("db", "catalog", "version", "when"):
+            node.set(key, None)
+        node.set("this", quoted(use.label))
+        namespace = None if alias is not None and alias.this is not None else relation.namespace
+        table = self._add(node, scope, node.alias or relation.name, columns, namespace)
+        self._by_label[table.label] = use
+
+    def _derived(self, node: exp.Expr, query: exp.Expr, scope: Scope, ctes: CommonTables) -> None:
+        # DuckDB, too, lets a subquery see the tables before it, with or without LATERAL.
+        around = scope.context()
+        columns = self._query(query, around, ctes)
+        self._add(node, scope, node.alias or "subquery", columns)
+
+    def _function(self, node: exp.Expr, scope: Scope, name: str) -> None:
+        alias = node.args.get("alias")
+        given = [column.name for column in alias.columns] if alias is not None else []
+        if len(given) > 1:
+            raise self._refused(node)
+        column = given[0] if given else node.alias or name
+        table = self._add(node, scope, node.alias or name, (VisibleColumn(column, column),), renaming=False)
+        node.set("alias", exp.TableAlias(this=quoted(table.label), columns=[quoted(column)]))
+
+    def _add(
+        self,
+        node: exp.Expr,
+        scope: Scope,
+        name: str,
+        columns: tuple[VisibleColumn, ...],
+        namespace: str | None = None,
+        renaming: bool = True,
+    ) -> VisibleTable:
+        alias = node.args.get("alias")
+        if renaming and alias is not None and alias.columns:
+            columns = with_names(columns, [column.name for column in alias.columns], name)
+        table = VisibleTable(name, self.labels.label(name), columns, namespace)
+        labels = [quoted(column.label) for column in columns] if isinstance(node, exp.Values) else None
+        node.set("alias", exp.TableAlias(this=quoted(table.label), columns=labels))
+        scope.tables.append(table)
+        return table
+
+    def _refused(self, node: exp.Expr, what: str | None = None, hint: str | None = None) -> SparkPagesError:
+        told = what or written(node)
+        error = InvalidInputError(f"Cannot select from {told!r}: that is not supported here.", hint=hint)
+        return located(error, node, self._text)
+
+
+def with_names(
+    columns: tuple[VisibleColumn, ...], names: Sequence[str], table: str
+) -> tuple[VisibleColumn, ...]:
+    """The columns under the names of an alias such as ``t(a, b)``; those behind keep theirs."""
+    if len(names) > len(columns):
+        raise InvalidInputError(f"{table!r} has {len(columns)} columns, and {len(names)} names for them.")
+    renamed = [replace(column, name=name) for column, name in zip(columns, names, strict=False)]
+    return (*renamed, *columns[len(names) :])

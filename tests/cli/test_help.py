@@ -1,0 +1,38 @@
+import pytest
+from typer.testing import CliRunner
+
+from spark_pages.cli.app import _PANELS, app
+
+
+def test_help_groups_the_verbs() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+
+    places = [shown.index(f" {panel} ") for panel in _PANELS]
+    assert places == sorted(places)
+    assert (
+        shown.index(" Look ")
+        < shown.index(" history ")
+        < shown.index(" Keep in order ")
+        < shown.index(" vacuum ")
+    )
+
+
+def test_no_verb_stands_in_two_groups() -> None:
+    verbs = " ".join(_PANELS.values()).split()
+
+    assert sorted(verbs) == sorted(set(verbs))
+
+
+@pytest.mark.parametrize(
+    "verb", ["info", "verify", "repair", "report", "vacuum", "doctor", "compact-log", "tags"]
+)
+def test_every_verb_calls_the_address_by_one_name(verb: str) -> None:
+    assert "URL" in CliRunner().invoke(app, [verb, "--help"]).stdout
+    assert "'URL'" in CliRunner().invoke(app, [verb]).stderr
+
+
+def test_every_option_of_restore_says_what_it_is() -> None:
+    shown = CliRunner().invoke(app, ["restore", "--help"]).stdout
+
+    lines = [line for line in shown.splitlines() if "--" in line]
+    assert [line for line in lines if "As it was" in line] == lines[:3]

@@ -1,0 +1,202 @@
+"""`spark-pages serve` as a process: what it says, that it ends as it should, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import jwt
+import pytest
+from typer.testing import CliRunner
+
+import spark_pages as sp
+from spark_pages.cli.app import app
+from spark_pages.errors import AccessDeniedError, StorageError
+from tests.service.conftest import SECRET, token
+from tests.service.stores import store_with_a_past
+
+_TIME_S = 120
+
+
+@pytest.fixture
+def files(tmp_path, ca, certificate):
+    """A store, certificate, private key and secret on disk."""
+    store = store_with_a_past(str(tmp_path / "store"), versions=2)
+    (tmp_path / "cert.pem").write_bytes(certificate.cert_chain_pems[0].bytes())
+    (tmp_path / "key.pem").write_bytes(certificate.private_key_pem.bytes())
+    (tmp_path / "secret").write_bytes(SECRET + b"\n")
+    (tmp_path / "ca.pem").write_bytes(ca.cert_pem.bytes())
+    store.close()
+    return tmp_path
+
+
+_PROGRAM = "from spark_pages.cli import main; main()"
+
+_HANGING = """
+import os, sys, time
+import spark_pages.storage as storage
+from spark_pages.cli import main
+from spark_pages.storage import MeteredStore
+
+class Hanging(MeteredStore):
+    def get(self, key):
+        while os.path.exists(sys.argv[2] + "/../hang"):
+            time.sleep(0.01)
+        return super().get(key)
+
+opener = storage.open_object_store
+storage.open_object_store = lambda url: Hanging(opener(url))
+main()
+"""
+
+
+def serve(files, *more: str, program: str = _PROGRAM) -> subprocess.Popen[str]:
+    command = [
+        *(
+            sys.executable,
+            "-c",
+            program,
+            "serve",
+            str(files / "store"),
+            "--port",
+            "0",
+            "--json",
+        ),
+        *("--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem")),
+        *("--token-key", str(files / "secret"), "--http-port", "0", *more),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def metrics(told: dict[str, object]) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{told['http_port']}/metrics", timeout=_TIME_S) as answer:
+        return answer.read().decode()
+
+
+@pytest.mark.slow
+def test_it_serves_until_sigterm_and_ends_with_zero(files):
+    process = serve(files)
+    told = json.loads(process.stdout.readline())
+    store = sp.connect(told["url"], token(), certificate=str(files / "ca.pem"))
+    rows = store.snapshot().table("t").read()
+    health = urllib.request.urlopen(f"http://127.0.0.1:{told['http_port']}/health", timeout=_TIME_S)
+
+    assert told["url"].startswith("grpc+tls://127.0.0.1:")
+    assert json.load(health) == {"status": "serving"}
+    assert rows.equals(sp.open(str(files / "store")).snapshot().table("t").read())
+    forged = jwt.encode({"aud": "spark-pages", "exp": time.time() + 60}, b"y" * 40, algorithm="HS256")
+    with pytest.raises(AccessDeniedError):
+        sp.connect(told["url"], forged, certificate=str(files / "ca.pem"))
+
+    process.send_signal(signal.SIGTERM)
+    shown = "".join(process.communicate(timeout=_TIME_S))
+    store.close()
+    assert process.returncode == 0
+    assert SECRET.decode() not in shown
+    assert forged not in shown
+
+
+@pytest.mark.slow
+def test_it_ends_in_bounded_time_though_a_call_hangs_in_storage(files):
+    process = serve(files, "--drain", "0.2", "--staleness", "0.001", program=_HANGING)
+    told = json.loads(process.stdout.readline())
+    store = sp.connect(told["url"], token(), certificate=str(files / "ca.pem"), retry_s=0.0)
+    store.snapshot()
+    (files / "hang").touch()
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        with pytest.raises(StorageError) as caught:
+            store.snapshot()
+        failed.append(caught.value)
+
+    call = threading.Thread(target=ask)
+    call.start()
+    while "spark_pages_calls_in_flight 1.0" not in metrics(told):
+        time.sleep(0.01)
+
+    process.send_signal(signal.SIGTERM)
+    shown = "".join(process.communicate(timeout=_TIME_S))
+    call.join()
+    store.close()
+
+    assert process.returncode == 1
+    assert "cut off" in shown
+    assert failed
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_told_without_a_traceback(files):
+    process = serve(files)
+    told = json.loads(process.stdout.readline())
+    second = serve(files, "--port", told["url"].rsplit(":", 1)[1])
+    out, err = second.communicate(timeout=_TIME_S)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=_TIME_S)
+
+    assert second.returncode == 1
+    assert "Cannot listen" in out + err
+    assert "Traceback" not in out + err
+    assert process.returncode == 0
+
+
+def test_it_does_not_serve_in_the_clear_or_to_everybody_unless_it_is_told_to(files):
+    runner, url = CliRunner(), str(files / "store")
+    tls = ["--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem")]
+    keys = ["--token-key", str(files / "secret")]
+
+    for arguments, expected in (
+        ([*keys], "--tls-cert"),
+        ([*tls], "--token-key"),
+        ([*tls, "--no-tls", *keys], "--tls-cert"),
+        ([*tls, *keys, "--no-tokens"], "--token-key"),
+        ([*tls[:2], *keys], "--tls-cert"),
+        ([*tls, *keys, "--token-algorithm", "none"], "not known"),
+        ([*tls, "--token-key", str(files / "cert.pem")], "no secret"),
+        ([*tls, "--token-key", str(files / "secret"), "--token-algorithm", "RS256"], "no public key"),
+    ):
+        result = runner.invoke(app, ["serve", url, "--json", *arguments])
+        assert result.exit_code == 1
+        assert expected in json.loads(result.stdout)["error"]["message"]
+        assert SECRET.decode() not in result.output
+
+
+def test_a_store_that_is_not_there_is_told_as_such(files):
+    arguments = ["serve", str(files / "nowhere"), "--json", "--no-tls", "--no-tokens", "--port", "0"]
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 4
+    assert json.loads(result.stdout)["error"]["type"] == "StoreNotFoundError"
+
+
+_WITHOUT = """
+import sys
+import spark_pages.service.served_store
+from spark_pages.errors import MissingDependencyError
+
+for package in ("jwt", "prometheus_client", "cryptography.exceptions"):
+    kept = sys.modules.pop(package, None)
+    for name in [each for each in sys.modules if each.startswith("spark_pages.service.")]:
+        del sys.modules[name]
+    sys.modules[package] = None
+    try:
+        import spark_pages.service.serving
+    except MissingDependencyError as error:
+        print(error)
+    del sys.modules[package]
+"""
+
+
+def test_without_the_extra_serving_says_which_one_is_missing_and_reading_works():
+    found = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True)
+
+    told = found.stdout.splitlines()
+    assert len(told) == 3
+    for package, message in zip(("jwt", "prometheus_client", "cryptography"), told, strict=True):
+        assert f"Serving needs {package}" in message
+        assert "[service]" in message

@@ -1,0 +1,52 @@
+"""A session with delta-spark that tries to harm a published table; a script, with the folder of a store.
+
+Prints one JSON object: what each attempt came to, and what was read at every version.
+"""
+
+# ruff: noqa: S608 - the names in these statements are ours
+from __future__ import annotations
+
+import json
+import sys
+
+from spark_pages.spark.publish import HISTORY, SEGMENTS
+from spark_pages.spark.session import session
+
+store = sys.argv[1]
+table = f"delta.`{store}/{SEGMENTS.root}`"
+ATTEMPTS = {
+    "vacuum": f"VACUUM {table} RETAIN 0 HOURS",
+    "lite vacuum": f"VACUUM {table} LITE RETAIN 0 HOURS",
+    "delete": f"DELETE FROM {table}",
+    "delete some": f"DELETE FROM {table} WHERE entry_count > 0",
+    "update": f"UPDATE {table} SET entry_count = 5",
+    "optimize": f"OPTIMIZE {table}",
+    "z-order": f"OPTIMIZE {table} ZORDER BY (page_id)",
+    "restore": f"RESTORE TABLE {table} TO VERSION AS OF 0",
+    "insert": f"INSERT INTO {table} (page_id) VALUES (1)",
+    "unguard": f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'false')",
+    "drop feature": f"ALTER TABLE {table} DROP FEATURE `spark_pages-published` TRUNCATE HISTORY",
+}
+
+spark = session("delta client", "local[1]", delta=True)
+spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")  # 50 tasks by default, for each version
+folder = f"{store}/{SEGMENTS.root}"
+reading = spark.read.format("delta")
+newest = spark.sql(f"DESCRIBE HISTORY {table}").agg({"version": "max"}).first()[0]
+rows = {version: reading.option("versionAsOf", version).load(folder).count() for version in range(newest + 1)}
+ended = {}
+for name, statement in ATTEMPTS.items():
+    try:
+        spark.sql(statement).collect()
+    except Exception as error:  # noqa: BLE001 - whatever Delta raises
+        ended[name] = str(error).strip().splitlines()[0][:200]
+    else:
+        ended[name] = "done"
+ids = [row[0] for row in spark.read.format("delta").load(folder).select("page_id").collect()]
+history = spark.read.format("delta").load(f"{store}/{HISTORY.root}").select("version").collect()
+print(
+    json.dumps(
+        {"ended": ended, "rows": rows, "ids": sorted(ids), "history": sorted(row[0] for row in history)}
+    )
+)

@@ -1,0 +1,53 @@
+"""delta-spark reads what is published, and can harm none of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_pages as sp
+from spark_pages.spark.publish import SEGMENTS, publish_delta
+from spark_pages.spark.session import PROJECT, find_java
+from tests.spark.published import folder
+from tests.spark.test_publish import SCHEMA, change, local_ids, rows
+
+CLIENT = PROJECT / "tests" / "spark" / "delta_client.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(find_java() is None, reason="delta-spark needs Java, and there is none")
+def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(tmp_path: Path) -> None:
+    store = sp.create(str(tmp_path / "store"), properties={"checkpoint_commits": "0"})
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA, properties={"page_bytes": "1024"})
+        txn.append("t", rows(0, 5_000))
+    counts = []
+    for number in (1, 2):
+        change(store, number)
+        publish_delta(store.url)
+        counts.append(len(local_ids(store, store.snapshot().version)))
+    (folder(store) / SEGMENTS.root / "unpublished.parquet").write_bytes(b"not named by any Delta commit")
+    before = {info.key for info in store.objects.list("")}
+
+    ended = subprocess.run(
+        [sys.executable, str(CLIENT), str(folder(store))],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+    if "unresolved dependency" in ended.stderr or "UNRESOLVED DEPENDENCIES" in ended.stderr:
+        pytest.skip("the JARs of delta-spark cannot be fetched here")
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    told = json.loads(ended.stdout.strip().splitlines()[-1])
+    assert list(told["rows"].values()) == counts
+    assert told["ids"] == local_ids(store, store.snapshot().version)
+    assert told["history"] == list(range(store.snapshot().version + 1))
+    assert {name for name, how in told["ended"].items() if how == "done"} == set()
+    assert before <= {info.key for info in store.objects.list("")}

@@ -1,0 +1,170 @@
+"""The jobs' functions on the session of the tests; `test_submit` runs some of them by ``spark-submit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_pages as sp
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.spark.job import named_options
+from spark_pages.spark.options import WriteOptions
+from spark_pages.spark.orphans import find_orphan_files
+from spark_pages.spark.transfer import External, export, ingest
+from spark_pages.spark.upkeep import checkpoint, compact_log, publish
+from spark_pages.spark.vacuum import vacuum
+from spark_pages.spark.verify import verify
+from tests.spark.conftest import History
+from tests.spark.test_compact import damage_pages
+
+NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> sp.Store:
+    return sp.create(str(tmp_path / "store"), properties={"checkpoint_commits": "0"})
+
+
+def numbers(count: int) -> pa.Table:
+    return pa.table({"n": range(count), "text": [f"text number {n}" for n in range(count)]}, NUMBERS)
+
+
+def test_parquet_and_csv_come_in_and_go_out_again(
+    spark: SparkSession, store: sp.Store, tmp_path: Path
+) -> None:
+    pq.write_table(numbers(20_000), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("n,text\n-1,x\n-2,y\n")
+    parquet = External("parquet", str(tmp_path / "a.parquet"), {})
+    csv = External("csv", str(tmp_path / "b.csv"), {"header": "true"}, "n long, text string")
+    into = WriteOptions("t", create=True, operation="ingest", app_id="nightly", app_version=1)
+
+    planned = ingest(spark, store.url, parquet, into, dry_run=True)
+    first = ingest(spark, store.url, parquet, into)
+    again = ingest(spark, store.url, parquet, into)
+    more = ingest(spark, store.url, csv, WriteOptions("t"))
+    out = export(spark, store.url, "t", External("parquet", str(tmp_path / "out"), {}), version=1)
+
+    assert planned["rows"] == first["rows"] == out["rows"] == 20_000
+    assert (first["version"], again["version"], again["already_landed"]) == (1, None, True)
+    assert (more["rows"], more["version"]) == (2, 2)
+    read = sp.open(store.url).snapshot().table("t").read()
+    assert read.column("n").to_pylist() == [*range(20_000), -1, -2]
+    exported = pq.read_table(tmp_path / "out").sort_by("n")
+    assert exported.equals(numbers(20_000))
+
+
+def test_rows_of_another_shape_are_refused_before_anything_is_written(
+    spark: SparkSession, store: sp.Store, tmp_path: Path
+) -> None:
+    with store.transaction() as txn:
+        txn.create_table("t", NUMBERS)
+    pq.write_table(pa.table({"m": [1]}), tmp_path / "a.parquet")
+
+    with pytest.raises(SchemaMismatchError, match="no column 'm'"):
+        ingest(spark, store.url, External("parquet", str(tmp_path / "a.parquet"), {}), WriteOptions("t"))
+
+
+def test_verification_reads_every_page_and_names_the_damaged_ones(
+    spark: SparkSession, own_history: History
+) -> None:
+    snapshot = own_history.store.snapshot()
+    tables = [*snapshot.tables(), "system.catalog"]
+
+    sound = verify(spark, own_history.url)
+    damage_pages(own_history.url)
+    damaged = verify(spark, own_history.url)
+
+    assert sound["ok"]
+    assert sound["pages_read"] == sum(snapshot.table(name).pages().num_rows for name in tables)
+    assert not damaged["ok"]
+    local = own_history.store.verify("all")
+    page_files = {key for key in damaged["damaged"] if key.startswith("pages/")}
+    assert page_files
+    assert page_files <= {fault.key for fault in local.damage}
+
+
+def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
+    spark: SparkSession, own_history: History
+) -> None:
+    store = own_history.store
+    orphans = [f"pages/{read:020d}-{'ab' * 16}-{n}.pages" for n, read in enumerate((0, 1, 3))]
+    for key in orphans:
+        store.objects.put(key, b"x" * 100)
+    young = f"pages/{own_history.latest + 50:020d}-{'ab' * 16}-0.pages"
+    store.objects.put(young, b"x")
+
+    assert find_orphan_files(spark, own_history.url).files.num_rows == 0  # no writer is refused yet
+    store.vacuum(retention=2)
+    planned = store.vacuum_plan(retention=2, orphans=True).objects
+    found = find_orphan_files(spark, own_history.url)
+
+    local = planned.filter(pc.equal(planned.column("reason"), "orphan")).column("key").to_pylist()
+    assert set(found.files.column("key").to_pylist()) == set(orphans)
+    assert {key for key in local if key.startswith("pages/")} == set(orphans)
+
+
+def test_vacuum_plans_by_default_and_deletes_when_told_to(spark: SparkSession, own_history: History) -> None:
+    store = own_history.store
+    orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
+    store.objects.put(orphan, b"x" * 100)
+    rows = store.snapshot().table("flights").read()
+    before = {info.key for info in store.objects.list("pages/")}
+
+    planned = vacuum(spark, own_history.url, 1)
+    assert before <= {info.key for info in store.objects.list("pages/")}
+    done = vacuum(spark, own_history.url, 1, apply=True)
+    again = vacuum(spark, own_history.url, 1, apply=True)
+
+    assert not planned["applied"]
+    assert planned["objects"] > 0
+    assert done["orphans"] == 1
+    assert done["orphan_bytes"] == 100
+    assert (again["objects"], again["orphans"]) == (0, 0)
+    assert orphan not in {info.key for info in store.objects.list("pages/")}
+    assert sp.open(own_history.url).snapshot().table("flights").read().equals(rows)
+    assert store.verify("all").ok
+
+
+def test_jobs_of_one_process_tell_what_they_did(own_history: History) -> None:
+    url = own_history.url
+
+    results: list[dict[str, Any]] = [
+        checkpoint(url, dry_run=True),
+        checkpoint(url, publish=True),
+        compact_log(url, dry_run=True),
+        compact_log(url),
+        publish(url, dry_run=True),
+        publish(url),
+    ]
+
+    assert all(result["ok"] for result in results)
+    assert results[0]["commits"] == own_history.latest - own_history.checkpoint
+    assert results[1]["published"]["checkpoint"] == own_history.latest
+    assert results[3]["written"] > 0
+    assert results[4]["published"] == results[4]["checkpoint"] == own_history.latest
+    assert results[5]["checkpoints"] == 0
+
+
+def test_an_option_that_is_no_pair_is_refused_without_showing_it() -> None:
+    assert named_options(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    with pytest.raises(InvalidInputError) as refused:
+        named_options(["hunter2"])
+
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_value_from_the_environment_is_resolved_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = External("jdbc", None, {"user": "me", "password": "env:THE_PASSWORD"})
+
+    with pytest.raises(InvalidInputError, match="THE_PASSWORD"):
+        source.resolved()
+    monkeypatch.setenv("THE_PASSWORD", "hunter2")
+
+    assert source.resolved() == {"user": "me", "password": "hunter2"}
+    assert "hunter2" not in repr(source)

@@ -1,0 +1,75 @@
+"""The package travels to executors as one wheel; profiles of the configuration are read by Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_pages as sp
+from spark_pages.spark.session import PROJECT, find_java
+from tests.spark.conftest import flights
+
+needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
+
+JOB = """
+import json, sys
+from spark_pages.spark.session import session
+
+def where(_):
+    import spark_pages
+    yield spark_pages.__file__
+
+spark = session("packaging", master=None)
+rows = spark.read.format("spark_pages").option("table", "flights").load(sys.argv[1])
+seen = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
+print(json.dumps({"where": seen[0], "rows": rows.count()}))
+"""
+
+
+@needs_java
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_executors_run_the_wheel_that_was_submitted(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
+    subprocess.run([*build, "-w", str(tmp_path), str(PROJECT)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    package = wheel.rename(tmp_path / "spark_pages.zip")  # Spark puts no other ending on the path
+    (tmp_path / "job.py").write_text(JOB)
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("flights", flights(0, 1).schema)
+        txn.append("flights", flights(0, 5_000))
+    import pyspark  # noqa: PLC0415 - only where Java is
+
+    ended = subprocess.run(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            *("--properties-file", str(PROJECT / "conf" / "spark-defaults.conf")),
+            *("--py-files", str(package), str(tmp_path / "job.py"), str(tmp_path / "store")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+    )
+
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    told = json.loads(ended.stdout.strip().splitlines()[-1])
+    assert told["rows"] == 5_000
+    assert package.name in told["where"]
+
+
+@pytest.mark.parametrize("file", sorted((PROJECT / "conf").glob("*.conf")), ids=lambda file: file.stem)
+def test_a_profile_of_the_configuration_holds_properties_of_spark_and_no_secret(file: Path) -> None:
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+
+    assert all(re.fullmatch(r"spark\.[\w.-]+\s+\S.*", line) for line in lines)
+    assert not re.search(r"(?i)password|secret_access|access_key|token", "\n".join(lines))
+    assert "spark.sql.python.filterPushdown.enabled    true" in lines

@@ -1,0 +1,259 @@
+"""Checkpoints, history and change feed as Delta tables, read by a Delta client that is not ours."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+import spark_pages as sp
+from spark_pages.log.names import segment_key
+from spark_pages.model.run import LOCATION_COLUMNS
+from spark_pages.runtime import Runtime
+from spark_pages.spark import delta_log
+from spark_pages.spark.delta_log import DeltaLog
+from spark_pages.spark.feed import Feed
+from spark_pages.spark.publish import CHANGES, HISTORY, PARTS, ROOTS, SEGMENTS, publish_delta
+from spark_pages.storage.store import Doubtful
+from tests.invariants import check_store
+from tests.spark.published import descriptors, folder, table
+
+SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table({"n": numbers, "s": [f"text {n}" for n in numbers]}, SCHEMA)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> sp.Store:
+    store = sp.create(str(tmp_path / "store"), properties={"checkpoint_commits": "0"})
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA, properties={"page_bytes": "1024"})
+        txn.append("t", rows(0, 5_000))
+    store.checkpoint()
+    return store
+
+
+def change(store: sp.Store, number: int) -> None:
+    with store.transaction() as txn:
+        txn.append("t", rows(10_000 * number, 200))
+        txn.update("t", "s", rows=[number], values=["changed"])
+    store.checkpoint()
+
+
+def published_ids(store: sp.Store, version: int | None = None) -> list[int]:
+    found = table(store, SEGMENTS.root, version).to_pyarrow_table(columns=["page_id"])
+    return sorted(found.column("page_id").to_pylist())
+
+
+def local_ids(store: sp.Store, version: int) -> list[int]:
+    snapshot = store.snapshot(version).log
+    return sorted(int(p) for key in snapshot.chain_keys() for p in snapshot.chain(key).all_pages().page_ids)
+
+
+def test_each_checkpoint_is_one_version_that_a_delta_client_reads(store: sp.Store) -> None:
+    publish_delta(store.url)
+    versions = [store.snapshot().version]
+    for number in (1, 2, 3):
+        change(store, number)
+        versions.append(store.snapshot().version)
+
+    done = publish_delta(store.url)
+
+    assert done.checkpoints == 3
+    assert table(store, SEGMENTS.root).version() == 3
+    for delta_version, version in enumerate(versions):
+        assert published_ids(store, delta_version) == local_ids(store, version)
+    assert table(store, SEGMENTS.root).transaction_version(SEGMENTS.app_id) == versions[-1]
+
+
+def test_descriptors_read_through_delta_are_those_of_the_local_snapshot(store: sp.Store) -> None:
+    change(store, 1)
+    publish_delta(store.url)
+    snapshot = store.snapshot().log
+    compared = ["page_id", "entry_count", "actual_len", "checksum"]
+
+    found = descriptors(store)
+
+    assert not set(compared) & set(LOCATION_COLUMNS)
+    assert {key: of.select(compared).to_pylist() for key, of in found.items()} == {
+        key: pa.Table.from_batches([snapshot.chain(key).all_pages().pages]).select(compared).to_pylist()
+        for key in snapshot.chain_keys()
+        if snapshot.chain(key).num_pages
+    }
+
+
+def test_nothing_is_copied_and_a_small_change_is_published_in_few_bytes(store: sp.Store) -> None:
+    publish_delta(store.url)
+    change(store, 1)
+    before = {info.key: info.size_bytes for info in store.objects.list("")}
+
+    done = publish_delta(store.url, history=False)
+
+    new = {i.key: i.size_bytes for i in store.objects.list("") if i.key not in before}
+    assert all("/_delta_log/" in key for key in new)
+    assert sum(new.values()) == done.bytes_written
+    assert 0 < done.files_added <= 6
+    assert sum(new.values()) < 4_000
+
+
+def test_history_and_changes_grow_by_what_is_new(store: sp.Store) -> None:
+    publish_delta(store.url)
+    change(store, 1)
+
+    first, again = publish_delta(store.url), publish_delta(store.url)
+
+    newest = store.snapshot().version
+    history = table(store, HISTORY.root).to_pyarrow_table()
+    changes = table(store, CHANGES.root).to_pyarrow_table()
+    expected = Feed(store.url, "rows", None).read(-1, newest)
+    assert first.version == again.version == newest
+    assert again.bytes_written == 0
+    assert sorted(history.column("version").to_pylist()) == list(range(newest + 1))
+    assert (
+        changes.sort_by("version").select(["version"]).equals(expected.select(["version"]).combine_chunks())
+    )
+    assert sorted(map(str, changes.to_pylist())) == sorted(map(str, expected.to_pylist()))
+    assert table(store, HISTORY.root).transaction_version(HISTORY.app_id) == newest
+
+
+def test_what_is_published_is_right_after_compaction_and_vacuum(store: sp.Store) -> None:
+    publish_delta(store.url)
+    for number in range(1, 4):
+        change(store, number)
+    store.compact_pages("t")
+    store.checkpoint()
+    publish_delta(store.url)
+
+    store.vacuum(retention=1, orphans=True)
+    publish_delta(store.url)
+
+    newest = store.snapshot().log.checkpoint
+    assert newest is not None
+    segments = [newest.tree.segment(n) for part in newest.root.parts for n in newest.tree.part(part)]
+    assert published_ids(store) == sorted(
+        page for segment in segments for page in segment.pages.column("page_id").to_pylist()
+    )
+    assert store.verify("all").faults == ()
+    assert sp.open(store.url).snapshot().table("t").num_rows == 5_600
+
+
+def writes(root: str) -> dict[str, Callable[[], object]]:
+    """Everything by which a client could change the table or delete its files."""
+    made = pa.table({"page_id": [1]})
+    return {
+        "vacuum": lambda: DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False),
+        "full vacuum": lambda: DeltaTable(root).vacuum(
+            0, dry_run=False, enforce_retention_duration=False, full=True
+        ),
+        "delete": DeltaTable(root).delete,
+        "delete some": lambda: DeltaTable(root).delete("entry_count > 0"),
+        "compact": lambda: DeltaTable(root).optimize.compact(max_concurrent_tasks=1),
+        "z-order": lambda: DeltaTable(root).optimize.z_order(["page_id"]),
+        "update": lambda: DeltaTable(root).update(updates={"entry_count": "5"}),
+        "append": lambda: write_deltalake(root, made, mode="append", schema_mode="merge"),
+        "overwrite": lambda: write_deltalake(root, made, mode="overwrite", schema_mode="overwrite"),
+        "restore": lambda: DeltaTable(root).restore(0),
+    }
+
+
+@pytest.mark.parametrize("published", [SEGMENTS, PARTS, ROOTS], ids=lambda each: each.name)
+def test_delta_rs_reads_guarded_tables_and_can_neither_write_nor_delete(
+    store: sp.Store, published: delta_log.DeltaTable
+) -> None:
+    publish_delta(store.url)
+    for number in (1, 2):
+        change(store, number)
+        publish_delta(store.url)
+    (folder(store) / published.root / "unpublished.parquet").write_bytes(b"not named by any Delta commit")
+    before = {info.key for info in store.objects.list("")}
+    root = f"{store.url}/{published.root}"
+
+    ended = {}
+    for name, write in writes(root).items():
+        try:
+            write()
+        except CommitFailedError:
+            ended[name] = "refused"
+        else:
+            ended[name] = "done"
+
+    kept = {info.key for info in store.objects.list("")}
+    nothing_to_do = {"compact", "z-order"} if published is not SEGMENTS else set()
+    assert {name for name, how in ended.items() if how == "done"} <= nothing_to_do
+    assert before <= kept
+    (folder(store) / published.root / "unpublished.parquet").unlink()
+    assert store.verify("all").ok
+    check_store(store)
+
+
+def test_a_delta_client_reads_a_long_log_from_its_checkpoint(
+    store: sp.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_log, "CHECKPOINT_COMMITS", 3)
+    for number in range(5):
+        change(store, number)
+        publish_delta(store.url, history=False)
+    log = folder(store) / SEGMENTS.root / "_delta_log"
+    newest = json.loads((log / "_last_checkpoint").read_text())["version"]
+    for version in range(newest + 1):
+        (log / f"{version:020d}.json").unlink()  # so that only the checkpoint tells
+
+    state = DeltaLog(store.objects, Runtime(), SEGMENTS).state()
+
+    assert newest == 2
+    assert state.version == 4
+    assert state.published == store.snapshot().version
+    assert published_ids(store) == local_ids(store, store.snapshot().version)
+
+
+def test_two_publications_at_once_publish_everything_once(store: sp.Store) -> None:
+    for number in range(3):
+        change(store, number)
+    threads = [threading.Thread(target=publish_delta, args=(store.url,)) for _ in range(3)]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    newest = store.snapshot().version
+    history = table(store, HISTORY.root).to_pyarrow_table()
+    assert sorted(history.column("version").to_pylist()) == list(range(newest + 1))
+    assert published_ids(store) == local_ids(store, newest)
+
+
+def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
+    store: sp.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = store.objects
+    log, create = DeltaLog(objects, Runtime(), SEGMENTS), type(objects).create
+
+    def silent(self: object, key: str, data: bytes) -> object:
+        create(self, key, data)  # type: ignore[arg-type]
+        return Doubtful("the connection was lost")
+
+    monkeypatch.setattr(type(objects), "create", silent)
+    first = log.commit(1, lambda _: ([delta_log.DeltaFile("a.parquet", 10, 1)], []))
+    again = log.commit(1, lambda _: ([delta_log.DeltaFile("b.parquet", 10, 1)], []))
+
+    assert first > 0 == again
+    assert log.state().version == 0
+    assert list(log.state().files or {}) == ["a.parquet"]
+
+
+def test_segments_are_published_under_the_names_that_checkpoints_give_them(store: sp.Store) -> None:
+    publish_delta(store.url)
+
+    checkpoint = store.snapshot().log.checkpoint
+    assert checkpoint is not None
+    named = {segment_key(n.digest) for part in checkpoint.root.parts for n in checkpoint.tree.part(part)}
+    assert named == {f"{SEGMENTS.root}{Path(uri).name}" for uri in table(store, SEGMENTS.root).file_uris()}

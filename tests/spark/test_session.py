@@ -1,0 +1,106 @@
+"""Versions that go together, SQL functions of a session, and storage options by name."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.spark.feed import Feed
+from spark_pages.spark.options import SourceOptions
+from spark_pages.spark.profiles import split_profile, storage_options, with_profile
+from spark_pages.spark.shipping import store_url
+from spark_pages.spark.source import SparkPagesDataSource
+from spark_pages.spark.versions import Versions, installed, wrong_pair
+from tests.spark.conftest import History
+
+GOOD = Versions("4.2.0", "4.4.0", "2.3.1", 17, "4.2.0")
+
+
+def test_versions_that_are_installed_go_together() -> None:
+    assert wrong_pair(installed(), delta=True) is None
+    assert wrong_pair(GOOD, delta=True) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "both"),
+    [
+        (replace(GOOD, pyspark="4.3.0"), ("4.2.x", "pyspark 4.3.0")),
+        (replace(GOOD, delta="4.4.1"), ("pyspark 4.2.0", "delta-spark 4.4.1")),
+        (replace(GOOD, delta=None), ("delta-spark 4.4.0", "pyspark 4.2.0")),
+        (replace(GOOD, pandas="3.0.0"), ("pyspark 4.2.0", "pandas 3.0.0")),
+        (replace(GOOD, java=11), ("Java 17", "Java 11")),
+        (replace(GOOD, jvm="4.0.1"), ("pyspark 4.2.0", "Spark 4.0.1")),
+    ],
+    ids=["pyspark", "delta", "no delta", "pandas", "java", "cluster"],
+)
+def test_the_message_names_both_versions_of_a_wrong_pair(found: Versions, both: tuple[str, str]) -> None:
+    wrong = wrong_pair(found, delta=True)
+
+    assert wrong is not None
+    assert all(version in wrong[0] for version in both)
+
+
+def test_delta_is_not_looked_at_where_it_is_not_asked_for() -> None:
+    assert wrong_pair(replace(GOOD, delta="1.0.0")) is None
+
+
+def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:
+    at = {"url": history.url}
+    newest = spark.sql("select version, operation from spark_pages_history(:url, limit => 2)", at)
+    changed = spark.sql(
+        "select * from spark_pages_changes(url => :url, first => 5, last => 9, table => 'flights')", at
+    )
+
+    table_id = history.store.snapshot().table("flights").definition.table_id
+    expected = Feed(history.url, "rows", table_id).read(4, 9)
+    assert [tuple(row) for row in newest.collect()] == [
+        (row["version"], row["operation"]) for row in history.store.history(2).to_pylist()
+    ]
+    assert sorted(map(tuple, changed.collect())) == sorted(tuple(r.values()) for r in expected.to_pylist())
+
+
+def test_a_profile_travels_by_name_and_is_read_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[prod]\nregion = "here"\nsecret_access_key = { env = "THE_SECRET" }\n')
+    monkeypatch.setenv("SPARK_PAGES_PROFILES", str(profiles))
+    monkeypatch.setenv("THE_SECRET", "hunter2")
+
+    address = SourceOptions({"path": "s3://bucket/shop", "profile": "prod"}).url()
+
+    assert split_profile(address) == ("s3://bucket/shop", "prod")
+    assert storage_options("prod") == {"region": "here", "secret_access_key": "hunter2"}
+    assert b"hunter2" not in pickle.dumps(address)
+
+
+def test_a_data_source_is_pickled_without_credentials_or_what_was_loaded(history: History) -> None:
+    source = SparkPagesDataSource({"path": history.url, "table": "flights"})
+    source.schema()
+
+    again = pickle.loads(pickle.dumps(source))  # noqa: S301 - made here
+
+    assert again._pinned is None
+    assert again._version == history.latest
+    assert len(pickle.dumps(source)) < 2_000
+
+
+def test_a_profile_that_is_missing_is_named_and_a_folder_takes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_PAGES_PROFILES", str(tmp_path / "none.toml"))
+    with pytest.raises(InvalidInputError, match=r"'prod'.*none\.toml"):
+        storage_options("prod")
+    (tmp_path / "none.toml").write_text('[other]\nx = "1"\n')
+    with pytest.raises(InvalidInputError, match="no profile 'prod': it has other"):
+        storage_options("prod")
+    with pytest.raises(InvalidInputError, match="takes no profile"):
+        with_profile("/data/shop", "prod")
+
+    assert split_profile("/data/a#profile=b") == ("/data/a#profile=b", None)
+    assert store_url("/data/a#profile=b") == "/data/a#profile=b"

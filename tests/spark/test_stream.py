@@ -1,0 +1,144 @@
+"""``readStream`` tells the change feed version by version; ``writeStream`` commits every micro-batch once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import spark_pages as sp
+from spark_pages.spark.feed import Feed
+from tests.spark.conftest import History
+
+NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+def run(rows: DataFrame, checkpoint: Path, sink: str, **options: Any) -> None:
+    """A query until all that is there has been read."""
+    writing = rows.writeStream.option("checkpointLocation", str(checkpoint)).options(**options)
+    query = (
+        writing.format("memory").queryName(sink).outputMode("append")
+        if "path" not in options
+        else writing.format("spark_pages").outputMode("append")
+    )
+    started(lambda: query.trigger(availableNow=True).start())
+
+
+def started(start: Callable[[], StreamingQuery]) -> None:
+    """The query has ended; begun again where its Python process did not start in the 10 s that Spark has."""
+    for attempt in range(8):
+        try:
+            start().awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error) or attempt == 7:
+                raise
+        else:
+            return
+
+
+def changes(spark: SparkSession, store: sp.Store, **options: Any) -> DataFrame:
+    reading = spark.readStream.format("spark_pages").option("view", "changes")
+    return reading.options(**options).load(store.url)
+
+
+def told(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def test_the_stream_tells_each_version_once_over_micro_batches_and_restarts(
+    spark: SparkSession, own_history: History, tmp_path: Path
+) -> None:
+    store, name = own_history.store, "told_once"
+    rows = changes(spark, store, startingVersion=2, maxVersionsPerTrigger=4)
+    found: dict[int, pa.Table] = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        found[number] = batch.toArrow()
+
+    def drain() -> None:
+        query = rows.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / name))
+        started(lambda: query.trigger(availableNow=True).start())
+
+    drain()
+    first = len(found)
+    with store.transaction() as txn:
+        txn.update("flights", "delay", rows=[7], values=[1.5])
+    drain()
+
+    newest = store.snapshot().version
+    expected = Feed(store.url, "rows", None).read(1, newest)
+    assert first == -(-(own_history.latest - 1) // 4)
+    assert sorted(found) == list(range(first + 1))
+    assert told(pa.concat_tables(found.values())) == told(expected)
+    assert set(expected.column("version").to_pylist()) == set(range(2, newest + 1))
+
+
+def json_files(folder: Path, *numbers: range) -> None:
+    folder.mkdir(exist_ok=True)
+    for each in numbers:
+        lines = [f'{{"n": {n}, "text": "{"x" * 50}{n}"}}' for n in each]
+        (folder / f"{each.start}.json").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> sp.Store:
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("numbers", NUMBERS)
+    return store
+
+
+def test_a_batch_that_spark_repeats_is_in_the_table_once(
+    spark: SparkSession, store: sp.Store, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    json_files(folder, range(0, 10), range(10, 6_000))
+    rows = spark.readStream.schema("n long, text string").option("maxFilesPerTrigger", 1).json(str(folder))
+
+    run(rows, checkpoint, "sink", path=store.url, table="numbers")
+    before = store.history().to_pylist()
+    for file in [*(checkpoint / "commits").glob("*1"), *(checkpoint / "commits").glob(".*1.crc")]:
+        file.unlink()  # as if the driver had died between our commit and Spark's
+    json_files(folder, range(6_000, 6_010))
+    run(rows, checkpoint, "sink", path=store.url, table="numbers")
+
+    assert sorted(sp.open(store.url).snapshot().table("numbers").read().column("n").to_pylist()) == [
+        *range(6_010)
+    ]
+    apps = {row["app_id"] for row in store.history().to_pylist() if row["app_id"]}
+    numbers = [row["app_version"] for row in store.history().to_pylist() if row["app_id"]]
+    assert len(before) == 4
+    assert len(apps) == 1
+    assert numbers == [2, 1, 0]
+
+
+def test_the_feed_is_the_same_however_the_versions_are_cut(history: History) -> None:
+    feed = Feed(history.url, "rows", None)
+
+    whole = feed.read(-1, history.latest)
+    cut = pa.concat_tables(feed.read(v - 1, v) for v in range(history.latest + 1))
+
+    assert whole.equals(cut)
+
+
+def test_the_feed_of_one_version_is_what_the_store_says_of_it(history: History) -> None:
+    for grain in ("rows", "pages"):
+        for version in range(history.latest + 1):
+            found = Feed(history.url, grain, None).read(version - 1, version)
+            expected = history.store.changes(version - 1, version, grain=grain)
+            assert found.select(expected.column_names).equals(expected), (grain, version)
+
+
+def test_only_the_change_feed_can_be_read_as_a_stream(spark: SparkSession, history: History) -> None:
+    with pytest.raises(Exception, match=r"InvalidInputError: .*'tables' cannot be read as a stream"):
+        run(
+            spark.readStream.format("spark_pages").option("view", "tables").load(history.url),
+            Path(history.url).parent / "no",
+            "none",
+        )

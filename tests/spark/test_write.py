@@ -1,0 +1,194 @@
+"""``df.write.format("spark_pages")``: one commit of a table, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import spark_pages as sp
+from spark_pages.spark.arrow_types import spark_schema
+from tests.invariants import check_store
+from tests.spark.conftest import FLIGHTS, flights
+
+ROWS = 30_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> sp.Store:
+    store = sp.create(str(tmp_path / "store"), properties={"checkpoint_commits": "0"})
+    with store.transaction() as txn:
+        txn.create_table("flights", FLIGHTS, properties={"page_bytes": "8192", "bloom.carrier": "true"})
+        txn.append("flights", flights(0, 10))
+    return store
+
+
+def frame(spark: SparkSession, first: int, count: int, parts: int = 3) -> DataFrame:
+    """Flights in order, in so many partitions."""
+    rows = flights(first, count)
+    shown = rows.cast(spark_schema(rows.schema))
+    made = spark.createDataFrame(shown, from_arrow_schema(shown.schema))
+    return made.repartitionByRange(parts, "id").sortWithinPartitions("id")
+
+
+def write(rows: DataFrame, store: sp.Store, mode: str = "append", **options: Any) -> None:
+    rows.write.format("spark_pages").mode(mode).options(**{"table": "flights", **options}).save(store.url)
+
+
+def page_files(store: sp.Store) -> set[str]:
+    return {info.key for info in store.objects.list("pages/")}
+
+
+def test_an_append_is_one_commit_and_spark_reads_what_local_readers_read(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    before = store.snapshot()
+
+    write(frame(spark, 10, ROWS), store)
+
+    after = sp.open(store.url).snapshot()
+    assert after.version == before.version + 1
+    assert after.table("flights").read().equals(flights(0, ROWS + 10))
+    assert before.table("flights").num_rows == 10
+    found = spark.read.format("spark_pages").option("table", "flights").load(store.url)
+    assert_df_equality(found.orderBy("id"), frame(spark, 0, ROWS + 10).orderBy("id"), ignore_nullable=True)
+    assert store.verify("all").ok
+    check_store(store)
+
+
+def test_tasks_write_aligned_pages_with_statistics_and_bloom_filters(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    write(frame(spark, 10, ROWS), store)
+
+    table = sp.open(store.url).snapshot().table("flights")
+    files = table.pages().filter(pa.compute.equal(table.pages().column("kind"), 0))
+    plan = table.explain(filter=[("carrier", "==", "carrier-05x")])
+    assert len(files.column("path").unique()) == 3
+    assert set(pa.compute.bit_wise_and(files.column("offset"), 4095).to_pylist()) == {0}
+    assert table.aggregate("id").pages_read == 0
+    assert plan.rows < ROWS // 10
+
+
+def test_few_rows_ride_in_the_commit(spark: SparkSession, store: sp.Store) -> None:
+    files = page_files(store)
+
+    write(frame(spark, 10, 50), store)
+
+    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, 60))
+    assert page_files(store) == files
+
+
+def test_overwriting_leaves_only_the_new_rows_and_old_versions_keep_theirs(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    before = store.snapshot()
+
+    write(frame(spark, 500, ROWS), store, "overwrite")
+
+    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(500, ROWS))
+    assert before.table("flights").read().equals(flights(0, 10))
+
+
+def test_a_missing_table_is_made_on_request_with_its_properties(spark: SparkSession, store: sp.Store) -> None:
+    rows = frame(spark, 0, ROWS)
+
+    write(rows, store, table="made", createTable="true", tableProperties='{"codec": "zstd"}')
+
+    made = sp.open(store.url).snapshot().table("made")
+    assert made.num_rows == ROWS
+    assert made.definition.properties == {"codec": "zstd"}
+    assert made.columns == FLIGHTS.names
+
+
+def test_a_missing_table_is_an_error_that_says_how_to_make_it(spark: SparkSession, store: sp.Store) -> None:
+    with pytest.raises(Exception, match=r"TableNotFoundError: .*'flihgts'.*createTable=true"):
+        write(frame(spark, 0, 1), store, table="flihgts")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.withColumn("gate", f.lit(1)), "no column 'gate'"),
+        (lambda rows: rows.drop("id"), "'id' is missing"),
+        (
+            lambda rows: rows.withColumn("departed", f.array(f.lit(1))),
+            "'departed' of 'flights' holds timestamp",
+        ),
+        (lambda rows: rows.withColumn("id", f.when(f.col("id") > 20, f.col("id"))), "'id'.* is not nullable"),
+        (lambda rows: rows.withColumn("seats", f.lit(-1)), "'seats' of 'flights' holds uint16"),
+    ],
+    ids=["unknown", "missing", "type", "null", "value"],
+)
+def test_rows_that_do_not_fit_the_catalog_are_refused_by_name(
+    spark: SparkSession, store: sp.Store, change: Any, message: str
+) -> None:
+    before = store.snapshot().version
+
+    with pytest.raises(Exception, match=f"SchemaMismatchError: .*{message}"):
+        write(change(frame(spark, 10, 100)), store)
+
+    assert sp.open(store.url).snapshot().version == before
+
+
+def failing(partition: int, attempts: int) -> Any:
+    """Raises in one partition, after all of its rows have been read, in so many attempts of its task."""
+
+    def pass_on(batches: Any) -> Any:
+        yield from batches
+        context = TaskContext.get()
+        if context.partitionId() == partition and context.attemptNumber() < attempts:
+            raise OSError("the node is gone")
+
+    return pass_on
+
+
+def test_a_task_that_is_repeated_writes_its_rows_once(spark: SparkSession, store: sp.Store) -> None:
+    rows = frame(spark, 10, ROWS)
+
+    write(rows.mapInArrow(failing(1, attempts=1), rows.schema), store)
+
+    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, ROWS + 10))
+
+
+def test_a_job_that_fails_leaves_only_orphans(spark: SparkSession, store: sp.Store) -> None:
+    rows, before, files = frame(spark, 10, ROWS), store.snapshot(), page_files(store)
+
+    with pytest.raises(Exception, match="the node is gone"):
+        write(rows.mapInArrow(failing(2, attempts=9), rows.schema), store)
+
+    assert sp.open(store.url).snapshot().version == before.version
+    orphans = page_files(store) - files
+    assert orphans
+    with store.transaction() as txn:
+        txn.append("flights", flights(10, 1))
+    store.vacuum(retention=1, orphans=True)
+    assert not orphans & page_files(store)
+    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, 11))
+    assert store.verify("all").ok
+
+
+def test_a_job_of_the_same_application_and_number_adds_nothing_twice(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    rows = frame(spark, 10, ROWS)
+    write(rows, store, appId="nightly", appVersion=7)
+    files = page_files(store)
+
+    write(rows, store, appId="nightly", appVersion=7)
+    write(rows, store, appId="nightly", appVersion=6)
+
+    assert sp.open(store.url).snapshot().table("flights").num_rows == ROWS + 10
+    assert page_files(store) == files
+
+
+def test_rows_are_not_written_on_an_old_version(spark: SparkSession, store: sp.Store) -> None:
+    with pytest.raises(Exception, match=r"InvalidInputError: .*leave versionAsOf out"):
+        write(frame(spark, 0, 1), store, versionAsOf=0)

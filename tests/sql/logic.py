@@ -1,0 +1,121 @@
+"""Runs files in the form of sqllogictest: statements and queries with what must come of them.
+
+Records are parted by empty lines; ``#`` begins a comment::
+
+    statement ok
+    CREATE TABLE t (a INT)
+
+    statement error no column
+    SELECT b FROM t
+
+    query IT rowsort
+    SELECT a, 'x' FROM t
+    ----
+    1	x
+
+After ``statement error`` stands a regular expression that the message must match. After ``query`` stands a
+letter for each column (I integer or truth value, R real or decimal, T anything else), and how rows are
+compared: ``nosort`` (as they come, the default) or ``rowsort``. Each row of the result is a line, its values
+parted by tabs; null is ``NULL``. The form is that of https://sqlite.org/sqllogictest, with rows as DuckDB
+writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_pages.errors import SparkPagesError
+from spark_pages.tables.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One statement or query, and what must come of it."""
+
+    line: int
+    head: list[str]
+    sql: str
+    expected: list[str]
+
+
+def records(path: Path) -> Iterator[Record]:
+    """The records of a file, in order."""
+    lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), 1)]
+    block: list[tuple[int, str]] = []
+    for number, line in [*lines, (0, "")]:
+        if line.startswith("#"):
+            continue
+        if line.strip():
+            block.append((number, line))
+        elif block:
+            yield _record(block)
+            block = []
+
+
+def _record(block: list[tuple[int, str]]) -> Record:
+    (line, first), *rest = block
+    texts = [text for _, text in rest]
+    end = texts.index("----") if "----" in texts else len(texts)
+    return Record(line, first.split(), "\n".join(texts[:end]), texts[end + 1 :])
+
+
+def run_file(path: Path, store: Store) -> list[str]:
+    """What is not as the file says: line, statement, what was expected and what was found."""
+    wrong = []
+    for record in records(path):
+        fault = _fault(record, store)
+        if fault is not None:
+            wrong.append(f"{path.name}:{record.line}: {record.sql}\n    {fault}")
+    return wrong
+
+
+def _fault(record: Record, store: Store) -> str | None:
+    kind, *words = record.head
+    try:
+        result = store.sql(record.sql)
+    except SparkPagesError as error:
+        if kind == "statement" and words[0] == "error":
+            pattern = " ".join(words[1:])
+            return (
+                None
+                if re.search(pattern, str(error))
+                else f"expected error {pattern!r}, found {str(error)!r}"
+            )
+        return f"found error {type(error).__name__}: {error}"
+    if kind == "statement":
+        return (
+            None
+            if words[0] == "ok"
+            else f"expected error {' '.join(words[1:])!r}, found {result.num_rows} rows"
+        )
+    assert kind == "query", record
+    letters = "".join(_letter(field.type) for field in result.schema)
+    if letters != words[0]:
+        return f"expected columns {words[0]}, found {letters} ({result.schema})"
+    found = ["\t".join(map(_text, row)) for row in zip(*(c.to_pylist() for c in result.columns), strict=True)]
+    expected = record.expected
+    if words[1:] == ["rowsort"]:
+        found, expected = sorted(found), sorted(expected)
+    return None if found == expected else f"expected {expected}, found {found}"
+
+
+def _letter(kind: pa.DataType) -> str:
+    whole = pa.types.is_decimal(kind) and kind.scale == 0  # DuckDB adds whole numbers up in 128 bits
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or whole:
+        return "I"
+    return "R" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else "T"
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)

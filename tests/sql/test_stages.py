@@ -1,0 +1,156 @@
+"""The five stages of a name: text, expression, field ids, logical ids, physical keys (seed 002)."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from spark_pages.catalog.identifiers import (
+    IdentifierContext,
+    LogicalFieldId,
+    PhysicalKey,
+    VisibleColumn,
+    VisibleTable,
+    match_name,
+)
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError
+from spark_pages.sql.parsing import parse
+from spark_pages.sql.resolver import resolve
+from spark_pages.tables.sql_relations import StoreRelations
+
+
+def visible(alias: str, *columns: str, namespace: str | None = None, table_id: int = 5) -> VisibleTable:
+    """A table with columns of consecutive ids."""
+    made = (
+        VisibleColumn(name, name, LogicalFieldId(0, table_id, field_id))
+        for field_id, name in enumerate(columns, 1)
+    )
+    return VisibleTable(alias, alias, tuple(made), namespace)
+
+
+@pytest.fixture
+def shop(store):
+    """A store with two tables, one of which has been altered."""
+    with store.transaction() as txn:
+        txn.create_namespace("shop")
+        txn.create_table("shop.orders", pa.schema([("id", pa.int64()), ("old", pa.string())]))
+        txn.create_table("people", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    with store.transaction() as txn:
+        txn.drop_column("shop.orders", "old")
+        txn.add_column("shop.orders", pa.field("customer", pa.int64()))
+        txn.rename_column("shop.orders", "id", "number")
+    return store
+
+
+def resolved(store, text):
+    return resolve(parse(text), text, StoreRelations(store.snapshot(), store.snapshot))
+
+
+def test_text_becomes_field_ids_and_these_become_keys_of_chains(shop):
+    snapshot = shop.snapshot()
+    orders = snapshot.table("shop.orders").definition
+
+    query = resolved(shop, "SELECT o.Customer FROM Shop.Orders o WHERE NUMBER > 3")
+
+    assert query.fields == (
+        LogicalFieldId(orders.namespace_id, orders.table_id, 1),
+        LogicalFieldId(orders.namespace_id, orders.table_id, 3),
+    )
+    keys = [field.physical for field in query.fields]
+    assert keys == [(orders.table_id, 1), (orders.table_id, 3)]
+    assert [snapshot.log.chain(key).num_rows for key in keys] == [0, 0]
+
+
+def test_a_table_that_moves_to_another_namespace_keeps_its_keys(shop):
+    before = resolved(shop, "SELECT number FROM shop.orders").fields
+    with shop.transaction() as txn:
+        txn.rename_table("shop.orders", "moved")
+
+    after = resolved(shop, "SELECT number FROM moved").fields
+
+    assert before != after
+    assert [field.physical for field in before] == [field.physical for field in after]
+
+
+def test_a_column_of_the_same_name_as_an_earlier_one_has_another_key(shop):
+    before = resolved(shop, "SELECT customer FROM shop.orders").fields
+    with shop.transaction() as txn:
+        txn.drop_column("shop.orders", "customer")
+        txn.add_column("shop.orders", pa.field("customer", pa.int64()))
+
+    after = resolved(shop, "SELECT customer FROM shop.orders").fields
+
+    assert before[0].physical != after[0].physical
+
+
+def test_each_mention_of_a_table_asks_for_its_own_columns(shop):
+    query = resolved(shop, "SELECT a.id FROM people a JOIN people b ON a.id = b.id WHERE b.name = 'x'")
+
+    assert [use.names for use in query.uses] == [["id"], ["id", "name"]]
+
+
+def test_the_depth_of_a_reference_tells_whether_it_is_correlated():
+    outer = IdentifierContext((visible("people", "id", "name"),))
+    inner = IdentifierContext((visible("orders", "id", "customer", table_id=6),), outer)
+
+    found = [inner.column([name]) for name in ("customer", "name", "id")]
+
+    assert [each.depth for each in found] == [0, 1, 0]
+    assert [each.places[0][0].alias for each in found] == ["orders", "people", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "table", "column", "path"),
+    [
+        (["a"], "t", "a", ()),
+        (["T", "A"], "t", "a", ()),
+        (["ns", "t", "a"], "t", "a", ()),
+        (["s", "x", "y"], "t", "s", ("x", "y")),
+        (["t", "s", "x"], "t", "s", ("x",)),
+        (["NS", "t", "s", "x"], "t", "s", ("x",)),
+    ],
+)
+def test_a_name_with_dots_is_read_from_the_left(parts, table, column, path):
+    context = IdentifierContext((visible("t", "a", "s", namespace="ns"),))
+
+    found = context.column(parts)
+
+    ((place, named),) = found.places
+    assert (place.alias, named.name, found.path) == (table, column, path)
+
+
+def test_an_unknown_name_tells_what_there_is():
+    context = IdentifierContext((visible("flights", "distance", "day"),))
+
+    with pytest.raises(ColumnNotFoundError) as told:
+        context.column(["Distanse"])
+
+    assert str(told.value) == "There is no column 'Distanse' in flights. Did you mean 'distance'?"
+    assert told.value.context == {"column": "Distanse"}
+    assert str(pickle.loads(pickle.dumps(told.value))) == str(told.value)  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("a", ["a", "A"], "a"),
+        ("A", ["a", "A"], "A"),
+        ("B", ["a", "b"], "b"),
+        ("ärger", ["Ärger"], "Ärger"),
+        ("straße", ["STRASSE"], None),
+        ("x", ["a"], None),
+    ],
+)
+def test_one_name_matches_exactly_or_whatever_its_case(name, known, found):
+    assert match_name(name, known) == found
+
+
+def test_a_name_that_several_spell_differently_is_ambiguous():
+    with pytest.raises(InvalidInputError, match=r"'aB' is ambiguous\. It may be 'ab' or 'AB'"):
+        match_name("aB", ["ab", "AB", "c"])
+
+
+def test_keys_are_the_pairs_that_the_log_knows():
+    assert LogicalFieldId(7, 5, 3).physical == PhysicalKey(5, 3) == (5, 3)

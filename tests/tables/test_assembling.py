@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_pages.errors import DamageError
+from spark_pages.io import PlainPage, encode_page
+from spark_pages.io.page_codec import open_page
+from spark_pages.io.plain_page import plain_page
+from spark_pages.tables import assembling
+from spark_pages.tables.assembling import assemble, assembled, in_units
+from spark_pages.tables.joining import DoesNotFitError
+from tests.io.strategies import steady
+from tests.io.test_plain_page import PLAIN, values_of
+
+KINDS = {**PLAIN, "list": pa.list_(pa.int64()), "dictionary": pa.dictionary(pa.int8(), pa.string())}
+
+
+def some_values(kind: pa.DataType, rows: int, nulls: bool, seed: int) -> pa.Array:
+    if pa.types.is_list(kind):
+        return pa.array([[seed] * (row % 3) for row in range(rows)], kind)
+    if pa.types.is_dictionary(kind):
+        return pa.array([str((row + seed) % 5) for row in range(rows)]).cast(kind)
+    return values_of(kind, rows, nulls, seed)
+
+
+def page_of(values: pa.Array) -> assembling.Values:
+    found = [
+        open_page(encode_page(values).data, where="pages/x@0", expected_checksum=None, expected_entries=None)
+        for _ in range(2)
+    ][-1]
+    return found if isinstance(found, PlainPage) else found.column(0)
+
+
+@steady
+@given(
+    kind=st.sampled_from(list(KINDS.values())),
+    pages=st.lists(st.tuples(st.integers(1, 90), st.booleans(), st.booleans()), max_size=5),
+    unit=st.integers(1, 120),
+    data=st.data(),
+)
+def test_parts_of_pages_become_arrays_as_if_arrow_had_joined_them(kind, pages, unit, data):
+    parts, expected = [], []
+    for seed, (rows, nulls, is_array) in enumerate(pages):
+        values = some_values(kind, rows, nulls, seed)
+        start = data.draw(st.sampled_from([0, rows // 3]))
+        stop = data.draw(st.sampled_from([rows, rows - rows // 3]))
+        parts.append((values if is_array else page_of(values), start, stop))
+        expected += values.slice(start, stop - start).to_pylist()
+
+    stretches = [assemble(stretch, kind) for stretch in in_units(parts, unit)]
+
+    for stretch in stretches:
+        stretch.validate(full=True)
+    assert [len(stretch) for stretch in stretches[:-1]] == [unit] * (len(stretches) - 1)
+    assert [value for stretch in stretches for value in stretch.to_pylist()] == expected
+    assert all(stretch.type == kind for stretch in stretches)
+
+
+def test_text_that_does_not_fit_one_array_comes_as_several(monkeypatch):
+    pages = [pa.array(["abc"] * 4), pa.array(["de"]), pa.array(["fgh"] * 4)]
+    parts = [(page_of(page), 0, len(page)) for page in pages]
+    monkeypatch.setattr(assembling, "_MOST_TEXT", 14)
+
+    with pytest.raises(DoesNotFitError):
+        assemble(parts, pa.string())
+
+    assert [each.to_pylist() for each in assembled(parts, pa.string())] == [
+        ["abc"] * 4,
+        ["de", *["fgh"] * 4],
+    ]
+
+
+def test_text_outside_of_its_page_is_damage_also_among_others():
+    page = page_of(pa.array(["abc", "de"]))
+    assert isinstance(page, PlainPage)
+    stream = np.frombuffer(page._plain, np.uint8).copy()
+    stream[page._values[0] : page._values[0] + 12] = np.array([0, 3, 99], np.int32).view(np.uint8)
+    forged = plain_page(pa.py_buffer(stream), 0, where="pages/x@0")
+    assert forged is not None
+
+    with pytest.raises(DamageError, match="pages/x@0"):
+        assemble([(page, 0, 2), (forged, 0, 2)], pa.string())
