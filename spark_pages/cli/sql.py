@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from spark_pages.cli import output
-
-Url = Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)]
+from spark_pages.cli.arguments import Json, Url
 
 
 def sql(
@@ -25,9 +24,7 @@ def sql(
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=0, help="Show at most so many rows; 0 shows all.")] = 20,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Rows of a query, or what a statement changed."""
     import spark_pages

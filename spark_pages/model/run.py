@@ -117,7 +117,8 @@ class PageRun:
     pages
         Record batch of PAGE_SCHEMA.
     load_stats
-        Gives the statistics, row for row, as a batch of STATS_SCHEMA; called at most once.
+        Gives the statistics, row for row, as a batch of STATS_SCHEMA; called once, or by threads that ask at
+        the same time once each.
     base_position
         Position of the first page in the chain's base of a checkpoint, or -1 for pages added since.
     """
@@ -155,10 +156,15 @@ class PageRun:
         """The same sums for `bisect`, which is quicker than numpy for one row."""
         return self.prefix_entries.data
 
-    @cached_property
+    @property
     def stats(self) -> pa.RecordBatch:
         """Statistics, row for row beside the pages."""
-        return no_stats(self.num_pages) if self.load_stats is None else self.load_stats()
+        # Not `cached_property`: before Python 3.12 it holds one lock for all runs while one of them reads.
+        loaded: pa.RecordBatch | None = self.__dict__.get("_loaded_stats")
+        if loaded is None:
+            loaded = no_stats(self.num_pages) if self.load_stats is None else self.load_stats()
+            self.__dict__["_loaded_stats"] = loaded
+        return loaded
 
     def numbers(self, column: str) -> NDArray[Any]:
         """One numeric column without a copy."""

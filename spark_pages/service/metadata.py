@@ -19,7 +19,7 @@ from spark_pages.log.readable import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.tree import Node
 from spark_pages.model.chain import ChainEdit, ChainKey, Piece
-from spark_pages.model.run import PageRun, no_stats
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.service.answers import (
@@ -231,9 +231,7 @@ class MetadataService:
 
         def of(snapshot: LogSnapshot) -> tuple[pa.RecordBatch, pa.RecordBatch]:
             run = self._piece(self._known(snapshot, db, table), name)
-            # Not `run.stats`: Python 3.11 holds one lock for that property of all runs while it is made, and
-            # a client in this process may be waiting inside of it for this very answer.
-            return run.pages, run.load_stats() if run.load_stats else no_stats(run.num_pages)
+            return run.pages, run.stats
 
         return self._on(ss, of)
 

@@ -8,17 +8,17 @@ files that nothing names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 import pyarrow as pa
 
 from spark_pages.catalog.constraints import key_columns
-from spark_pages.catalog.resolve import find_table
+from spark_pages.catalog.resolve import find_table, split_name
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from spark_pages.model.ids import TableId
-from spark_pages.model.table import TableDefinition, with_field_ids
+from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.shipping import objects_of, store_of
@@ -48,6 +48,8 @@ class WritePlan:
         Whether the rows that are there go.
     options
         How rows are to be written.
+    inherited
+        Properties of the table's namespace.
     landed
         Whether the log holds this pair already, so that nothing is to be done.
     """
@@ -57,6 +59,7 @@ class WritePlan:
     read_version: int
     overwrite: bool
     options: WriteOptions
+    inherited: Mapping[str, str] = field(default_factory=dict)
     landed: bool = False
 
     @property
@@ -107,7 +110,9 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     app_id, app_version = options.app_id, options.app_version
     known = snapshot.log.state.apps.get(app_id) if app_id is not None else None
     landed = known is not None and app_version is not None and known[0] >= app_version
-    return WritePlan(url, definition, snapshot.version, overwrite, options, landed)
+    namespace = snapshot.log.table((NAMESPACE_NAMES, split_name(options.table)[0]))
+    inherited = dict(namespace.properties) if namespace is not None else {}
+    return WritePlan(url, definition, snapshot.version, overwrite, options, inherited, landed)
 
 
 def _definition(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> TableDefinition:
@@ -190,8 +195,7 @@ def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch
             hint="Append with `Transaction.append`, in one process.",
         )
     stream = pa.RecordBatchReader.from_batches(held[0].schema, chain(held, batches))
-    written = write_rows(objects_of(plan.url), Runtime(), plan.definition, plan.read_version, stream)
-    return TaskRows(partition, plan, written)
+    return TaskRows(partition, plan, _written(plan, stream))
 
 
 def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None) -> int | None:
@@ -261,11 +265,15 @@ def _all_written(plan: WritePlan, rows: Sequence[bytes | WrittenRows]) -> Iterat
             waiting.append(each)
             continue
         if waiting:
-            objects = objects_of(plan.url)
-            yield write_rows(objects, Runtime(), plan.definition, plan.read_version, _unpacked(waiting))
+            yield _written(plan, _unpacked(waiting))
             waiting = []
         if each is not None:
             yield each
+
+
+def _written(plan: WritePlan, data: object) -> WrittenRows:
+    objects = objects_of(plan.url)
+    return write_rows(objects, Runtime(), plan.definition, plan.read_version, data, plan.inherited)
 
 
 def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:

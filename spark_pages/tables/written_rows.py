@@ -67,6 +67,7 @@ def write_rows(
     definition: TableDefinition,
     read_version: int,
     data: object,
+    inherited: Mapping[str, str] | None = None,
     memory_bytes: int = _MEMORY_BYTES,
 ) -> WrittenRows:
     """The rows are in page files, durably.
@@ -79,6 +80,8 @@ def write_rows(
         The version that the transaction which will name the pages stands on: vacuum judges them by it.
     data
         What `Transaction.append` takes. A stream is read piece by piece.
+    inherited
+        Properties of the table's namespace.
     memory_bytes
         Memory that pages may take before some of them are written.
 
@@ -96,7 +99,7 @@ def write_rows(
         StagedSplice(definition.table_id, field_id, 0, (), 0, [])
         for field_id in definition.field_ids.values()
     ]
-    ingest = TableIngest(definition, PageOptions.of(definition), splices)
+    ingest = TableIngest(definition, PageOptions.of(definition, inherited=inherited), splices)
     ingest.check(rows)
     token, numbers = runtime.token(), count()
     early = EarlyPages(objects, lambda: page_file_key(read_version, token, next(numbers)), runtime.spawn)

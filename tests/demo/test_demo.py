@@ -10,6 +10,7 @@ from spark_pages.cli.app import app
 from spark_pages.demo import run_demo, spark_step, steps
 from spark_pages.demo.folder import MARKER, make_folder
 from spark_pages.errors import InvalidInputError
+from spark_pages.spark.versions import Versions
 
 
 @pytest.fixture(scope="module")
@@ -108,5 +109,6 @@ def test_what_spark_lacks_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PATH", "")
     assert "Java" in (spark_step.why_no_spark() or "")
 
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    session = sys.modules[spark_step.check_spark.__module__]
+    monkeypatch.setattr(session, "installed", lambda _java: Versions())
     assert "spark-pages[spark]" in (spark_step.why_no_spark() or "")

@@ -15,6 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
 from spark_pages.spark.arrow_types import spark_schema
+from spark_pages.spark.options import WriteOptions
+from spark_pages.spark.writing import commit_write, plan_write, write_task
 from tests.invariants import check_store
 from tests.spark.conftest import FLIGHTS, flights
 
@@ -192,3 +194,17 @@ def test_a_job_of_the_same_application_and_number_adds_nothing_twice(
 def test_rows_are_not_written_on_an_old_version(spark: SparkSession, store: sp.Store) -> None:
     with pytest.raises(Exception, match=r"InvalidInputError: .*leave versionAsOf out"):
         write(frame(spark, 0, 1), store, versionAsOf=0)
+
+
+def test_tasks_write_pages_as_the_namespace_says(store: sp.Store) -> None:
+    with store.transaction() as txn:
+        txn.create_namespace("small", {"page_bytes": "8192"})
+        txn.create_table("small.flights", FLIGHTS)
+    rows = flights(0, ROWS)
+    plan = plan_write(store.url, rows.schema, False, WriteOptions("small.flights"))
+
+    commit_write([write_task(plan, 0, iter(rows.to_batches()))])
+
+    table = sp.open(store.url).snapshot().table("small.flights")
+    assert table.read().equals(rows)
+    assert table.pages("id").num_rows > ROWS * 8 // 64 // 1024 + 2, "pages of 8 KiB, not of 64"
