@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
-from sqlglot import Dialect, exp
+from sqlglot import Dialect, exp, tokens
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokens import Tokenizer
 
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.errors import InvalidInputError
@@ -37,7 +36,7 @@ FUNCTIONS = (
 class Conditions(Dialect):
     """SQL with names in backticks too, as Spark has them."""
 
-    class Tokenizer(Tokenizer):
+    class Tokenizer(tokens.Tokenizer):
         """See `Conditions`."""
 
         IDENTIFIERS: ClassVar = ['"', "`"]
