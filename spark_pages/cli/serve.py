@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_pages.cli import output
+from spark_pages.cli.arguments import Url
 from spark_pages.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def serve(
-    url: Annotated[str, typer.Argument(help="A folder, file://, s3://, gs:// or az://.", show_default=False)],
+    url: Url,
     host: Annotated[str, typer.Option(help="Listen at this address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8815,
     tls_cert: Annotated[
