@@ -21,6 +21,7 @@ from spark_pages.cli.serve import serve
 from spark_pages.cli.sql import sql
 from spark_pages.cli.verify import verify
 from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.show.text import size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +123,7 @@ def info(url: Url, version: Version = None, timestamp: Timestamp = None, json: J
     if json:
         output.print_json(facts)
     else:
-        output.print_facts("Store", {**facts, "bytes": output.size(facts["bytes"])})
+        output.print_facts("Store", {**facts, "bytes": size(facts["bytes"])})
 
 
 @app.command()
@@ -266,7 +267,7 @@ def read(
     if shown.num_rows < found.num_rows:
         output.say(f"the first {shown.num_rows:,} rows; --limit 0 shows all")
     output.say(
-        f"{len(trace.page_ids):,} pages touched, {trace.requests:,} requests, {output.size(trace.bytes_read)}"
+        f"{len(trace.page_ids):,} pages touched, {trace.requests:,} requests, {size(trace.bytes_read)}"
     )
 
 

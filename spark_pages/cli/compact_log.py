@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Url
+from spark_pages.show.text import size
 
 
 def compact_log(
@@ -18,4 +19,4 @@ def compact_log(
     if json:
         output.print_json({**facts, "keys": list(done.keys)})
     else:
-        output.print_facts("Log compaction", {**facts, "bytes": output.size(done.size_bytes)})
+        output.print_facts("Log compaction", {**facts, "bytes": size(done.size_bytes)})

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_pages.errors import CommitConflictError, NotFoundError, SparkPagesError
+from spark_pages.show.text import shorten
 
 EXIT_ERROR, EXIT_USAGE, EXIT_CONFLICT, EXIT_NOT_FOUND = 1, 2, 3, 4
 _KEY_CHARS = 40
@@ -139,23 +140,6 @@ def plain(value: Any) -> Any:
             return str(value)
         case _:
             return str(value)
-
-
-def shorten(text: str, chars: int = _KEY_CHARS) -> str:
-    """The text, with its middle left out where it is longer than `chars`."""
-    if len(text) <= chars:
-        return text
-    head = (chars - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (chars - 1 - head) :]}"
-
-
-def size(n: float) -> str:
-    """Bytes for people: ``12.3 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024 or unit == "GiB":
-            return f"{n:,.0f} {unit}" if unit == "B" else f"{n:,.1f} {unit}"
-        n /= 1024
-    raise AssertionError
 
 
 def _is_number(value: Any) -> bool:

@@ -12,6 +12,7 @@ import typer
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Url
 from spark_pages.errors import InvalidInputError
+from spark_pages.show.text import size
 
 
 def report(
@@ -40,7 +41,7 @@ def report(
     if json:
         output.print_json({"path": str(path), "bytes": len(page)})
     else:
-        output.say(f"{path}: {output.size(len(page))}")
+        output.say(f"{path}: {size(len(page))}")
 
 
 def _write(path: Path, page: bytes) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Url
+from spark_pages.show.text import size
 
 if TYPE_CHECKING:
     from spark_pages.log.vacuum_plan import VacuumPlan
@@ -54,7 +55,7 @@ def vacuum(
     if json:
         output.print_json({"applied": True, **facts})
     else:
-        output.print_facts("Vacuum", {**facts, "bytes": output.size(done.size_bytes)})
+        output.print_facts("Vacuum", {**facts, "bytes": size(done.size_bytes)})
 
 
 def leases(url: Url, json: Json = False) -> None:
@@ -80,7 +81,7 @@ def _show(plan: VacuumPlan, json: bool) -> None:
         reasons = {"reasons": plan.counts, "plan": plan.objects.to_pylist()}
         output.print_json({"applied": False, **facts, **reasons})
         return
-    output.print_facts("Plan of a vacuum", {**facts, "bytes": output.size(plan.size_bytes)})
+    output.print_facts("Plan of a vacuum", {**facts, "bytes": size(plan.size_bytes)})
     sums = plan.objects.group_by("reason").aggregate([("key", "count"), ("bytes", "sum")]).sort_by("reason")
     rows = [[each["reason"], each["key_count"], each["bytes_sum"]] for each in sums.to_pylist()]
     output.print_rows("What goes", ["reason", "objects", "bytes"], rows)

@@ -8,6 +8,7 @@ import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Url
+from spark_pages.show.text import size
 
 Pages = Annotated[
     Literal["all", "sample", "none"], typer.Option(help="Which pages are read and compared with statistics.")
@@ -41,7 +42,7 @@ def verify(
     if json:
         output.print_json({**facts, "faults": found.table().to_pylist()})
     else:
-        output.print_facts("Verification", {**facts, "bytes_read": output.size(found.bytes_read)})
+        output.print_facts("Verification", {**facts, "bytes_read": size(found.bytes_read)})
         if found.faults:
             names = ["fault", "object", "what", "what to do"]
             faults = [*found.damage, *found.notices]

@@ -97,12 +97,3 @@ class Report:
             "steps": self.steps,
             "checks": self.checks,
         }
-
-
-def size(n: float) -> str:
-    """Bytes for people: ``12.3 MiB``."""
-    for unit in ("B", "KiB"):
-        if n < 1024:
-            return f"{n:,.0f} {unit}"
-        n /= 1024
-    return f"{n:,.1f} MiB"

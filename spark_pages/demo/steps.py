@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 import spark_pages
 from spark_pages.demo.flights import MONTHS, TABLES, Flights
-from spark_pages.demo.report import Report, size
+from spark_pages.demo.report import Report
 from spark_pages.io import ReadTrace
+from spark_pages.show.text import count, size
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.tables.store import Store
 from spark_pages.tables.table import Table
@@ -168,7 +169,7 @@ def _locate(tour: Tour, row: int) -> None:
     report.say(
         "locate_row",
         f"dest[{row:,}] is entry {found.row_in_page:,} of page {page.id}; "
-        f"{_count(requests[0], 'request')}, {_ms(seconds[0])} ms → again {_ms(seconds[1])} ms",
+        f"{count(requests[0], 'request')}, {_ms(seconds[0])} ms → again {_ms(seconds[1])} ms",
         "locate_row_finds_the_value",
         value.as_py() == tour.expected.column("dest")[row].as_py(),
     )
@@ -211,15 +212,15 @@ def _twice(
     )
     report.say(
         name,
-        f"{what}: {_count(expected.num_rows, 'row')} from {_count(len(pages), 'page')} ({_some(pages)})",
+        f"{what}: {count(expected.num_rows, 'row')} from {count(len(pages), 'page')} ({_some(pages)})",
         f"{name}_equals_the_source",
         all(right),
     )
     again = "again, after a read has cached them," if warm_up else "again"
     report.say(
         "",
-        f"cold {_count(cold.requests, 'request')}, {size(cold.bytes_read)}, {_ms(seconds[0])} ms → "
-        f"{again} {_count(warm.requests, 'request')}, {_ms(seconds[1])} ms",
+        f"cold {count(cold.requests, 'request')}, {size(cold.bytes_read)}, {_ms(seconds[0])} ms → "
+        f"{again} {count(warm.requests, 'request')}, {_ms(seconds[1])} ms",
         f"warm_{name}_needs_no_request",
         warm.requests == 0 and warm.bytes_read == 0 and cold.requests > 0,
     )
@@ -342,10 +343,6 @@ def _with_values(table: pa.Table, column: str, rows: list[int], values: pa.Array
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1_000, 3 if seconds < 0.01 else 1)
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _some(pages: list[str]) -> str:

@@ -16,12 +16,6 @@ def test_the_exit_code_tells_what_to_do(error: Exception, code: int) -> None:
     assert output.exit_code(error) == code
 
 
-def test_a_long_key_loses_its_middle() -> None:
-    short = output.shorten("pages/0000000000001-abcdef.pages", 15)
-
-    assert short == "pages/0…f.pages"
-
-
 def test_what_json_has_no_type_for_becomes_text() -> None:
     moment = datetime(2013, 1, 1, tzinfo=UTC)
 
