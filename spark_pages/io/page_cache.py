@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_pages.io.flight import Flight
 from spark_pages.io.page_key import PageKey
-from spark_pages.io.plain_page import PlainPage
+from spark_pages.io.plain_page import PlainPage, as_batch
 
 ENTRY_OVERHEAD_BYTES = 512
 """What an entry costs besides its bytes: its objects in Python and Arrow, about."""
@@ -39,10 +39,8 @@ class LoadedPage:
     @property
     def batch(self) -> pa.RecordBatch:
         """The entries, put together once."""
-        content = self.content
-        if isinstance(content, PlainPage):
-            self.content = content = content.batch()
-        return content
+        self.content = batch = as_batch(self.content)
+        return batch
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ from spark_pages.io.codecs import (
 )
 from spark_pages.io.narrow import check_stream_bytes, narrowed, widened
 from spark_pages.io.page_payload import has_dictionary, read_payload
-from spark_pages.io.plain_page import PlainPage, plain_page
+from spark_pages.io.plain_page import PlainPage, as_batch, plain_page
 from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
@@ -267,7 +267,7 @@ def decode_page(
     found = open_page(
         buffer, where=where, expected_checksum=expected_checksum, expected_entries=expected_entries
     )
-    return found.batch() if isinstance(found, PlainPage) else found
+    return as_batch(found)
 
 
 def open_page(

@@ -22,7 +22,7 @@ from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage, PageCach
 from spark_pages.io.page_key import PageKey, key_of, keys_of_run
 from spark_pages.io.page_reader import Load, PageReader, decode_loaded
 from spark_pages.io.page_rows import decode_loose, resized
-from spark_pages.io.plain_page import PlainPage
+from spark_pages.io.plain_page import PlainPage, as_batch
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.workers import Workers
 from spark_pages.model.ids import PageId, format_page_id
@@ -400,11 +400,6 @@ def _values_of(run: PageRun, found: list[pa.RecordBatch | PlainPage]) -> list[pa
     for index in differ.nonzero()[0].tolist():
         values[index] = resized(as_batch(found[index]), run.descriptor(index)).column(0)
     return values
-
-
-def as_batch(content: pa.RecordBatch | PlainPage) -> pa.RecordBatch:
-    """The entries of a page, put together if they are not yet."""
-    return content.batch() if isinstance(content, PlainPage) else content
 
 
 def _decode(works: Sequence[tuple[PageKey, Work]], flight: Flight) -> None:

@@ -66,7 +66,7 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
                 batch = reader.read_next_batch()
         batch.validate()
         if known.batch_follows:
-            learn(memoryview(stream), known.schema)
+            learn(message, memoryview(stream)[length:], known.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
         raise DamageError(
             f"Cannot decode {where}: expected an Arrow stream of one record batch, found {error!r}."

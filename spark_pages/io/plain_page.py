@@ -127,6 +127,11 @@ class PlainPage:
         widen(kept, out.view(_UNSIGNED[wide]), kind, base, first)
 
 
+def as_batch(content: pa.RecordBatch | PlainPage) -> pa.RecordBatch:
+    """The entries of a page, put together if they are not yet."""
+    return content.batch() if isinstance(content, PlainPage) else content
+
+
 def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> PlainPage | None:
     """A page of its decompressed payload; None where Arrow has to read the stream.
 

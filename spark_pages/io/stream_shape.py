@@ -164,22 +164,22 @@ def extent_of(stream: memoryview, at: int, stream_bytes: int) -> Extent | None:
     )  # fmt: skip
 
 
-def learn(stream: memoryview, schema: pa.Schema) -> None:
+def learn(known: bytes, batch: memoryview, schema: pa.Schema) -> None:
     """Streams that begin with the same schema are known from now on.
 
     Parameters
     ----------
-    stream
-        A whole stream that Arrow has read: the schema, then one record batch.
+    known
+        The schema message of a stream that Arrow has read.
+    batch
+        What follows it: one record batch.
     schema
         Of that stream.
     """
-    _, length = _MESSAGE.unpack_from(stream)
-    known = bytes(stream[: _MESSAGE.size + length])
     if known in _shapes:
         return
     try:
-        shape = _shape_of(stream[len(known) :], schema)
+        shape = _shape_of(batch, schema)
     except (struct.error, ValueError):  # an empty batch leaves numbers out: the next one may tell more
         return
     if len(_shapes) >= _KNOWN_SHAPES:  # metadata of its own in every page would fill the memory
