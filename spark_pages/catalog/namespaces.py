@@ -7,15 +7,23 @@ nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from spark_pages.catalog.facts import with_fact
 from spark_pages.errors import InvalidInputError
+from spark_pages.log.names import PAGES
+from spark_pages.log.page_folders import is_page_file
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN, NAMESPACE_KEY, NAMESPACE_NAMES, TableDefinition
+from spark_pages.storage.keys import is_key
+
+LOCATION = "location"
+"""Property of a namespace: where page files of its tables are written, a key below the root of the store."""
+
+_MOST_CHARS = 400
 
 INHERITED = ("page_bytes", "codec", "bloom")
 """Properties of a namespace that hold for its tables where they say nothing themselves."""
@@ -31,6 +39,8 @@ class Namespace:
         Of the built-in ones: 0 ``default``, 1 ``temp``, -1 ``system``.
     properties
         Free text by key; ``page_bytes``, ``codec`` and ``bloom`` hold for its tables where these say nothing.
+        ``location`` says where their page files are written, ``retention_seconds`` how long dropped ones can
+        come back.
     """
 
     namespace_id: int
@@ -78,6 +88,49 @@ def check_properties(name: str, properties: Mapping[str, str]) -> None:
         raise InvalidInputError(
             f"Property 'retention_seconds' of namespace {name!r} is {seconds!r}: expected whole seconds."
         )
+    location = properties.get(LOCATION)
+    if location is not None and not _can_be_location(location):
+        raise InvalidInputError(
+            f"Property 'location' of namespace {name!r} is {location[:80]!r}: expected a folder below the "
+            f"root of the store such as 'sales/eu', of lower case letters, digits and ._-, at most "
+            f"{_MOST_CHARS} characters, whose first part does not begin with _ and which is not 'pages'."
+        )
+
+
+def _can_be_location(location: str) -> bool:
+    parts = location.split("/")
+    return (
+        is_key(location)
+        and len(location) <= _MOST_CHARS
+        and location != PAGES
+        and not location.startswith("_")
+        and not any(is_page_file(part) for part in parts)
+    )
+
+
+def location_of(namespace: TableDefinition | None) -> str:
+    """Where page files of tables of the namespace are written; None for one that every store has."""
+    return PAGES if namespace is None else namespace.properties.get(LOCATION, PAGES)
+
+
+def check_apart(namespace: TableDefinition, others: Iterable[TableDefinition]) -> None:
+    """Nothing, if the location of the namespace is neither in that of another one nor around it.
+
+    Raises
+    ------
+    InvalidInputError
+        Names both.
+    """
+    mine = f"{namespace.properties[LOCATION]}/"
+    for other in others:
+        theirs = f"{other.properties.get(LOCATION, PAGES)}/"
+        apart = not (mine.startswith(theirs) or theirs.startswith(mine))
+        if other.name != namespace.name and LOCATION in other.properties and not apart:
+            raise InvalidInputError(
+                f"Location {mine[:-1]!r} of namespace {namespace.name!r} is not apart from {theirs[:-1]!r}, "
+                f"that of {other.name!r}.",
+                hint="Choose a folder for each.",
+            )
 
 
 def placed_in(definition: TableDefinition, namespace_id: int, namespace: str) -> TableDefinition:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_pages.errors import UnsupportedFormatError
+from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.model.actions import Features, TransactionRecord
 from spark_pages.model.table import (
     BUILT_IN,
@@ -30,10 +31,13 @@ WIDENED = "widened-columns"
 CONSTRAINTS = "constraints"
 """Tables may have constraints, and columns domains, that writers keep."""
 
+LOCATIONS = "locations"
+"""Page files may lie outside of ``pages/``, where a namespace says so."""
+
 READER_FEATURES = frozenset({NAMESPACES, WIDENED})
 """What this release knows to read."""
 
-WRITER_FEATURES = frozenset({CONSTRAINTS})
+WRITER_FEATURES = frozenset({CONSTRAINTS, LOCATIONS})
 """What this release knows to respect when it writes."""
 
 
@@ -78,6 +82,8 @@ def with_needs(features: Features, records: Iterable[TransactionRecord]) -> Feat
     """The features of a commit: those of its parent, and what its records need besides."""
     reader, writer = set(features.reader), set(features.writer)
     for record in records:
+        if any(name.startswith(LOCATION_PROPERTY) for name in record.properties):
+            writer.add(LOCATIONS)
         for intent in record.intents:
             if intent.namespace_id not in BUILT_IN.values():
                 reader.add(NAMESPACES)

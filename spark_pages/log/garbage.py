@@ -7,7 +7,6 @@ writers may still use. Whatever an old slot or an old tree names, and nothing ke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,8 +22,6 @@ from spark_pages.runtime import Mapper
 
 ROUND = 32
 """Requests made before their answers are looked at."""
-
-_PAGE_FILE = re.compile(r"pages/([0-9]{20})-[0-9a-f]{32}-[0-9]+\.pages")
 
 
 class Reason(StrEnum):
@@ -163,12 +160,6 @@ class TreeWalker:
             return []
 
 
-def epoch_of(path: str) -> int | None:
-    """The version that the writer of a page file had read; None for a file that is not named by us."""
-    match = _PAGE_FILE.fullmatch(path)
-    return int(match[1]) if match else None
-
-
 def rounds(items: Sequence[Node]) -> Iterator[Sequence[Node]]:
     """The items, so many at a time that their answers fit into memory."""
     for first in range(0, len(items), ROUND):
@@ -274,8 +265,8 @@ class CommitWalker:
 def _of_epoch(paths: Iterable[str | None], below: int | None) -> set[str]:
     if below is None:
         return {path for path in paths if path}
-    limit = f"pages/{below:020d}"
-    return {path for path in paths if path and path < limit}
+    limit = f"{below:020d}"
+    return {path for path in paths if path and path.rpartition("/")[2] < limit}
 
 
 def ranges_below(start: int, stop: int) -> Iterator[LogRange]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 LOG = "_log/"
 HINT_KEY = "_log/_last_checkpoint"
+PAGES = "pages"
+"""Folder of page files of tables whose namespace says no other."""
+
 DELTA = "_delta/"
 """Folder of the Delta tables that hold history and change feed."""
 
@@ -53,6 +56,6 @@ def manifest_key(manifest_id: str) -> str:
     return f"_log/manifests/{manifest_id}.parquet"
 
 
-def page_file_key(read_version: int, transaction: str, number: int) -> str:
+def page_file_key(read_version: int, transaction: str, number: int, folder: str = PAGES) -> str:
     """Key of a page file; the read version tells vacuum which transactions may still name it."""
-    return f"pages/{max(read_version, 0):020d}-{transaction}-{number}.pages"
+    return f"{folder}/{max(read_version, 0):020d}-{transaction}-{number}.pages"

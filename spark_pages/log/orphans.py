@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.log.garbage import epoch_of
 from spark_pages.log.names import is_published
+from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.segment import checkpoint_of
 from spark_pages.storage.store import ObjectStore
 
@@ -38,11 +38,15 @@ class Unnamed:
     others: set[str]
 
 
-def find_orphans(store: ObjectStore, epoch: int, cleaned: int, named: set[str]) -> Unnamed:
+def find_orphans(
+    store: ObjectStore, folders: PageFolders, epoch: int, cleaned: int, named: set[str]
+) -> Unnamed:
     """Objects that nothing names, as far as their names and contents tell.
 
     Parameters
     ----------
+    folders
+        Where page files are.
     epoch
         Writers that read before this version are refused.
     cleaned
@@ -52,11 +56,13 @@ def find_orphans(store: ObjectStore, epoch: int, cleaned: int, named: set[str]) 
 
     Notes
     -----
-    Lists the whole store, and reads each unnamed object of a checkpoint for its version. Memory of the
-    listing.
+    Lists the log and the folders of page files, and reads each unnamed object of a checkpoint for its
+    version. Memory of the listing.
     """
     files = {
-        info.key for info in store.list("pages/") if (read := epoch_of(info.key)) is not None and read < epoch
+        info.key
+        for info in folders.files(store)
+        if (read := folders.epoch_of(info.key)) is not None and read < epoch
     }
     found = Unnamed(files, set())
     for info in store.list("_log/"):

@@ -29,7 +29,6 @@ from spark_pages.log.garbage import (
     Reason,
     Trees,
     TreeWalker,
-    epoch_of,
     first_commit,
     ranges_below,
     rounds,
@@ -39,6 +38,7 @@ from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
 from spark_pages.log.orphans import find_orphans
+from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, newer, oldest_to_keep
 from spark_pages.log.state import LogState
@@ -106,7 +106,8 @@ class Vacuum:
         checkpoint = self._checkpoint_for(oldest, head)
         retention = Retention(Version(oldest), Version(oldest), checkpoint)
         end = min(oldest, checkpoint.version) if checkpoint else 0
-        objects, first, again = self._find(head, retention, end, orphans)
+        folders = PageFolders.of(head.properties)
+        objects, first, again = self._find(head, folders, retention, end, orphans)
         return VacuumPlan(
             head.version,
             retention,
@@ -163,7 +164,7 @@ class Vacuum:
         return ref
 
     def _find(
-        self, head: LogState, retention: Retention, end: int, orphans: bool
+        self, head: LogState, folders: PageFolders, retention: Retention, end: int, orphans: bool
     ) -> tuple[dict[str, Reason], int, bool]:
         checkpoint, oldest = retention.checkpoint, retention.min_readable
         if checkpoint is None:
@@ -192,10 +193,10 @@ class Vacuum:
         listed: set[str] = set()
         if orphans:
             named_keys = {*old.manifests, *kept.manifests, *dead.keys(), *living.keys()}
-            seen = find_orphans(self._store, oldest, end, named_keys)
+            seen = find_orphans(self._store, folders, oldest, end, named_keys)
             listed = seen.page_files
             found |= dict.fromkeys(seen.others - living.keys() - set(found), Reason.ORPHAN)
-        candidates = {f for f in files | listed if epoch_of(f) is not None} - kept.page_files
+        candidates = {f for f in files | listed if folders.epoch_of(f) is not None} - kept.page_files
         shared = self._verify(walker, floor, checkpoint, living, dead, candidates)
         for some in rounds(shared):
             if not candidates:

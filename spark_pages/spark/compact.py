@@ -149,7 +149,7 @@ class _Cluster:
         self.tasks = len(groups)
         if not groups:
             return []
-        rewrite = _Rewrite(self._url, txn.snapshot.version)
+        rewrite = _Rewrite(self._url, txn.snapshot.version, table.page_folder)
         written = dict(self._context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
         return [written[index] for index in range(len(tasks))]
 
@@ -160,12 +160,15 @@ class _Rewrite:
 
     url: str
     read_version: int
+    folder: str
 
     def __call__(self, partition: Iterable[list[_Run]]) -> Iterator[tuple[int, list[NewPage]]]:
         objects, pages = objects_of(self.url), pages_of(self.url)
         token = Runtime().token()  # of this attempt alone
         numbers = count()
-        placed = PlacedPages(objects, lambda: page_file_key(self.read_version, token, next(numbers)))
+        placed = PlacedPages(
+            objects, lambda: page_file_key(self.read_version, token, next(numbers), self.folder)
+        )
         done = [
             (
                 run.index,

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.garbage import TreeWalker, epoch_of, first_commit
+from spark_pages.log.garbage import TreeWalker, first_commit
 from spark_pages.log.log import Log
+from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import Commit
@@ -72,7 +73,12 @@ def find_orphan_files(spark: SparkSession, url: str) -> Orphans:
     log = Log(objects_of(url), Runtime())
     head = log.refresh().state
     epoch = head.retention.min_epoch if head.retention else 0
-    infos = [info for info in log.store.list("pages/") if _is_older(info.key, epoch)]
+    folders = PageFolders.of(head.properties)
+    infos = [
+        info
+        for info in folders.files(log.store)
+        if (read := folders.epoch_of(info.key)) is not None and read < epoch
+    ]
     listed = pa.table(
         [pa.array([i.key for i in infos], pa.string()), pa.array([i.size_bytes for i in infos], pa.int64())],
         schema=_LISTED,
@@ -95,11 +101,6 @@ def delete_files(spark: SparkSession, url: str, files: pa.Table) -> int:
         return 0
     tasks = min(len(keys), 4 * spark.sparkContext.defaultParallelism)
     return int(spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).sum())
-
-
-def _is_older(key: str, epoch: int) -> bool:
-    read = epoch_of(key)
-    return read is not None and read < epoch
 
 
 def _trees(log: Log, head: int) -> Iterator[tuple[Node, ...]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.column_changes import ColumnChanges
 from spark_pages.tables.constraint_changes import ConstraintChanges, ForeignKey
 from spark_pages.tables.object_changes import ObjectChanges
@@ -42,12 +43,13 @@ class CatalogVerbs:
         table_zero: Callable[[], Table],
         staged: Callable[[str], Table],
         now_us: Callable[[], int],
+        store: ObjectStore,
     ) -> None:
         """Nothing has been changed yet."""
         names = StagedNames(work, base, stand_on_newest)
         self._tables = TableChanges(work, rows, names, base, stand_on_newest, table_zero, now_us)
         self._columns = ColumnChanges(work, names, self._tables, base, staged)
-        self._objects = ObjectChanges(work, names, stand_on_newest, now_us)
+        self._objects = ObjectChanges(work, names, stand_on_newest, now_us, base, store)
         self._constraints = ConstraintChanges(work, self._tables, staged)
 
     # tables
@@ -213,7 +215,8 @@ class CatalogVerbs:
         ----------
         properties
             Free text by key. ``page_bytes``, ``codec`` and ``bloom`` hold for tables of it that say nothing
-            themselves.
+            themselves, ``location`` says in which folder of the store their page files are written, and
+            ``retention_seconds`` how long those that are dropped can come back.
 
         Raises
         ------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -227,7 +228,7 @@ def rewrite_here(
     txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
 ) -> Sequence[Sequence[NewPage]]:
     """Full pages for each run, written by this process."""
-    placed = PlacedPages(txn.store, txn.next_page_file)
+    placed = PlacedPages(txn.store, partial(txn.next_page_file, table.name))
     options = table.page_options
     pages = [
         rewrite_into(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 
 from spark_pages.io import PageFileWriter
+from spark_pages.model.ids import TableId
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.page_writer import PlacedPages
@@ -18,7 +20,7 @@ class EarlyPages:
     Parameters
     ----------
     store, next_page_file
-        Where they go, and the key of the next one.
+        Where they go, and the key of the next one for a table.
     spawn
         Begins work beside the caller.
 
@@ -28,8 +30,9 @@ class EarlyPages:
     `wait` has returned, so a crash leaves orphans that no snapshot sees.
     """
 
-    def __init__(self, store: ObjectStore, next_page_file: Callable[[], str], spawn: Spawn) -> None:
-        self._placed = PlacedPages(store, next_page_file, self._begin)
+    def __init__(self, store: ObjectStore, next_page_file: Callable[[TableId], str], spawn: Spawn) -> None:
+        self._placed = PlacedPages(store, finish=self._begin)
+        self._next_page_file = next_page_file
         self._spawn = spawn
         self._running: Callable[[float | None], object] | None = None
         self._error: BaseException | None = None
@@ -47,7 +50,8 @@ class EarlyPages:
         The pages of a table lie column by column; each table begins a file.
         """
         ordered = sorted(splices, key=lambda each: (each.table_id, each.field_id))
-        for _, of_table in groupby(ordered, key=lambda each: each.table_id):
+        for table_id, of_table in groupby(ordered, key=lambda each: each.table_id):
+            self._placed.begin(partial(self._next_page_file, table_id))
             for splice in of_table:
                 splice.pages = self._placed.place(splice.pages, inline=False)
             self._placed.finish_file()

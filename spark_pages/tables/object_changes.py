@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from spark_pages.catalog.evolution import with_properties
-from spark_pages.catalog.namespaces import check_properties, new_namespace
+from spark_pages.catalog.namespaces import LOCATION, check_apart, check_properties, new_namespace
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import VALUE, new_type, resolve_column, uses_type
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from spark_pages.log.page_folders import LOCATION_PROPERTY, PageFolders, check_free
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
+from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.constraint_tests import compile_check
 from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.staged_names import StagedNames
@@ -32,6 +35,10 @@ class ObjectChanges:
         Makes the version that the transaction stands on the newest.
     now_us
         The clock.
+    base
+        Gives the version that the transaction stands on.
+    store
+        Where locations of namespaces are.
     """
 
     def __init__(
@@ -40,11 +47,15 @@ class ObjectChanges:
         names: StagedNames,
         stand_on_newest: Callable[[], None],
         now_us: Callable[[], int],
+        base: Callable[[], LogSnapshot],
+        store: ObjectStore,
     ) -> None:
         self._work = work
         self._names = names
         self._stand_on_newest = stand_on_newest
         self._now_us = now_us
+        self._base = base
+        self._store = store
 
     def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
         """See `Transaction.create_namespace`."""
@@ -53,6 +64,7 @@ class ObjectChanges:
             raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
         created = new_namespace(self._names.new_id(), name, properties, self._now_us())
         PageOptions.of(created)
+        self._give_place(created)
         self._work.created[NAMESPACE_NAMES, name] = created
 
     def drop_namespace(self, name: str) -> None:
@@ -73,6 +85,8 @@ class ObjectChanges:
         changed = with_properties(definition, properties)
         check_properties(name, changed.properties)
         PageOptions.of(changed)
+        if changed.properties.get(LOCATION) != definition.properties.get(LOCATION):
+            self._give_place(changed)
         self._work.alter(definition, changed)
 
     def create_type(self, name: str, base: pa.DataType | str, not_null: bool, check: str | None) -> None:
@@ -106,6 +120,16 @@ class ObjectChanges:
             del self._work.created[definition.namespace_id, definition.name]
         else:
             self._work.ddl.drop(definition)
+
+    def _give_place(self, namespace: TableDefinition) -> None:
+        """The location of the namespace is nobody else's, and the store remembers it."""
+        location = namespace.properties.get(LOCATION)
+        if location is None:
+            return
+        check_apart(namespace, self._names.live(NAMESPACE_NAMES))
+        if location not in PageFolders.of(self._base().state.properties).folders:
+            check_free(self._store, location)
+        self._work.properties[LOCATION_PROPERTY + location] = namespace.name
 
     def _namespace(self, name: str) -> TableDefinition:
         self._stand_on_newest()

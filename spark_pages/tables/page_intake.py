@@ -14,7 +14,6 @@ import pyarrow as pa
 from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SchemaMismatchError
 from spark_pages.io import page_stats, parse_header
 from spark_pages.io.untrusted_page import UntrustedPage, check_untrusted_page
-from spark_pages.log.garbage import epoch_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind, PageStats, PendingPage
 from spark_pages.model.run import NewPage
 from spark_pages.storage.keys import check_key
@@ -35,12 +34,12 @@ class PageIntake:
     ----------
     store
         Where they are.
-    is_own_file
-        Whether a key is that of a page file which this transaction has asked for.
+    is_of_another
+        Whether a key is that of a page file which this transaction has not asked for.
     """
 
     store: ObjectStore
-    is_own_file: Callable[[str], bool]
+    is_of_another: Callable[[str], bool]
 
     def header_of(self, column: str, path: str, offset: int) -> PendingPage:
         """What the header at a place says of its page; two requests."""
@@ -112,7 +111,7 @@ class PageIntake:
             raise InvalidKeyError(
                 f"Cannot register pages of {path!r}: what is in that folder is not data.", key=path
             )
-        if epoch_of(path) is not None and not self.is_own_file(path):
+        if self.is_of_another(path):
             raise InvalidKeyError(
                 f"Cannot register pages of {path!r}: that is the name of another transaction's page file, "
                 f"which vacuum deletes by the rules of that one.",

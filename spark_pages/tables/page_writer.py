@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from spark_pages.errors import InternalError
 from spark_pages.io import (
     Codec,
     EncodedPage,
@@ -118,7 +119,7 @@ class PlacedPages:
     store
         Where page files go.
     next_key
-        Gives the key of the next page file.
+        Gives the key of the next page file; see `begin`.
     finish
         Makes a page file durable, or begins to.
     """
@@ -126,7 +127,7 @@ class PlacedPages:
     def __init__(
         self,
         store: ObjectStore,
-        next_key: Callable[[], str],
+        next_key: Callable[[], str] | None = None,
         finish: Callable[[PageFileWriter], object] = PageFileWriter.finish,
     ) -> None:
         self._store = store
@@ -134,6 +135,11 @@ class PlacedPages:
         self._finish = finish
         self._file: PageFileWriter | None = None
         self._key = ""
+
+    def begin(self, next_key: Callable[[], str]) -> None:
+        """The next page begins a file, whose key and those after it come from here."""
+        self.finish_file()
+        self._next_key = next_key
 
     def place(self, pages: Sequence[StagedPage | NewPage], inline: bool) -> list[NewPage]:
         """The pages with their places, in order; their bloom filters lie behind them, together."""
@@ -168,6 +174,8 @@ class PlacedPages:
             return inline_page(page)
         encoded = page.encoded
         if self._file is None:
+            if self._next_key is None:
+                raise InternalError("A page that needs a page file came before it was said which.")
             self._key = self._next_key()
             self._file = PageFileWriter(self._store, self._key)
         offset = self._file.add(encoded)

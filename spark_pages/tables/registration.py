@@ -45,9 +45,9 @@ class StagedDirectory(PageDirectory):
         What is staged, and where pages are.
     committed, staged
         Give the directory of the same table in the base, and with everything that is staged.
-    check_current, is_own_file
+    check_current, is_of_another
         Raises once the transaction has ended or changed the table; whether a key is that of a page file which
-        it has asked for.
+        it has not asked for.
 
     Notes
     -----
@@ -64,11 +64,11 @@ class StagedDirectory(PageDirectory):
         committed: Callable[[], PageDirectory],
         staged: Callable[[], PageDirectory],
         check_current: Callable[[], None],
-        is_own_file: Callable[[str], bool],
+        is_of_another: Callable[[str], bool],
     ) -> None:
         super().__init__(base, definition)
         self._work = work
-        self._intake = PageIntake(store, is_own_file)
+        self._intake = PageIntake(store, is_of_another)
         self._committed = committed
         self._staged = staged
         self._check_current = check_current

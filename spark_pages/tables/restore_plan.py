@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from spark_pages.catalog.evolution import with_pages_of
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import InvalidInputError
+from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
 from spark_pages.model.chain import ChainKey
@@ -134,7 +135,8 @@ def _by_id(snapshot: LogSnapshot) -> dict[int, TableDefinition]:
 
 def _plan_properties(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
     changed: dict[str, str | None] = {name: value for name, value in then.items() if now.get(name) != value}
-    return changed | dict.fromkeys(now.keys() - then.keys())
+    new = (name for name in now.keys() - then.keys() if not name.startswith(LOCATION_PROPERTY))
+    return changed | dict.fromkeys(new)
 
 
 def _plan_catalog(

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import TableId, is_temporary
-from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
+from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.early_pages import EarlyPages
 from spark_pages.tables.entry_meta import append_with_meta
 from spark_pages.tables.ingest import TableIngest
+from spark_pages.tables.page_file_names import PageFileNames
 from spark_pages.tables.page_meta import PageMetadata, given_meta
 from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.page_writer import INLINE_PAGE_BYTES, StagedPage
@@ -43,7 +44,7 @@ class StagedRows:
     ----------
     work
         Receives the splices.
-    store, spawn, next_page_file
+    store, spawn, page_files
         For pages that are written before the commit.
     base, stand_on_newest
         Gives the version that the transaction stands on; makes it the newest.
@@ -56,7 +57,7 @@ class StagedRows:
         work: Workspace,
         store: ObjectStore,
         spawn: Spawn,
-        next_page_file: Callable[[], str],
+        page_files: PageFileNames,
         base: Callable[[], LogSnapshot],
         stand_on_newest: Callable[[], None],
         memory_bytes: int,
@@ -67,7 +68,8 @@ class StagedRows:
         self._stand_on_newest = stand_on_newest
         self._memory_bytes = memory_bytes
         self._held_bytes = 0
-        self._early = EarlyPages(store, next_page_file, spawn)
+        self._early = EarlyPages(store, page_files.next_for, spawn)
+        self._names = page_files
         self._ingests: dict[TableId, TableIngest] = {}
 
     def append(self, definition: TableDefinition, data: Any, page_bytes: int) -> None:
@@ -209,19 +211,13 @@ class StagedRows:
                 if table_id >= 0 and table_id not in self._work.ddl.truncated:
                     first_row += self._base().num_rows((table_id, field_id))
                 splices.append(StagedSplice(table_id, field_id, first_row, (), 0, []))
-        options = PageOptions.of(definition, page_bytes, self._inherited(definition))
+        namespace = self._names.namespace(definition)
+        inherited = namespace.properties if namespace is not None else {}
+        options = PageOptions.of(definition, page_bytes, inherited)
         ingest = TableIngest(definition, options, splices)
         self._ingests[table_id] = ingest
         self._work.definitions[table_id] = definition
         return ingest
-
-    def _inherited(self, definition: TableDefinition) -> Mapping[str, str]:
-        """Properties of the namespace of a table."""
-        name = (NAMESPACE_NAMES, definition.namespace)
-        if definition.namespace_id in BUILT_IN.values():
-            return {}
-        found = self._work.created.get(name) or self._work.ddl.find(name) or self._base().table(name)
-        return found.properties if found is not None else {}
 
     def _take(self, ingest: TableIngest) -> None:
         self._work.splices += [column.splice for column in ingest.columns if column.splice.pages]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -57,18 +58,26 @@ def stays_inline(splices: Sequence[StagedSplice]) -> bool:
 
 
 def place_splices(
-    store: ObjectStore, splices_in: Sequence[StagedSplice], next_page_file: Callable[[], str], manifest: str
+    store: ObjectStore,
+    splices_in: Sequence[StagedSplice],
+    next_page_file: Callable[[TableId], str],
+    manifest: str,
 ) -> Prepared:
-    """Every page has its place; nothing refers to them before the commit. `manifest` is the id of one.
+    """Every page has its place; nothing refers to them before the commit.
+
+    Parameters
+    ----------
+    next_page_file
+        Gives the key of the next page file for a table.
+    manifest
+        Id of a page manifest, where one is needed.
 
     Notes
     -----
     One request for each page file, which holds the pages of one table, and one for the manifest of a
     large transaction. A crash leaves orphans that no snapshot sees.
     """
-    placed = PlacedPages(store, next_page_file)
-    pages, splices = _place(placed, splices_in, stays_inline(splices_in))
-    placed.finish_file()
+    pages, splices = _place(store, splices_in, next_page_file, stays_inline(splices_in))
     batch, stats = page_batches(pages)
     if len(pages) <= MANIFEST_PAGES:
         return Prepared(batch, stats, splices)
@@ -86,23 +95,27 @@ def place_splices(
 def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> Prepared:
     """Every page stays in memory: for a transaction that reads what it has staged."""
 
-    def no_file() -> str:
+    def no_file(_: TableId) -> str:
         raise InternalError("A page that was to stay in memory asked for a page file.")
 
-    pages, splices = _place(PlacedPages(store, no_file), splices_in, inline=True)
+    pages, splices = _place(store, splices_in, no_file, inline=True)
     return Prepared(*page_batches(pages), splices)
 
 
 def _place(
-    placed: PlacedPages, splices_in: Sequence[StagedSplice], inline: bool
+    store: ObjectStore,
+    splices_in: Sequence[StagedSplice],
+    next_page_file: Callable[[TableId], str],
+    inline: bool,
 ) -> tuple[list[NewPage], tuple[Splice, ...]]:
     pages: list[NewPage] = []
     splices: list[Splice] = []
-    table: int | None = None
+    table: TableId | None = None
+    placed = PlacedPages(store)
     for splice in sorted(splices_in, key=lambda each: (each.table_id, each.field_id)):
         if splice.table_id != table:
-            placed.finish_file()
             table = splice.table_id
+            placed.begin(partial(next_page_file, table))
         start = len(pages)
         pages += placed.place(splice.pages, inline)
         splices.append(
@@ -120,4 +133,5 @@ def _place(
                 splice.touched,
             )
         )
+    placed.finish_file()
     return pages, tuple(splices)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
@@ -300,10 +301,13 @@ class Table:
     @property
     def page_options(self) -> PageOptions:
         """How pages of the table are written, by its properties and those of its namespace."""
-        if self._snapshot is None or self.definition.namespace_id in BUILT_IN.values():
-            return PageOptions.of(self.definition)
-        namespace = self._snapshot.log.table((NAMESPACE_NAMES, self.definition.namespace))
+        namespace = self._namespace()
         return PageOptions.of(self.definition, inherited=namespace.properties if namespace else None)
+
+    @property
+    def page_folder(self) -> str:
+        """Where page files of the table are written, by the location of its namespace."""
+        return location_of(self._namespace())
 
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
@@ -326,6 +330,12 @@ class Table:
         parsed = self._parse(filter)
         assert parsed is not None
         return rows_to_read(self._source, parsed.tree, start, stop)
+
+    def _namespace(self) -> TableDefinition | None:
+        """What tells of the table's namespace, where users made that."""
+        if self._snapshot is None or self.definition.namespace_id in BUILT_IN.values():
+            return None
+        return self._snapshot.log.table((NAMESPACE_NAMES, self.definition.namespace))
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
         """The filter, tried on no rows, so that one that does not fit the columns is refused at once."""

@@ -24,7 +24,7 @@ from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit_messages import AlreadyLanded
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
-from spark_pages.log.names import page_file_key
+from spark_pages.log.page_folders import refuse_location_properties
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -36,6 +36,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.catalog_verbs import CatalogVerbs
 from spark_pages.tables.key_checks import changed_keys, check_key
+from spark_pages.tables.page_file_names import PageFileNames
 from spark_pages.tables.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
@@ -103,7 +104,7 @@ class Transaction(CatalogVerbs):
         self._page_bytes = page_bytes
         self._work = Workspace()
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
-        self._file_count = 0
+        self._page_files = PageFileNames(self._heading.token, lambda: self._work, lambda: self._base)
         self._directories: dict[str, StagedDirectory] = {}
         self._closed = False
         self._is_newest = base is not None  # whoever gives one keeps to it
@@ -176,7 +177,7 @@ class Transaction(CatalogVerbs):
                 committed=lambda: self._view(self._base).table(name).directory,
                 staged=lambda: self._staged(name, ragged=True).directory,
                 check_current=lambda: self._check_current(definition),
-                is_own_file=self._is_own_file,
+                is_of_another=self._page_files.is_of_another,
             )
         self._check_current(definition)
         if self._relied_on is not None:
@@ -343,6 +344,7 @@ class Transaction(CatalogVerbs):
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """The store has these properties from this commit on."""
         self._check_open()
+        refuse_location_properties(properties)
         self._work.properties.update(properties)
 
     def replace_pages(
@@ -380,14 +382,9 @@ class Transaction(CatalogVerbs):
         """Where page files go."""
         return self._log.store
 
-    def next_page_file(self) -> str:
-        """Key of the next page file of this transaction."""
-        self._file_count += 1
-        return page_file_key(self._read_version, self._heading.token, self._file_count - 1)
-
-    def _is_own_file(self, key: str) -> bool:
-        numbers = range(self._file_count)
-        return any(key == page_file_key(self._read_version, self._heading.token, n) for n in numbers)
+    def next_page_file(self, table: str | None = None) -> str:
+        """Key of the next page file of this transaction; where the namespace of a table has its files."""
+        return self._page_files.next(None if table is None else self._tables.find(table))
 
     # finishing
 
@@ -455,7 +452,9 @@ class Transaction(CatalogVerbs):
         if not stays_inline(self._work.splices):
             self._stand_on_newest()  # objects bear the version read, by which vacuum judges them
         manifest = f"{self._read_version:020d}-{self._heading.token}-"
-        prepared = place_splices(self._log.store, self._work.splices, self.next_page_file, f"{manifest}0")
+        prepared = place_splices(
+            self._log.store, self._work.splices, self._page_files.next_for, f"{manifest}0"
+        )
         if self._work.written:
             prepared = with_written(self._log.store, prepared, self._work.written, f"{manifest}1")
         self._rows.wait()
@@ -491,7 +490,7 @@ class Transaction(CatalogVerbs):
             self._work,
             self._log.store,
             self._runtime.spawn,
-            self.next_page_file,
+            self._page_files,
             base=lambda: self._base,
             stand_on_newest=self._stand_on_newest,
             memory_bytes=self._memory_bytes,
@@ -506,6 +505,7 @@ class Transaction(CatalogVerbs):
             table_zero=lambda: self._view(self._base).table("system.catalog"),
             staged=lambda name: self._staged(name, ragged=False),
             now_us=self._runtime.now_us,
+            store=self._log.store,
         )
 
     def _reads(self) -> frozenset[int]:

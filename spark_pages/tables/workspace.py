@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from spark_pages.catalog.constraints import with_final_ids
 from spark_pages.catalog.migration import upgrade_intents
-from spark_pages.errors import InvalidInputError, RaggedTableError
+from spark_pages.catalog.namespaces import LOCATION, check_apart
+from spark_pages.errors import CommitConflictError, InvalidInputError, RaggedTableError
+from spark_pages.log.page_folders import LOCATION_PROPERTY
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import (
     CatalogIntent,
@@ -159,6 +162,19 @@ class Workspace:
                 )
             ids.update(splice.removed)
 
+    def _check_locations(self, log: LogSnapshot) -> None:
+        """Refuse a location that another namespace has got meanwhile."""
+        if not any(name.startswith(LOCATION_PROPERTY) for name in self.properties):
+            return
+        for mine in (*self.ddl.described(), *self.created.values()):
+            if LOCATION_PROPERTY + mine.properties.get(LOCATION, "") not in self.properties:
+                continue
+            theirs = (each for each in log.tables(NAMESPACE_NAMES) if not self.ddl.hides(each))
+            try:
+                check_apart(mine, theirs)
+            except InvalidInputError as error:
+                raise CommitConflictError(error.message, hint=error.hint) from error
+
     def record(
         self,
         heading: Heading,
@@ -185,6 +201,7 @@ class Workspace:
         if created or self.ddl:
             shown = show(state)
             own = upgrade_intents(shown.log)
+            self._check_locations(shown.log)
             described, catalog_splices = catalog_changes(
                 shown.log,
                 shown.table("system.catalog"),

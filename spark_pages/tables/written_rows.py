@@ -15,8 +15,9 @@ from itertools import count
 
 import pyarrow as pa
 
+from spark_pages.catalog.namespaces import LOCATION
 from spark_pages.log.digest import locate
-from spark_pages.log.names import manifest_key, page_file_key
+from spark_pages.log.names import PAGES, manifest_key, page_file_key
 from spark_pages.log.segment import decode_manifest, encode_manifest
 from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.ids import FieldId, TableId
@@ -102,7 +103,12 @@ def write_rows(
     ingest = TableIngest(definition, PageOptions.of(definition, inherited=inherited), splices)
     ingest.check(rows)
     token, numbers = runtime.token(), count()
-    early = EarlyPages(objects, lambda: page_file_key(read_version, token, next(numbers)), runtime.spawn)
+    folder = (inherited or {}).get(LOCATION, PAGES)
+
+    def next_page_file(_: TableId) -> str:
+        return page_file_key(read_version, token, next(numbers), folder)
+
+    early = EarlyPages(objects, next_page_file, runtime.spawn)
     num_rows, held_bytes = 0, 0
     for piece in rows.pieces(max(1, min(_PIECE_BYTES, memory_bytes // 8))):
         num_rows += piece.num_rows

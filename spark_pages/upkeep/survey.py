@@ -15,7 +15,7 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.log.checkpoint import Checkpoint, TreeReader
 from spark_pages.log.digest import check_object
 from spark_pages.log.head import SlotReader, base_state, find_head, read_hint
-from spark_pages.log.names import HINT_KEY, commit_key
+from spark_pages.log.names import HINT_KEY, LOG, commit_key
 from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.segment import decode_manifest
 from spark_pages.log.snapshot import LogSnapshot
@@ -80,7 +80,7 @@ class Survey:
     def run(self) -> None:
         """Look at everything that the log names."""
         self.listed = {info.key: info.size_bytes for info in self.store.list("")}
-        sizes = {key: size for key, size in self.listed.items() if key.startswith("pages/")}
+        sizes = {key: size for key, size in self.listed.items() if not key.startswith(LOG)}
         seed = int(self.runtime.token(), 16)
         self.pages = PageCheck(self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes)
         self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)

@@ -13,6 +13,7 @@ from spark_pages.errors import (
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint import Checkpoint
 from spark_pages.log.names import LOG, commit_key, is_published
+from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
@@ -26,8 +27,8 @@ from spark_pages.upkeep.zero import table_zero_differences
 SAMPLE_FRACTION = 0.01
 """Part of the pages that ``pages="sample"`` reads."""
 
-_VERSIONED = re.compile(r"(?:_log/checkpoints/|pages/|_log/\d{20}-)(\d{20})[-.]")
-"""Objects whose name tells a version that was in the log when they were made."""
+_VERSIONED = re.compile(r"(?:_log/checkpoints/|_log/\d{20}-)(\d{20})[-.]")
+"""Objects of the log whose name tells a version that was in it when they were made."""
 
 TEMPORARY_AGE_US = 24 * 3600 * 1_000_000
 """A temporary file this old is taken for one of a writer that died."""
@@ -125,7 +126,9 @@ def _check_table_zero(survey: Survey) -> None:
 
 def _check_end(survey: Survey) -> None:
     """No object was written for a version behind the end of the log: then its newest slots are lost."""
+    folders = _folders(survey)
     versions = {int(found[1]): key for key in survey.listed if (found := _VERSIONED.match(key))}
+    versions |= {read: key for key in survey.listed if (read := folders.epoch_of(key)) is not None}
     newest = max(versions, default=-1)
     key = commit_key(newest)
     if newest <= survey.slots.head or key in survey.listed:
@@ -142,15 +145,19 @@ def _check_end(survey: Survey) -> None:
     survey.findings.add(FaultKind.MISSING, key, what, RESTORE)
 
 
+def _folders(survey: Survey) -> PageFolders:
+    return PageFolders.of(survey.state.properties if survey.state else {})
+
+
 def _tell_orphans(survey: Survey) -> None:
-    known = survey.known_keys()
+    known, folders = survey.known_keys(), _folders(survey)
     for key in survey.listed.keys() - known:
         if is_published(key):
             continue
         around = listed_range(key)
         if around is not None and around.stop <= survey.slots.head + 1:
             continue
-        if key.startswith((LOG, "pages/")):
+        if key.startswith(LOG) or folders.holds(key):
             what = f"Nothing names {key}: it was replaced, or its writer died or is still at work."
             remedy = "Vacuum removes it once no writer can need it."
         else:
