@@ -1,6 +1,7 @@
 """spark-submit job: rebuild the page descriptors of a version from its checkpoint and commits.
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/reconstruct_snapshot.py URL [--version 7]
+[--output FOLDER [--format delta]] [--format checkpoint]
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from spark_pages.spark.job import arguments, run_job
 def main() -> int:
     """Parse, run, print one JSON line; 0 done, 1 error or not equal to the local snapshot, 4 not found."""
     parser = arguments("Reconstruct a snapshot with Spark.")
-    parser.add_argument("--version", type=int, help="the newest by default")
-    parser.add_argument("--output", help="a new folder for the descriptors as Parquet")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, help="the newest by default")
+    which.add_argument("--timestamp", help="the last version not later than this, ISO 8601")
+    parser.add_argument("--output", help="a folder for the descriptors")
+    parser.add_argument(
+        "--format", choices=("parquet", "delta", "checkpoint"), help="of the output; parquet by default"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="what is there goes; after a job that was killed"
+    )
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
@@ -26,11 +35,22 @@ def main() -> int:
     given = parser.parse_args()
 
     def work() -> dict[str, Any]:
-        from spark_pages.spark.reconstruct import reconstruct_snapshot
+        from spark_pages.spark.reconstruct import Output, reconstruct_snapshot
         from spark_pages.spark.session import session
 
-        spark = session("reconstruct_snapshot", master=None)
-        return reconstruct_snapshot(spark, given.url, given.version, given.output, given.check, given.profile)
+        output = None
+        if given.output or given.format:
+            output = Output(given.format or "parquet", given.output, given.overwrite)
+        spark = session("reconstruct_snapshot", master=None, delta=given.format == "delta")
+        return reconstruct_snapshot(
+            spark,
+            given.url,
+            given.version,
+            output,
+            given.check,
+            given.profile,
+            given.timestamp,
+        )
 
     return run_job(work)
 

@@ -23,6 +23,7 @@ from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.log.packing import SegmentPacker, write_parts
 from spark_pages.log.root import Root, encode_root
 from spark_pages.log.segment import Segment
+from spark_pages.log.segment_maker import SegmentMaker
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.columns import no_bytes, number_column, optional_text
@@ -111,7 +112,8 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
     assert head.checkpoint is not None
     version = head.state.version
     objects = ObjectWriter(store, map_in_threads)
-    packer = SegmentPacker(objects, PAGES_PER_SEGMENT, 0, version)
+    maker = SegmentMaker(objects, None, version, "0" * 32)
+    packer = SegmentPacker(PAGES_PER_SEGMENT, 0, version, maker)
     nodes = [node for part in head.checkpoint.root.parts for node in head.checkpoint.tree.part(part)]
     for first in range(0, shape.pages_of_chain * shape.chains, _BLOCK):
         stop = min(first + _BLOCK, shape.pages_of_chain * shape.chains)
@@ -120,8 +122,9 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
             nodes += _promised_nodes(shape, first, stop)
             continue
         segment = _segment(shape, first, stop)
-        packer.add_segment(segment, PageRun(segment.pages), 0, segment.pages.num_rows)
-        nodes += packer.written()
+        for key, start, end in segment.chains():
+            packer.add(key, [PageRun(segment.pages.slice(start, end - start))])
+        nodes += packer.cut()
     nodes += packer.take()
     if shape.names_statistics:
         nodes = [_with_statistics(node) for node in nodes]

@@ -15,6 +15,7 @@ from spark_pages.log.features import check_writable
 from spark_pages.log.head import on_named_checkpoint
 from spark_pages.log.hint import write_hint
 from spark_pages.log.newest import Newest
+from spark_pages.log.planned import CarryOut
 from spark_pages.log.replay import LoadManifest
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
@@ -64,16 +65,21 @@ class LogCare:
         self._looked_at = -1
         self._unreadable: CheckpointRef | None = None
 
-    def checkpoint(self) -> CheckpointRef:
+    def checkpoint(self, carry_out: CarryOut | None = None) -> CheckpointRef:
         """A checkpoint of the newest version is there, and so is a hint at it.
+
+        Parameters
+        ----------
+        carry_out
+            Writes its segments, in other processes.
 
         Notes
         -----
         Grows with the segments and parts touched since the last checkpoint.
         """
-        return self._checkpoint(self._refresh())
+        return self._checkpoint(self._refresh(), carry_out)
 
-    def _checkpoint(self, head: LogSnapshot) -> CheckpointRef:
+    def _checkpoint(self, head: LogSnapshot, carry_out: CarryOut | None = None) -> CheckpointRef:
         base = head.checkpoint
         if base is not None and base.ref.version == head.state.version:
             return base.ref
@@ -81,7 +87,8 @@ class LogCare:
         # Only on a checkpoint that the log names does vacuum surely keep what the new one shares with it.
         based = on_named_checkpoint(self._slots, self._tree, head.state, self._load_manifest)
         base = head.checkpoint if based is head.state else self._newest.bind(based).checkpoint
-        ref = write_checkpoint(self._store, based, base, self._runtime.token(), self._runtime.map)
+        token, at_once = self._runtime.token(), self._runtime.map
+        ref = write_checkpoint(self._store, based, base, token, at_once, carry_out)
         self._newest.adopt(ref)  # reads the root back
         self._leave_hint()
         return ref

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
@@ -52,6 +53,10 @@ class TreeReader:
     def fetch(self, location: Location) -> bytes:
         """The bytes of an object, once its length and digest are right."""
         return check_object(self._store.get(location.key), location)
+
+    def run(self, node: Node) -> PageRun:
+        """All pages of a segment, with statistics that are read when they are asked for."""
+        return PageRun(self.segment(node).pages, (lambda: self.stats(node)) if node.stats_length else None)
 
     def _root(self, ref: CheckpointRef) -> Root:
         return decode_root(self.fetch(ref.location), ref.location.key)
@@ -109,28 +114,12 @@ class Checkpoint:
         return [*base, OpenRun(lambda: self._tails(tails, key))] if tails else [*base]
 
     def _base(self, parts: Sequence[Node], key: ChainKey) -> list[Piece]:
-        return _pieces(parts, key, 0, self._open_part)
+        return _pieces(self.tree, parts, key, 0, of_parts=True)
 
     def _tails(self, tails: Sequence[Sequence[Node]], key: ChainKey) -> list[Piece]:
         """The pieces of a chain in tail runs, all of which are read at the same time."""
-        found = self.tree.at_once(lambda parts: _pieces(parts, key, -1, self._open_part), tails)
+        found = self.tree.at_once(lambda parts: _pieces(self.tree, parts, key, -1, of_parts=True), tails)
         return [piece for pieces in found for piece in pieces]
-
-    def _open_part(self, part: Node, key: ChainKey, base: int) -> list[Piece]:
-        return _pieces(self.tree.part(part), key, base, self._open_segment)
-
-    def _open_segment(self, node: Node, key: ChainKey, base: int) -> list[Piece]:
-        segment = self.tree.segment(node)
-        start, stop = segment.find(key)
-        if start == stop:
-            return []
-        load_stats: Callable[[], pa.RecordBatch] | None = None
-        if node.stats_length:
-
-            def load_stats() -> pa.RecordBatch:
-                return self.tree.stats(node).slice(start, stop - start)
-
-        return [PageRun(segment.pages.slice(start, stop - start), load_stats, base)]
 
     def table(self, name: TableName) -> TableDefinition | None:
         """The live table of this name: reads one catalog file, and nothing for a name asked for before."""
@@ -166,28 +155,80 @@ class Checkpoint:
 
 
 def _pieces(
-    nodes: Sequence[Node],
-    key: ChainKey,
-    base: int,
-    open_node: Callable[[Node, ChainKey, int], list[Piece]],
+    tree: TreeReader, nodes: Sequence[Node], key: ChainKey, base: int, *, of_parts: bool
 ) -> list[Piece]:
     """Pieces of a chain in some nodes; `base` is the base position of the first page, or -1."""
     pieces: list[Piece] = []
     for index in nodes_of(nodes, key):
         node = nodes[index]
         count = node.count(key)
+        opening = ChainPart(tree, node, key, base, of_parts)
         if count is None:
-            found = open_node(node, key, base)
+            found = opening()
             pages = sum(piece.num_pages for piece in found)
             pieces += found
         else:
             pages, rows = count
-            pieces.append(LazyRun(pages, rows, _opener(open_node, node, key, base), base))
+            pieces.append(LazyRun(pages, rows, opening, base))
         base = base + pages if base >= 0 else -1
     return pieces
 
 
-def _opener(
-    open_node: Callable[[Node, ChainKey, int], list[Piece]], node: Node, key: ChainKey, base: int
-) -> Callable[[], list[Piece]]:
-    return lambda: open_node(node, key, base)
+@dataclass(frozen=True, eq=False, slots=True)
+class ChainPart:
+    """Opens what a node holds of a chain; a value, so that it can be sent to another process.
+
+    Attributes
+    ----------
+    tree, node, key
+        The node, who reads it, and the chain.
+    base
+        Base position of the first page, or -1.
+    of_parts
+        Whether the node is a manifest part, else a segment.
+    """
+
+    tree: TreeReader
+    node: Node
+    key: ChainKey
+    base: int
+    of_parts: bool
+
+    def __call__(self) -> list[Piece]:
+        """The pages in a segment; of a part one piece for each segment."""
+        if self.of_parts:
+            return _pieces(self.tree, self.tree.part(self.node), self.key, self.base, of_parts=False)
+        segment = self.tree.segment(self.node)
+        start, stop = segment.find(self.key)
+        if start == stop:
+            return []
+        load_stats: Callable[[], pa.RecordBatch] | None = None
+        if self.node.stats_length:
+
+            def load_stats() -> pa.RecordBatch:
+                return self.tree.stats(self.node).slice(start, stop - start)
+
+        return [PageRun(segment.pages.slice(start, stop - start), load_stats, self.base)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SegmentPart:
+    """Opens pages [start, stop) of a segment; a value, too."""
+
+    tree: TreeReader
+    node: Node
+    start: int
+    stop: int
+
+    def __call__(self) -> list[PageRun]:
+        """The pages."""
+        return [self.tree.run(self.node).slice(self.start, self.stop)]
+
+
+def down_to_segments(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The same pages in pieces none of which is a whole manifest part."""
+    for piece in pieces:
+        if isinstance(piece, LazyRun) and isinstance(piece.expand, ChainPart) and piece.expand.of_parts:
+            yield from down_to_segments(piece.expand())
+        else:
+            yield piece

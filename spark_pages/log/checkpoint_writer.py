@@ -7,19 +7,28 @@ where they are, and what a rewrite leaves small is joined with a neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from spark_pages.log.catalog_files import write_catalog
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.checkpoint import Checkpoint, SegmentPart, TreeReader, down_to_segments
 from spark_pages.log.grown import grown
-from spark_pages.log.inline_homes import InlineHomes
-from spark_pages.log.names import page_file_key, root_key
+from spark_pages.log.names import root_key
 from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.log.packing import SegmentPacker, write_parts
+from spark_pages.log.planned import (
+    CarryOut,
+    NewPart,
+    NewSegment,
+    PlannedPart,
+    PlannedSegment,
+    StoredPages,
+    planned_in,
+)
 from spark_pages.log.root import Root, description_digest, encode_root, next_predecessors
+from spark_pages.log.segment_maker import SegmentMaker
 from spark_pages.log.state import LogState
 from spark_pages.log.tree import (
     END,
@@ -30,12 +39,12 @@ from spark_pages.log.tree import (
     Node,
     assign,
     changes_of_base,
+    even_chunks,
 )
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey, ColumnChain, LazyRun, Piece
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import CATALOG_TABLE, Version
-from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
@@ -51,6 +60,7 @@ def write_checkpoint(
     previous: Checkpoint | None,
     token: str,
     at_once: Mapper = map_in_threads,
+    carry_out: CarryOut | None = None,
 ) -> CheckpointRef:
     """Write a checkpoint of the state and give its reference; nothing refers to it yet.
 
@@ -62,6 +72,8 @@ def write_checkpoint(
         32 hexadecimal digits, for the page file of inline pages that get a home.
     at_once
         Carries out the requests of one round.
+    carry_out
+        Writes the segments, in other processes; left out, each is written as soon as it is decided on.
 
     Raises
     ------
@@ -72,10 +84,11 @@ def write_checkpoint(
     -----
     Every object is immutable and named by its digest, so a crash leaves only objects that nothing
     names, and two writers of the same checkpoint do no harm. The root is written when all the others
-    have been found in storage. Memory of a few segments, whatever is rewritten.
+    have been found in storage. Memory of a few segments, whatever is rewritten. Where segments are cut
+    is decided by numbers alone, so whoever writes them writes the same.
     """
     objects = ObjectWriter(store, at_once)
-    parts = _Writer(objects, state, previous, token).write_tree()
+    parts = _Writer(objects, state, previous, token, carry_out).write_tree()
     catalog = write_catalog(objects, state, previous, _TABLES_PER_FILE)
     objects.settle()
     root = Root(
@@ -101,13 +114,18 @@ def _table_zero(state: LogState, previous: Checkpoint | None) -> str:
 
 class _Writer:
     def __init__(
-        self, objects: ObjectWriter, state: LogState, previous: Checkpoint | None, token: str
+        self,
+        objects: ObjectWriter,
+        state: LogState,
+        previous: Checkpoint | None,
+        token: str,
+        carry_out: CarryOut | None,
     ) -> None:
         self._objects = objects
         self._state = state
         self._previous = previous
-        self._homes = InlineHomes(page_file_key(state.version, token, 0))
-        self._catalog_homes = InlineHomes(page_file_key(state.version, token, 1))  # whose pages live on
+        self._carry_out = carry_out
+        self._maker = SegmentMaker(objects, previous.tree if previous else None, state.version, token)
 
     def write_tree(self) -> list[Node]:
         levels = self._previous.levels() if self._previous else {0: []}
@@ -119,16 +137,32 @@ class _Writer:
             self._append_to(merged, tails, without=frozenset(base_changes))
             for key, pieces in appended.items():
                 merged.setdefault(key, []).append(Change(END, END, tuple(pieces)))
-            base, tails = self._rewrite(base, merged, level=0), []
+            base, *tails = self._settled([self._rewrite(base, merged, level=0)])
         else:
             gone: Changes = {key: [Change(0, END)] for key in base_changes}
-            tails = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
+            left = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
+            tails = self._settled(left)
             self._objects.send()  # what follows reads tail runs, those too that were rewritten just now
-            base = self._rewrite(base, base_changes, level=0)
-            tails = self._add_tail(tails, appended)
-        self._homes.write(self._objects)
-        self._catalog_homes.write(self._objects)
+            base, *tails = self._settled(
+                [self._rewrite(base, base_changes, level=0), *self._add_tail(tails, appended)]
+            )
+        self._maker.finish()
         return [*base, *(replace(n, level=i) for i, tail in enumerate(tails, 1) for n in tail)]
+
+    def _settled(self, levels: Sequence[Sequence[NewPart]]) -> list[list[Node]]:
+        """The parts of each level, once all that is planned of them is written."""
+        planned = planned_in(part for parts in levels for part in parts)
+        nodes = self._carry_out(planned) if self._carry_out and planned else ()
+        if nodes is None:
+            nodes = [self._maker(each) for each in planned]
+        made = dict(zip(map(id, planned), nodes, strict=True))
+        return [[node for part in parts for node in self._written(part, made)] for parts in levels]
+
+    def _written(self, part: NewPart, made: Mapping[int, Node]) -> list[Node]:
+        if isinstance(part, Node):
+            return [part]
+        children = [each if isinstance(each, Node) else made[id(each)] for each in part.children]
+        return write_parts(self._objects, children, len(children), part.level, self._state.version)
 
     def _sort_edits(self) -> tuple[dict[ChainKey, list[Change]], dict[ChainKey, list[Piece]]]:
         """Chains whose base changes, and chains that only grew."""
@@ -148,15 +182,15 @@ class _Writer:
     # tail runs
 
     def _add_tail(
-        self, tails: list[list[Node]], appended: Mapping[ChainKey, Sequence[Piece]]
-    ) -> list[list[Node]]:
+        self, tails: Sequence[Sequence[Node]], appended: Mapping[ChainKey, Sequence[Piece]]
+    ) -> list[Sequence[NewPart]]:
         """The tail runs with one more, merged into those that this rewrites cheaply, newest first.
 
         So the sizes of tail runs grow about geometrically from the newest to the oldest, and a page is
         rewritten some four times for each of them before it reaches the base.
         """
         if not appended:
-            return tails
+            return [*tails]
         into, pages = len(tails), _pages_of(appended)
         changes: dict[ChainKey, list[Change]] = {
             key: [Change(END, END, tuple(pieces))] for key, pieces in appended.items()
@@ -195,15 +229,12 @@ class _Writer:
             for (key, start, stop), num_rows in zip(segment.chains(), rows.tolist(), strict=True):
                 if key in without:  # its changes bring these pages along
                     continue
-                piece = LazyRun(stop - start, num_rows, self._slice_of(node, start, stop))
+                piece = LazyRun(stop - start, num_rows, SegmentPart(self._tree(), node, start, stop))
                 changes.setdefault(key, []).append(Change(END, END, (piece,)))
-
-    def _slice_of(self, node: Node, start: int, stop: int) -> Callable[[], list[PageRun]]:
-        return lambda: [self._load(node).slice(start, stop)]
 
     # rewriting
 
-    def _rewrite(self, parts: Sequence[Node], changes: Changes, level: int) -> list[Node]:
+    def _rewrite(self, parts: Sequence[Node], changes: Changes, level: int) -> list[NewPart]:
         """The parts of a level after the changes; untouched parts and segments stay as they are.
 
         Touched parts that follow each other are cut anew together. If what comes of them is less than
@@ -213,8 +244,8 @@ class _Writer:
             return list(parts)
         if not parts:
             return self._write_parts(self._insert_all(changes, level), level)
-        out: list[Node] = []
-        open_children: list[Node] = []
+        out: list[NewPart] = []
+        open_children: list[NewSegment] = []
         few = SEGMENTS_PER_PART // 4
         assigned = assign(parts, changes)
         for index, part in enumerate(parts):
@@ -227,10 +258,13 @@ class _Writer:
                 out.append(part)
                 open_children = []
         if 0 < len(open_children) < few and out:
-            open_children = [*self._tree().part(out.pop()), *open_children]
+            open_children = [*self._children(out.pop()), *open_children]
         return out + self._write_parts(open_children, level)
 
-    def _rewrite_part(self, part: Node, changes: Changes, level: int) -> list[Node]:
+    def _children(self, part: NewPart) -> Sequence[NewSegment]:
+        return part.children if isinstance(part, PlannedPart) else self._tree().part(part)
+
+    def _rewrite_part(self, part: Node, changes: Changes, level: int) -> list[NewSegment]:
         """The segments of a part after the changes.
 
         Touched segments that follow each other are cut anew together. If less than a quarter of a
@@ -238,93 +272,69 @@ class _Writer:
         small themselves, until one segment is full: at most about one segment more is rewritten for
         each row of touched ones.
         """
-        out: list[Node] = []
-        packer = SegmentPacker(self._objects, PAGES_PER_SEGMENT, level, self._state.version)
+        out: list[NewSegment] = []
+        packer = self._packer(level)
         children = self._tree().part(part)
         assigned = assign(children, changes)
         few = PAGES_PER_SEGMENT // 4
         for index, node in enumerate(children):
             if index in assigned:
                 if not packer.waiting and out and out[-1].pages < few:
-                    self._pack(packer, out.pop())
+                    packer.add_segment(out.pop())
                 self._pack_changed(packer, node, assigned[index])
             elif 0 < packer.waiting < few:
                 if out and out[-1].pages < node.pages:
-                    packer.add_in_front(self._tree().segment(out[-1]), self._load(out.pop()))
+                    packer.add_in_front(out.pop())
                     out += packer.take()
                     out.append(node)
                 else:
-                    self._pack(packer, node)
+                    packer.add_segment(node)
             elif 0 < packer.waiting < PAGES_PER_SEGMENT and node.pages < few:
-                self._pack(packer, node)
+                packer.add_segment(node)
             else:
                 out += packer.take()
                 out.append(node)
         if 0 < packer.waiting < few and out:
-            packer.add_in_front(self._tree().segment(out[-1]), self._load(out.pop()))
+            packer.add_in_front(out.pop())
         return out + packer.take()
 
-    def _pack(self, packer: SegmentPacker, node: Node) -> None:
-        packer.add_segment(self._tree().segment(node), self._load(node), 0, node.pages)
-
     def _pack_changed(self, packer: SegmentPacker, node: Node, changes: Changes) -> None:
-        segment, whole = self._tree().segment(node), self._load(node)
+        segment, whole = self._tree().segment(node), StoredPages(node)
         position = 0
         for key in sorted(changes):
             start, stop = segment.find(key)
             for change in changes[key]:
                 low = min(start + change.start, stop)
-                packer.add_segment(segment, whole, position, low)
-                for run in self._materialise(key, change.added):
-                    packer.add(key, run)
+                packer.add_slice(whole, position, low)
+                packer.add(key, down_to_segments(change.added))
                 position = max(low, min(start + change.stop, stop))
-        packer.add_segment(segment, whole, position, whole.num_pages)
+        packer.add_slice(whole, position, whole.num_pages)
 
-    def _insert_all(self, changes: Changes, level: int) -> list[Node]:
-        packer = SegmentPacker(self._objects, PAGES_PER_SEGMENT, level, self._state.version)
+    def _insert_all(self, changes: Changes, level: int) -> list[NewSegment]:
+        packer = self._packer(level)
         for key in sorted(changes):
             for change in changes[key]:
-                for run in self._materialise(key, change.added):
-                    packer.add(key, run)
+                packer.add(key, down_to_segments(change.added))
         return packer.take()
 
-    def _write_parts(self, nodes: Sequence[Node], level: int) -> list[Node]:
-        return write_parts(self._objects, nodes, SEGMENTS_PER_PART, level, self._state.version)
+    def _packer(self, level: int) -> SegmentPacker:
+        make = self._maker if self._carry_out is None else _later
+        return SegmentPacker(PAGES_PER_SEGMENT, level, self._state.version, make)
 
-    def _materialise(self, key: ChainKey, pieces: Iterable[Piece]) -> Iterable[PageRun]:
-        """Runs about as large as segments, their inline pages given a home."""
-        homes = self._catalog_homes if key[0] == CATALOG_TABLE else self._homes
-        return (homes.give_home(run) for run in _joined(_loaded(pieces)))
-
-    def _load(self, node: Node) -> PageRun:
-        load_stats = (lambda: self._tree().stats(node)) if node.stats_length else None
-        return PageRun(self._tree().segment(node).pages, load_stats)
+    def _write_parts(self, children: Sequence[NewSegment], level: int) -> list[NewPart]:
+        nodes = [child for child in children if isinstance(child, Node)]
+        if len(nodes) == len(children):
+            return [*write_parts(self._objects, nodes, SEGMENTS_PER_PART, level, self._state.version)]
+        chunks = even_chunks(len(children), SEGMENTS_PER_PART)
+        return [PlannedPart(level, tuple(children[start:stop])) for start, stop in chunks]
 
     def _tree(self) -> TreeReader:
         assert self._previous is not None
         return self._previous.tree
 
 
-def _loaded(pieces: Iterable[Piece]) -> Iterable[PageRun]:
-    for piece in pieces:
-        if isinstance(piece, LazyRun):
-            yield from _loaded(piece.expand())
-        elif piece.num_pages:
-            yield piece
-
-
-def _joined(runs: Iterable[PageRun]) -> Iterable[PageRun]:
-    """The same pages in fewer runs: a stream of commits brings runs of a page or two."""
-    some: list[PageRun] = []
-    pages = 0
-    for run in runs:
-        some.append(run)
-        pages += run.num_pages
-        if pages >= PAGES_PER_SEGMENT:
-            yield PageRun.concat(some)
-            some, pages = [], 0
-    if some:
-        yield PageRun.concat(some)
+def _later(planned: PlannedSegment) -> NewSegment:
+    return planned
 
 
 def _pages_of(pieces: Mapping[ChainKey, Sequence[Piece]]) -> int:

@@ -50,6 +50,7 @@ from spark_pages.log.head import (
 )
 from spark_pages.log.newest import Newest
 from spark_pages.log.pacing import Pace
+from spark_pages.log.planned import CarryOut
 from spark_pages.log.readable import check_version
 from spark_pages.log.recent import RecentSlots
 from spark_pages.log.replay import replay
@@ -365,14 +366,12 @@ class Log:
 
     # upkeep
 
-    def checkpoint(self) -> CheckpointRef:
-        """Write a checkpoint of the newest version, verify it, and leave a hint.
+    def checkpoint(self, carry_out: CarryOut | None = None) -> CheckpointRef:
+        """Write a checkpoint of the newest version, verify it, and leave a hint; see `write_checkpoint`.
 
-        Notes
-        -----
         Grows with the segments and parts touched since the last checkpoint.
         """
-        return self._care.checkpoint()
+        return self._care.checkpoint(carry_out)
 
     def compact(self) -> LogCompaction:
         """Put every slot that can be into compacted ranges, and leave a hint."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -278,14 +278,36 @@ def _added(
             )
         return run
     manifest = record.manifests[splice.source - 1]
-
-    def expand() -> list[PageRun]:
-        listed, listed_stats = load_manifest(manifest)
-        if listed.num_rows != manifest.num_pages:
-            raise DamageError(
-                f"{manifest.location.key} should list {manifest.num_pages} pages but lists {listed.num_rows}."
-            )
-        batch = form_ids(listed, version, manifest.base_ordinal)
-        return [PageRun(batch.slice(start, pages), lambda: listed_stats.slice(start, pages))]
-
+    expand = ManifestPages(load_manifest, manifest, version, start, splice.stop)
     return LazyRun(pages, splice.added_entries, expand)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ManifestPages:
+    """Opens pages [start, stop) of a page manifest; a value, so that it can be sent to another process.
+
+    Attributes
+    ----------
+    load
+        Reads page manifests.
+    manifest, version
+        The manifest, and the commit that names it.
+    """
+
+    load: LoadManifest
+    manifest: ManifestRef
+    version: int
+    start: int
+    stop: int
+
+    def __call__(self) -> list[PageRun]:
+        """The pages, with their ids."""
+        listed, listed_stats = self.load(self.manifest)
+        if listed.num_rows != self.manifest.num_pages:
+            raise DamageError(
+                f"{self.manifest.location.key} should list {self.manifest.num_pages} pages but lists "
+                f"{listed.num_rows}."
+            )
+        batch = form_ids(listed, self.version, self.manifest.base_ordinal)
+        start, count = self.start, self.stop - self.start
+        return [PageRun(batch.slice(start, count), lambda: listed_stats.slice(start, count))]

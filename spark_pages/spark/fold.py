@@ -7,9 +7,11 @@ own. The pages themselves never pass through the driver.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_pages.log.tree import Node
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.table import TableDefinition
@@ -25,11 +27,12 @@ class SegmentCount:
     segment: int
     key: ChainKey
     rows: int
+    empty_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SpliceCount:
-    """What one splice does to the length of its chain."""
+    """What one splice does to the length of its chain, and how many of the pages that it brings are empty."""
 
     record: int
     splice: int
@@ -38,15 +41,19 @@ class SpliceCount:
     removes: bool
     removed_entries: int
     added_entries: int
+    empty_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCount:
-    """All splices and catalog intents of one commit, in order; intents come with their record."""
+    """All splices and catalog intents of one commit, in order, and the ids of the pages that it removes, as
+    bytes of int64; intents come with their record.
+    """
 
     version: int
     intents: tuple[tuple[int, CatalogIntent], ...]
     splices: tuple[SpliceCount, ...]
+    removed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,28 @@ class Layout:
     chains: frozenset[ChainKey]
     segments: Mapping[tuple[int, ChainKey], int]
     splices: Mapping[SpliceName, int]
+
+
+def count_of_node(number: int, node: Node) -> list[SegmentCount] | None:
+    """What the tree tells of a segment without reading it; None where a chain lies in between the first and
+    the last.
+    """
+    counts = [SegmentCount(number, node.first, node.first_rows)]
+    if node.last != node.first:
+        counts.append(SegmentCount(number, node.last, node.last_rows))
+    told = node.first_pages + (node.last_pages if node.last != node.first else 0)
+    return counts if told == node.pages else None
+
+
+def chains_with_ties(segments: Iterable[SegmentCount], commits: Iterable[CommitCount]) -> frozenset[ChainKey]:
+    """Chains that can have two pages without rows, whose order first rows do not tell."""
+    empty: Counter[ChainKey] = Counter()
+    for segment in segments:
+        empty[segment.key] += segment.empty_pages
+    for commit in commits:
+        for splice in commit.splices:
+            empty[splice.key] += splice.empty_pages
+    return frozenset(key for key, pages in empty.items() if pages > 1)
 
 
 def fold_counts(

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from spark_pages.log.segment import decode_manifest
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
+from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, no_stats
 from spark_pages.spark.arrow_types import spark_type
 from spark_pages.spark.fold import CommitCount, SegmentCount, SpliceCount
@@ -33,16 +34,17 @@ ROWS_SCHEMA = pa.schema(
         pa.field("table_id", pa.int64()),
         pa.field("field_id", pa.int32()),
         pa.field("first_row", pa.int64()),
-        pa.field("removed", pa.bool_()),
         *DESCRIPTOR,
     ]
 )
-"""A page that a segment or a commit brings; or, if `removed`, the id of one that a commit takes away."""
+"""A page that is there at the version."""
+
+_BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class CountSegments:
-    """Counts the rows of each chain in segments of a checkpoint.
+    """Counts the rows, and the pages without rows, of each chain in segments of a checkpoint.
 
     Attributes
     ----------
@@ -60,9 +62,11 @@ class CountSegments:
         tree = TreeReader(objects_of(self.url))
         for number, node in self.segments:
             segment = tree.segment(node)
-            entries = segment.pages.column("entry_count").to_numpy()
-            for key, start, stop in segment.chains():
-                yield SegmentCount(number, key, int(entries[start:stop].sum()))
+            entries = numbers_of(segment.pages.column("entry_count"))
+            rows = np.add.reduceat(entries, segment.bounds[:-1]).tolist()
+            empty = np.add.reduceat((entries == 0).astype(np.int64), segment.bounds[:-1]).tolist()
+            for (key, _, _), of_chain, without in zip(segment.chains(), rows, empty, strict=True):
+                yield SegmentCount(number, key, of_chain, without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +88,31 @@ class CountCommits:
         """One count for each commit."""
         for commit in _read_commits(self.url, self.versions):
             intents = [(index, i) for index, record in enumerate(commit.records) for i in record.intents]
-            splices = [
-                SpliceCount(
-                    index,
-                    number,
-                    (splice.table_id, splice.field_id),
-                    splice.first_row,
-                    bool(splice.removed),
-                    splice.removed_entries,
-                    splice.added_entries,
-                )
-                for index, record in enumerate(commit.records)
-                for number, splice in enumerate(record.splices)
-            ]
-            yield CommitCount(commit.version, tuple(intents), tuple(splices))
+            splices: list[SpliceCount] = []
+            removed: list[int] = []
+            for index, record in enumerate(commit.records):
+                sources = _Sources(self.url, record, commit.version)
+                for number, splice in enumerate(record.splices):
+                    removed += splice.removed
+                    splices.append(
+                        SpliceCount(
+                            index,
+                            number,
+                            (splice.table_id, splice.field_id),
+                            splice.first_row,
+                            bool(splice.removed),
+                            splice.removed_entries,
+                            splice.added_entries,
+                            sources.empty_pages(splice),
+                        )
+                    )
+            ids = np.array(removed, dtype=np.int64).tobytes()
+            yield CommitCount(commit.version, tuple(intents), tuple(splices), ids)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRows:
-    """Gives the pages of segments with their first rows.
+    """Gives the pages of segments that are still there, with their first rows.
 
     Attributes
     ----------
@@ -115,23 +125,21 @@ class SegmentRows:
     url: str
     segments: tuple[tuple[Node, Mapping[ChainKey, int]], ...]
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Batches of `ROWS_SCHEMA`."""
+    def rows(self, removed: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """Batches of `ROWS_SCHEMA`, without the pages of these ids, which are sorted."""
         tree = TreeReader(objects_of(self.url))
         for node, first_rows in self.segments:
             segment = tree.segment(node)
             stats = tree.stats(node) if node.stats_length else no_stats(node.pages)
-            for key, start, stop in segment.chains():
-                if key in first_rows:
-                    count = stop - start
-                    yield _added(
-                        key, segment.pages.slice(start, count), stats.slice(start, count), first_rows[key]
-                    )
+            keys = [key for key, _, _ in segment.chains()]
+            begins = np.array([first_rows.get(key, -1) for key in keys], dtype=np.int64)
+            counts = np.diff(segment.bounds)
+            yield _rows(keys, begins, counts, segment.pages, stats, removed)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
-    """Gives the pages that commits add, with their first rows, and the ids of those that they remove.
+    """Gives the pages that commits add and that are still there, with their first rows.
 
     Attributes
     ----------
@@ -145,21 +153,48 @@ class CommitRows:
     url: str
     commits: tuple[tuple[int, Mapping[tuple[int, int], int]], ...]
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Batches of `ROWS_SCHEMA`."""
+    def rows(self, removed: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """Batches of `ROWS_SCHEMA`, without the pages of these ids, which are sorted."""
+        some: list[pa.RecordBatch] = []
+        waiting = 0
+        for batch in self._rows_of_sources(removed):
+            some.append(batch)
+            waiting += batch.num_rows
+            if waiting >= _BATCH_ROWS:
+                yield from pa.Table.from_batches(some).combine_chunks().to_batches()
+                some, waiting = [], 0
+        if some:
+            yield from pa.Table.from_batches(some).combine_chunks().to_batches()
+
+    def _rows_of_sources(self, removed: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """A batch for each source of pages that a record has."""
         first_rows = dict(self.commits)
         for commit in _read_commits(self.url, tuple(first_rows)):
             for index, record in enumerate(commit.records):
                 sources = _Sources(self.url, record, commit.version)
+                by_source: dict[int, list[tuple[Splice, int]]] = {}
                 for number, splice in enumerate(record.splices):
                     first_row = first_rows[commit.version].get((index, number))
-                    if first_row is None:
-                        continue
-                    if splice.removed:
-                        yield _removed(splice.removed)
-                    if splice.stop > splice.start:
-                        pages, stats = sources.pages(splice)
-                        yield _added((splice.table_id, splice.field_id), pages, stats, first_row)
+                    if first_row is not None and splice.stop > splice.start:
+                        by_source.setdefault(splice.source, []).append((splice, first_row))
+                for source, splices in by_source.items():
+                    yield _rows_of_splices(*sources.load(source), splices, removed)
+
+
+def _rows_of_splices(
+    pages: pa.RecordBatch,
+    stats: pa.RecordBatch,
+    splices: Sequence[tuple[Splice, int]],
+    removed: NDArray[np.int64],
+) -> pa.RecordBatch:
+    places = np.concatenate([np.arange(splice.start, splice.stop) for splice, _ in splices])
+    if len(places) != pages.num_rows or not (places == np.arange(pages.num_rows)).all():
+        chosen = number_column(places, pa.int64())
+        pages, stats = pages.take(chosen), stats.take(chosen)
+    keys = [(splice.table_id, splice.field_id) for splice, _ in splices]
+    begins = np.array([first_row for _, first_row in splices], dtype=np.int64)
+    counts = np.array([splice.stop - splice.start for splice, _ in splices], dtype=np.int64)
+    return _rows(keys, begins, counts, pages, stats, removed)
 
 
 class _Sources:
@@ -171,13 +206,19 @@ class _Sources:
         self._version = version
         self._read: dict[int, tuple[pa.RecordBatch, pa.RecordBatch]] = {}
 
-    def pages(self, splice: Splice) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Those that a splice puts in."""
-        if splice.source not in self._read:
-            self._read[splice.source] = self._load(splice.source)
-        pages, stats = self._read[splice.source]
+    def empty_pages(self, splice: Splice) -> int:
+        """How many of the pages that a splice puts in have no rows."""
         count = splice.stop - splice.start
-        return pages.slice(splice.start, count), stats.slice(splice.start, count)
+        if not count or (splice.source and splice.added_entries and count == 1):
+            return 0
+        entries = numbers_of(self.load(splice.source)[0].column("entry_count"))
+        return int((entries[splice.start : splice.stop] == 0).sum())
+
+    def load(self, source: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """All pages of one source, with their ids, and their statistics."""
+        if source not in self._read:
+            self._read[source] = self._load(source)
+        return self._read[source]
 
     def _load(self, source: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         if source == 0:
@@ -192,25 +233,34 @@ def _read_commits(url: str, versions: tuple[int, ...]) -> list[Commit]:
     return SlotReader(objects_of(url)).commits(versions[0], versions[-1] + 1)
 
 
-def _added(key: ChainKey, pages: pa.RecordBatch, stats: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-    n = pages.num_rows
-    entries: NDArray[np.int64] = pages.column("entry_count").to_numpy()
-    described = dict(
-        zip((*PAGE_SCHEMA.names, *STATS_SCHEMA.names), (*pages.columns, *stats.columns), strict=True)
-    )
-    columns = {field.name: described[field.name].cast(field.type) for field in DESCRIPTOR}
-    columns |= {
-        "table_id": pa.repeat(pa.scalar(key[0], pa.int64()), n),
-        "field_id": pa.repeat(pa.scalar(key[1], pa.int32()), n),
-        "first_row": pa.array(first_row + np.cumsum(entries) - entries),
-        "removed": pa.repeat(pa.scalar(False), n),
+def _rows(
+    keys: Sequence[ChainKey],
+    begins: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    pages: pa.RecordBatch,
+    stats: pa.RecordBatch,
+    removed: NDArray[np.int64],
+) -> pa.RecordBatch:
+    """Runs of pages that lie one after another: `counts` pages of a chain, the first at row `begins`; or no
+    pages of it at all, where that is negative.
+    """
+    entries = numbers_of(pages.column("entry_count"))
+    before = np.cumsum(entries) - entries
+    starts = np.cumsum(counts) - counts
+    of_run = begins - np.where(counts > 0, before[np.minimum(starts, max(len(before) - 1, 0))], 0)
+    columns: dict[str, pa.Array] = {
+        **dict(zip(PAGE_SCHEMA.names, pages.columns, strict=True)),
+        **dict(zip(STATS_SCHEMA.names, stats.columns, strict=True)),
+        "table_id": number_column(np.repeat([key[0] for key in keys], counts), pa.int64()),
+        "field_id": number_column(np.repeat([key[1] for key in keys], counts).astype(np.int32), pa.int32()),
+        "first_row": number_column(before + np.repeat(of_run, counts), pa.int64()),
     }
-    return pa.record_batch([columns[name] for name in ROWS_SCHEMA.names], schema=ROWS_SCHEMA)
-
-
-def _removed(page_ids: tuple[int, ...]) -> pa.RecordBatch:
-    n = len(page_ids)
-    columns = {field.name: pa.nulls(n, field.type) for field in ROWS_SCHEMA}
-    columns["page_id"] = pa.array(page_ids, pa.int64())
-    columns["removed"] = pa.repeat(pa.scalar(True), n)
-    return pa.record_batch([columns[name] for name in ROWS_SCHEMA.names], schema=ROWS_SCHEMA)
+    stays = np.repeat(begins >= 0, counts)
+    if len(removed):
+        ids = numbers_of(pages.column("page_id"))
+        near = np.minimum(np.searchsorted(removed, ids), len(removed) - 1)
+        stays &= removed[near] != ids
+    batch = pa.RecordBatch.from_arrays(
+        [columns[field.name].cast(field.type) for field in ROWS_SCHEMA], schema=ROWS_SCHEMA
+    )
+    return batch if stays.all() else batch.filter(pa.array(stays))

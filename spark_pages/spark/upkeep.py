@@ -1,7 +1,6 @@
 """The jobs that one process does, because what they do grows with changes and not with the state.
 
-A checkpoint rewrites the segments that changed, as they stream by, in the memory of a few of them; log
-compaction reads each commit once; publishing writes names. Only the files of history and change feed are
+Log compaction reads each commit once; publishing writes names. Only the files of history and change feed are
 written by executors.
 """
 
@@ -19,32 +18,6 @@ from spark_pages.spark.shipping import objects_of, store_of, store_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def checkpoint(
-    url: str, *, publish: bool = False, dry_run: bool = False, profile: str | None = None
-) -> dict[str, Any]:
-    """The newest version opens without the commits before it.
-
-    Returns
-    -------
-    dict
-        ``ok``, ``version``, ``commits`` (since the checkpoint before), ``key``, ``bytes`` (of the root),
-        ``seconds``; with `publish` what `publish_delta` says, too.
-    """
-    started = time.monotonic()
-    address = store_url(url, profile)
-    store = store_of(address)
-    head = store.snapshot()
-    before = head.log.checkpoint.ref.version if head.log.checkpoint else -1
-    told: dict[str, Any] = {"ok": True, "version": head.version, "commits": head.version - before}
-    if dry_run:
-        return {**told, "dry_run": True}
-    made = store.checkpoint()
-    told |= {"version": made.version, "key": made.location.key, "bytes": made.location.length}
-    if publish:
-        told["published"] = asdict(publish_delta(address))
-    return {**told, "seconds": round(time.monotonic() - started, 3)}
 
 
 def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_pages.spark import reconstruct_snapshot
+from spark_pages.spark.reconstruct import Output
 from tests.spark.chains import Chains, Change, chain_orders, random_history, written_orders
 
 
@@ -42,7 +43,7 @@ def test_the_output_has_empty_pages_in_chain_order(
 ) -> None:
     output = tmp_path / "descriptors"
 
-    reconstruct_snapshot(spark, chains.url, output=str(output), check=check)
+    reconstruct_snapshot(spark, chains.url, output=Output(path=str(output)), check=check)
 
     assert written_orders(pq.read_table(output)) == chain_orders(chains.store)
 
@@ -53,7 +54,7 @@ def test_chains_full_of_empty_pages_are_reconstructed(
 ) -> None:
     chains = random_history(str(tmp_path / "store"), seed=7, commits=30, checkpoints=checkpoints)
 
-    result = reconstruct_snapshot(spark, chains.url, output=str(tmp_path / "descriptors"))
+    result = reconstruct_snapshot(spark, chains.url, output=Output(path=str(tmp_path / "descriptors")))
 
     assert result["equal_to_local"], result["differences"]
     assert written_orders(pq.read_table(tmp_path / "descriptors")) == chain_orders(chains.store)

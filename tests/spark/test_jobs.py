@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.spark.checkpoints import checkpoint
 from spark_pages.spark.job import named_options
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.orphans import find_orphan_files
 from spark_pages.spark.transfer import External, export, ingest
-from spark_pages.spark.upkeep import checkpoint, compact_log, publish
+from spark_pages.spark.upkeep import compact_log, publish
 from spark_pages.spark.vacuum import vacuum
 from spark_pages.spark.verify import verify
 from tests.spark.conftest import History

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_pages.errors import VersionNotFoundError
+import spark_pages as sp
+from spark_pages.errors import InvalidInputError, VersionNotFoundError
 from spark_pages.spark import compact_pages, reconstruct_snapshot
+from spark_pages.spark.reconstruct import Output
 from tests.spark.chains import chain_orders, written_orders
 from tests.spark.conftest import History, flights
 
@@ -63,7 +66,7 @@ def test_the_output_holds_every_descriptor_in_chain_order(
 ) -> None:
     output = tmp_path / "descriptors"
 
-    result = reconstruct_snapshot(spark, history.url, output=str(output), check=False)
+    result = reconstruct_snapshot(spark, history.url, output=Output(path=str(output)), check=False)
 
     written = pq.read_table(output)
     assert written_orders(written) == chain_orders(history.store)
@@ -74,3 +77,43 @@ def test_the_output_holds_every_descriptor_in_chain_order(
 def test_a_version_that_is_not_there_is_named(spark: SparkSession, history: History) -> None:
     with pytest.raises(VersionNotFoundError, match="999"):
         reconstruct_snapshot(spark, history.url, 999)
+
+
+def test_the_output_may_be_a_checkpoint_of_the_store_itself(
+    spark: SparkSession, own_history: History
+) -> None:
+    older = own_history.checkpoint + 2
+    then = own_history.store.snapshot(older)
+
+    first = reconstruct_snapshot(
+        spark, own_history.url, output=Output("checkpoint"), timestamp=then.timestamp.isoformat()
+    )
+    newest = reconstruct_snapshot(spark, own_history.url, output=Output("checkpoint"))
+
+    assert (first["version"], newest["version"]) == (older, own_history.latest)
+    for result in (first, newest):
+        assert result["equal_to_local"], result["differences"]
+        assert own_history.store.objects.size(result["output"]) > 0
+    head = sp.open(own_history.url).snapshot().log
+    assert head.checkpoint.ref.location.key == newest["output"]
+
+
+def test_an_output_folder_that_is_there_is_kept_unless_it_may_go(
+    spark: SparkSession, history: History, tmp_path: Path
+) -> None:
+    output = tmp_path / "descriptors"
+    output.mkdir()
+    (output / "mine.txt").write_text("mine")
+
+    with pytest.raises(AnalysisException, match="PATH_ALREADY_EXISTS"):
+        reconstruct_snapshot(spark, history.url, output=Output(path=str(output)), check=False)
+    assert (output / "mine.txt").exists()
+
+    reconstruct_snapshot(spark, history.url, output=Output("parquet", str(output), True), check=False)
+    assert written_orders(pq.read_table(output)) == chain_orders(history.store)
+
+
+@pytest.mark.parametrize(("form", "path"), [("parquet", None), ("checkpoint", "folder"), ("csv", "folder")])
+def test_an_output_that_makes_no_sense_is_refused(form: str, path: str | None) -> None:
+    with pytest.raises(InvalidInputError):
+        Output(form, path)

@@ -1,0 +1,171 @@
+"""Checkpoints by Spark: the driver decides on the segments, executors write them, the driver lands the root.
+
+Where segments are cut is decided by numbers of pages, which the driver knows without reading them. So its
+memory is that of a reader of the newest version, whatever the checkpoint rewrites, and the segments are those
+that one process would write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_pages.log.checkpoint_writer import write_checkpoint
+from spark_pages.log.features import check_writable
+from spark_pages.log.log import Log
+from spark_pages.log.planned import AddedPages, PlannedSegment
+from spark_pages.log.replay import ManifestPages
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.tree import Node
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain import LazyRun
+from spark_pages.runtime import Runtime
+from spark_pages.spark.planned_tasks import pack_planned, write_planned
+from spark_pages.spark.publish import publish_delta
+from spark_pages.spark.shipping import objects_of, store_url
+from spark_pages.storage import MeteredStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FEW_SEGMENTS = 128
+"""So many are written by the driver: about a million pages, which takes less time than Spark's start."""
+
+_SEGMENTS_OF_A_TASK = 16
+
+Start = Callable[[], "SparkSession"]
+"""Gives a session, when one is needed."""
+
+
+def checkpoint(
+    url: str,
+    start: Start | None = None,
+    *,
+    publish: bool = False,
+    dry_run: bool = False,
+    profile: str | None = None,
+    few: int = FEW_SEGMENTS,
+) -> dict[str, Any]:
+    """The newest version opens without the commits before it.
+
+    Parameters
+    ----------
+    url, profile
+        The store.
+    start
+        Gives the session whose executors write segments; called only where there are more than `few` to be
+        written. None writes all of them here.
+    publish
+        As a commit of the Delta tables, too.
+    dry_run
+        Only tell what would be done.
+
+    Returns
+    -------
+    dict
+        ``ok``, ``version``, ``commits`` (since the checkpoint before), ``key``, ``bytes`` (of all that was
+        written), ``segments`` and ``tasks`` (written by executors), ``seconds``; with `publish` what
+        `publish_delta` says, too.
+    """
+    started = time.monotonic()
+    address = store_url(url, profile)
+    objects = MeteredStore(objects_of(address))
+    log = Log(objects, Runtime())
+    head = log.snapshot()
+    before = head.checkpoint.ref.version if head.checkpoint else -1
+    told: dict[str, Any] = {"ok": True, "version": head.state.version, "commits": head.state.version - before}
+    if dry_run:
+        return {**told, "dry_run": True}
+    spread = Spread(address, start, few)
+    made = log.checkpoint(spread)
+    told |= {
+        "version": made.version,
+        "key": made.location.key,
+        "bytes": objects.counts.bytes_written + spread.bytes_written,
+        "segments": spread.segments,
+        "tasks": spread.tasks,
+    }
+    if publish:
+        told["published"] = asdict(publish_delta(address))
+    return {**told, "seconds": round(time.monotonic() - started, 3)}
+
+
+def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> CheckpointRef:
+    """A checkpoint of any version is there.
+
+    Notes
+    -----
+    That of the newest version lands as any other. Nothing refers to one of an older version: who has its
+    reference can open it, until a vacuum takes what it shares with checkpoints that are no longer kept.
+    """
+    version = snapshot.state.version
+    if version == log.known().state.version:
+        return log.checkpoint(spread)
+    if snapshot.checkpoint is not None and snapshot.checkpoint.ref.version == version:
+        return snapshot.checkpoint.ref
+    check_writable(snapshot.state.features)
+    runtime = Runtime()
+    return write_checkpoint(
+        log.store, snapshot.state, snapshot.checkpoint, runtime.token(), runtime.map, spread
+    )
+
+
+@dataclass(slots=True)
+class Spread:
+    """Spreads the segments of a checkpoint over executors; see `spark_pages.log.planned.CarryOut`.
+
+    Attributes
+    ----------
+    url
+        Address of the store.
+    start
+        Gives a session; None leaves all segments to the caller.
+    few
+        So many are left to the caller, too.
+    segments, tasks, bytes_written
+        What executors have done.
+    """
+
+    url: str
+    start: Start | None
+    few: int = FEW_SEGMENTS
+    segments: int = 0
+    tasks: int = 0
+    bytes_written: int = 0
+
+    def __call__(self, planned: Sequence[PlannedSegment]) -> Sequence[Node] | None:
+        """The nodes of the segments, written by executors."""
+        if self.start is None or len(planned) <= self.few:
+            return None
+        context = self.start().sparkContext
+        order = sorted(range(len(planned)), key=lambda number: _first_manifest(planned[number]))
+        size = max(1, min(_SEGMENTS_OF_A_TASK, len(order) // (2 * context.defaultParallelism)))
+        groups = [order[first : first + size] for first in range(0, len(order), size)]
+        packed = [pack_planned([(number, planned[number]) for number in group]) for group in groups]
+        written = context.parallelize(packed, len(packed)).flatMap(_Write(self.url)).collect()
+        nodes = dict(written)
+        self.segments += len(nodes)
+        self.tasks += len(packed)
+        self.bytes_written += sum(node.length + node.stats_length for node in nodes.values())
+        return [nodes[number] for number in range(len(planned))]
+
+
+def _first_manifest(planned: PlannedSegment) -> tuple[int, int]:
+    """The page manifest that a segment begins with: who reads the same ones shall be in the same task."""
+    for slab in planned.slabs:
+        for piece in slab.source.pieces if isinstance(slab.source, AddedPages) else ():
+            if isinstance(piece, LazyRun) and isinstance(piece.expand, ManifestPages):
+                return piece.expand.version, piece.expand.manifest.base_ordinal
+    return -1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What an executor does with the segments of a task."""
+
+    url: str
+
+    def __call__(self, packed: bytes) -> list[tuple[int, Node]]:
+        return write_planned(self.url, packed)
