@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ from spark_pages.spark.shipping import (
     store_url,
     unpack_run,
 )
-from spark_pages.tables.compaction import CompactionTask, compact_table, plan_compaction, rewrite_into
+from spark_pages.tables.compaction import compact_table, rewrite_into
+from spark_pages.tables.compaction_plan import CompactionTask, plan_compaction
 from spark_pages.tables.page_writer import PlacedPages
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
@@ -84,13 +86,14 @@ def compact_pages(spark: SparkSession, url: str, table: str, profile: str | None
     -------
     dict
         ``ok``, ``table``, ``runs``, ``tasks``, ``pages_before``, ``pages_after``, ``version`` (None where
-        nothing was to do), ``claimed_by_others`` (columns that another job is compacting),
+        nothing was to do), ``claimed_by_others`` (columns that another job is compacting), ``conflicts``
+        (runs left out, because another commit replaced pages of them in the meantime),
         ``bytes_written``, ``seconds``.
 
     Raises
     ------
     CommitConflictError
-        If another commit replaced some of the pages in the meantime; nothing was committed.
+        If other commits replaced pages of every run in the meantime; nothing was committed.
 
     Notes
     -----
@@ -103,7 +106,7 @@ def compact_pages(spark: SparkSession, url: str, table: str, profile: str | None
     parameters = {"table": table, "engine": "spark"}
     cluster = _Cluster(spark, url)
     done = compact_table(
-        lambda operation: store.transaction(operation, parameters=parameters),
+        partial(store.transaction, parameters=parameters),
         table,
         Runtime(),
         cluster.rewrite,

@@ -1,128 +1,39 @@
-"""Page compaction: runs of small pages become full ones; the rows stay what they are.
+"""Page compaction: runs of small pages become full ones, and large pages are split; rows stay what they are.
 
-`plan_compaction` decides from metadata alone; `rewrite_run` does the work of one task, here or
+`compaction_plan` decides from metadata alone; `rewrite_run` does the work of one task, here or
 in a Spark executor; the transaction commits all of it at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from spark_pages.errors import SparkPagesError
+from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
 from spark_pages.io import Codec, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.actions import Claim
-from spark_pages.model.chain import ChainKey
-from spark_pages.model.columns import numbers_of
-from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.page import PageKind
 from spark_pages.model.run import NewPage, PageRun
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.claims import RowRange, claim_rows, release_claims
+from spark_pages.tables.claims import claim_rows, release_claims
+from spark_pages.tables.compaction_plan import (
+    CompactionTask,
+    claimed_ranges,
+    plan_compaction,
+    tasks_within,
+)
 from spark_pages.tables.joining import as_type
 from spark_pages.tables.page_meta import PageMeta, alike_groups
 from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
+from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
-
-_COMPRESSION_GUESS = 5
-"""Uncompressed bytes for each byte of a page whose entries have no fixed width. Rather too many: a full page
-that is taken for a small one would be rewritten by every compaction."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class CompactionTask:
-    """One run of small pages of one chain.
-
-    Attributes
-    ----------
-    table_id, field_id, column
-        The chain.
-    first_row
-        Row at which the run begins.
-    run
-        The pages.
-    """
-
-    table_id: TableId
-    field_id: FieldId
-    column: str
-    first_row: int
-    run: PageRun
-
-
-def plan_compaction(table: Table) -> list[CompactionTask]:
-    """The runs of two and more neighbouring pages that are all below half of what a page aims at.
-
-    Notes
-    -----
-    Reads descriptors, and the statistics of text. Constants stay: they hold no bytes.
-    """
-    tasks = []
-    options = table.page_options
-    for column, field_id in table.definition.field_ids.items():
-        pages = table.directory.chain(column).all_pages()
-        if not pages.num_pages:
-            continue
-        kind = table.definition.schema.field(column).type
-        guess = 1 if options.codec_for(column) is Codec.NONE else _COMPRESSION_GUESS
-        small = _estimated_bytes(pages, kind, guess) * 2 < options.bytes_for(column)
-        small &= pages.numbers("kind") != PageKind.CONSTANT
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], small.astype(np.int8), [0]])))
-        prefix = pages.prefix_entries
-        for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            if stop - start >= 2:
-                first_row = int(prefix[start - 1]) if start else 0
-                run = pages.slice(start, stop)
-                tasks.append(CompactionTask(table.definition.table_id, field_id, column, first_row, run))
-    return tasks
-
-
-def _estimated_bytes(pages: PageRun, kind: pa.DataType, guess: int) -> NDArray[np.float64]:
-    """Bytes of each page before its codec: exact for a fixed width, else a guess, rather too high.
-
-    How far text was compressed nobody knows, but its least and greatest value are about as long as others.
-    """
-    entries = pages.numbers("entry_count")
-    least = np.asarray(entries * _least_bytes(kind), dtype=np.float64)
-    if _is_fixed(kind):
-        return least
-    guessed = np.maximum(least, pages.numbers("actual_len") * float(guess))
-    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        return guessed
-    bounds = [pc.binary_length(pages.stats.column(name)).fill_null(0) for name in ("min", "max")]
-    lengths = sum(numbers_of(each).astype(np.float64) for each in bounds) / 2
-    return np.maximum(guessed, least + entries * lengths)
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    try:
-        return int(kind.bit_width) > 0
-    except ValueError:
-        return False
-
-
-def _least_bytes(kind: pa.DataType) -> float:
-    """Bytes that an entry takes in any case."""
-    types = pa.types
-    if _is_fixed(kind):
-        return float(kind.bit_width) / 8
-    if types.is_struct(kind):
-        return sum(_least_bytes(kind.field(index).type) for index in range(kind.num_fields))
-    if types.is_large_string(kind) or types.is_large_binary(kind) or types.is_large_list(kind):
-        return 8.0
-    if types.is_string(kind) or types.is_binary(kind) or types.is_list(kind) or types.is_map(kind):
-        return 4.0
-    return 0.0
 
 
 def rewrite_run(
@@ -167,28 +78,6 @@ def rewrite_into(
     return placed.place(staged, inline=False)
 
 
-def claimed_ranges(tasks: Sequence[CompactionTask]) -> dict[ChainKey, RowRange]:
-    """The rows that the tasks of each chain cover, for a claim."""
-    ranges: dict[ChainKey, RowRange] = {}
-    for task in tasks:
-        key = (task.table_id, task.field_id)
-        first, end = ranges.get(key, (task.first_row, task.first_row))
-        ranges[key] = (min(first, task.first_row), max(end, task.first_row + task.run.num_rows))
-    return ranges
-
-
-def tasks_within(tasks: Sequence[CompactionTask], claims: Sequence[Claim]) -> list[CompactionTask]:
-    """The tasks that lie inside of what was claimed."""
-    held = {(claim.table_id, claim.field_id): claim for claim in claims}
-    return [
-        task
-        for task in tasks
-        if (claim := held.get((task.table_id, task.field_id))) is not None
-        and claim.first_row <= task.first_row
-        and task.first_row + task.run.num_rows <= claim.end_row
-    ]
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Compaction:
     """What a page compaction did.
@@ -201,12 +90,15 @@ class Compaction:
         Of the commit; None where there was nothing to do.
     claimed_by_others
         Chains that another job was working on.
+    conflicts
+        Runs that were left out, because another commit replaced pages of them in the meantime.
     """
 
     tasks: Sequence[CompactionTask] = ()
     pages: Sequence[Sequence[NewPage]] = ()
     version: int | None = None
     claimed_by_others: int = 0
+    conflicts: int = 0
 
     def told(self, table: str) -> dict[str, Any]:
         """The figures, for people and programs."""
@@ -217,7 +109,15 @@ class Compaction:
             "pages_after": sum(len(pages) for pages in self.pages),
             "version": self.version,
             "claimed_by_others": self.claimed_by_others,
+            "conflicts": self.conflicts,
         }
+
+
+class Begin(Protocol):
+    """Opens a transaction on a table."""
+
+    def __call__(self, operation: str, *, read_version: int | None = None) -> Transaction:
+        """One for this operation, on this version or the newest."""
 
 
 Rewrite = Callable[[Transaction, Table, Sequence[CompactionTask]], Sequence[Sequence[NewPage]]]
@@ -246,26 +146,25 @@ def rewrite_here(
     return pages
 
 
-def compact_table(
-    begin: Callable[[str], Transaction], name: str, runtime: Runtime, rewrite: Rewrite = rewrite_here
-) -> Compaction:
-    """Claim the small pages of a table, rewrite them, commit, and let go of the claims.
+def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite = rewrite_here) -> Compaction:
+    """Claim the pages of a table that are too small or too large, rewrite them, commit, release the claims.
 
     Parameters
     ----------
     begin
-        Opens a transaction for the operation that it is told.
+        Opens a transaction for the operation that it is told, on the newest version or a given one.
     rewrite
         Who does the work: this process, or Spark.
 
     Raises
     ------
     CommitConflictError
-        If another commit replaced some of the pages in the meantime; nothing was committed.
+        If other commits replaced pages of every run in the meantime; nothing was committed.
 
     Notes
     -----
-    Two commits where there is something to do, the first of which only claims.
+    Two commits where there is something to do, the first of which only claims. Runs of which another commit
+    has replaced pages are left out, and the others are committed.
     """
     planned = plan_compaction(begin("compact pages").snapshot.table(name))
     if not planned:
@@ -276,24 +175,72 @@ def compact_table(
     others = len(wanted) - len(claims)
     if not claims:
         return Compaction(claimed_by_others=others)
-    version = None
+    done: Compaction | None = None
     try:
-        with begin("compact pages") as txn:
-            table = txn.snapshot.table(name)
-            tasks = tasks_within(plan_compaction(table), claims)
-            pages = rewrite(txn, table, tasks)
-            for task, new in zip(tasks, pages, strict=True):
-                removed = task.run.page_ids.tolist()
-                txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, list(new))
-            release_claims(txn, claims)
-        version = txn.version
+        txn = begin("compact pages")
+        table = txn.snapshot.table(name)
+        tasks = tasks_within(plan_compaction(table), claims)
+        written = list(zip(tasks, rewrite(txn, table, tasks), strict=True))
+        done = _commit(begin, txn, name, written, claims)
     finally:
-        if version is None:
+        if done is None:
             _give_up(begin, claims)
-    return Compaction(tasks, pages, version, others)
+    return replace(done, claimed_by_others=others)
 
 
-def _give_up(begin: Callable[[str], Transaction], claims: Sequence[Claim]) -> None:
+def _commit(
+    begin: Begin,
+    txn: Transaction,
+    name: str,
+    written: Sequence[tuple[CompactionTask, Sequence[NewPage]]],
+    claims: Sequence[Claim],
+) -> Compaction:
+    """Commit what has been written, without the runs that others have changed since.
+
+    A transaction that tries again stands on the same version as the first one: the names of page files tell
+    vacuum by which version their writer may still name them.
+    """
+    runs = len(written)
+    while True:
+        try:
+            with txn:
+                for task, new in written:
+                    removed = task.run.page_ids.tolist()
+                    txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, list(new))
+                release_claims(txn, claims)
+        except CommitConflictError as conflict:
+            now = begin("compact pages").snapshot
+            left = [(task, new) for task, new in written if _is_there(now, name, task)]
+            if not left or len(left) == len(written):
+                raise
+            written = left
+            try:
+                txn = begin("compact pages", read_version=txn.snapshot.version)
+            except SnapshotExpiredError:  # a vacuum has passed: what was written may be gone
+                raise conflict from None
+        else:
+            tasks, pages = [task for task, _ in written], [new for _, new in written]
+            return Compaction(tasks, pages, txn.version, conflicts=runs - len(written))
+
+
+def _is_there(now: Snapshot, name: str, task: CompactionTask) -> bool:
+    """Whether the chain still has the run where it was."""
+    try:
+        table = now.table(name)
+    except TableNotFoundError:
+        return False
+    if table.definition.field_ids.get(task.column) != task.field_id:
+        return False
+    chain = table.directory.chain(task.column)
+    end_row = task.first_row + task.run.num_rows
+    if end_row > chain.num_rows:
+        return False
+    found = chain.pages_between(task.first_row, end_row).page_ids
+    wanted = task.run.page_ids[task.run.numbers("entry_count") > 0]
+    return bool(np.isin(wanted, found).all())
+
+
+def _give_up(begin: Begin, claims: Sequence[Claim]) -> None:
     """Release claims after a failure, if that can be done now; otherwise they expire."""
     try:
         with begin("release claims") as txn:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -422,10 +423,12 @@ class Store:
         snapshot = self.snapshot()
         names = [table] if table else snapshot.tables()
 
-        def begin_on(name: str) -> Callable[[str], Transaction]:
-            return lambda operation: self.transaction(operation, parameters={"table": name})
-
-        return [compact_table(begin_on(name), name, self._runtime).told(name) for name in names]
+        return [
+            compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
+                name
+            )
+            for name in names
+        ]
 
     def verify(self, pages: Literal["all", "sample", "none"] = "sample") -> Verification:
         """Everything that the log names has been read and compared with itself; each fault is named.

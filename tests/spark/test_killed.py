@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +45,13 @@ def killed(job: str, arguments: list[str], seconds: float, folder: Path) -> None
         running.wait()
 
 
+def at_leisure(store: sp.Store) -> None:
+    """Claims of a job that was killed expire by the clock: let the hour pass."""
+    with store.transaction() as txn:
+        for claim in store.snapshot().log.state.claims:
+            txn.claim(replace(claim, expires_at_us=0))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> sp.Store:
     return sp.create(str(tmp_path / "store"))
@@ -75,25 +83,35 @@ def test_an_ingest_that_is_killed_and_run_again_brings_every_row_once(
     assert store.verify("all").ok
 
 
-def test_jobs_that_delete_and_publish_may_be_killed_and_run_again(store: sp.Store, tmp_path: Path) -> None:
+def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
+    store: sp.Store, tmp_path: Path
+) -> None:
     with store.transaction() as txn:
-        txn.create_table("t", SCHEMA)
+        txn.create_table("t", SCHEMA, properties={"page_bytes": "512"})
         txn.append("t", pa.table({"n": range(1000), "text": ["x"] * 1000}, SCHEMA))
     for number in range(10):
         with store.transaction() as txn:
             txn.update("t", "n", rows=[number], values=[-1])
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "65536"})
     store.checkpoint()
+    assert store.snapshot().table("t").pages("text").num_rows > 4
     orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
     store.objects.put(orphan, b"x" * 100)
     expected = store.snapshot().table("t").read()
     vacuum = [str(folder(store)), "--retention", "1", "--orphans", "--apply"]
     wait = random.Random(time.time_ns())
 
+    killed("compact_pages", [str(folder(store)), "--table", "t"], wait.uniform(6, 14), tmp_path)
+    at_leisure(store)
+    compacted = submit("compact_pages", [str(folder(store)), "--table", "t"])
     killed("publish_delta", [str(folder(store))], wait.uniform(4, 14), tmp_path)
     published = submit("publish_delta", [str(folder(store))])
     killed("vacuum", vacuum, wait.uniform(4, 14), tmp_path)
     done = submit("vacuum", vacuum)
 
+    assert compacted["ok"]
+    assert store.snapshot().table("t").pages("text").num_rows == 1
     assert published["ok"]
     assert published["checkpoint"] is not None
     assert done["applied"]

@@ -1,0 +1,150 @@
+"""What page compaction rewrites, and what becomes of it where other transactions commit meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import spark_pages as sp
+from spark_pages.errors import CommitConflictError
+from spark_pages.runtime import Runtime
+from spark_pages.tables import compaction_plan
+from spark_pages.tables.compaction import compact_table, rewrite_here
+from spark_pages.tables.compaction_plan import plan_compaction
+from spark_pages.tables.store import Store
+from tests.invariants import check_store
+
+ROWS = 4_000
+
+
+def store_of_small_pages(url: str, *columns: str) -> Store:
+    store = sp.create(url, properties={"tail_page_bytes": "0"})
+    rows = {name: np.arange(ROWS) for name in columns}
+    with store.transaction() as txn:
+        txn.create_table("t", pa.table(rows).schema, properties={"page_bytes": "1024"})
+        txn.append("t", pa.table(rows))
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "16384"})
+    return store
+
+
+def compact(store: Store, meanwhile: Callable[[], None]):
+    """Compacts table ``t``; something happens when its pages have been written."""
+
+    def rewrite(txn, table, tasks):
+        pages = rewrite_here(txn, table, tasks)
+        meanwhile()
+        return pages
+
+    return compact_table(partial(store.transaction), "t", Runtime(), rewrite)
+
+
+def update(store: Store, column: str, row: int) -> None:
+    with store.transaction() as txn:
+        txn.update("t", column, rows=[row], values=[-1])
+
+
+def test_another_commit_costs_the_run_that_it_touched_and_not_the_job(url: str) -> None:
+    store = store_of_small_pages(url, "a", "b")
+
+    done = compact(store, lambda: update(store, "a", 5))
+
+    after = store.snapshot()
+    table = after.table("t")
+    assert (len(done.tasks), done.conflicts) == (1, 1)
+    assert table.pages("b").num_rows < 8 < table.pages("a").num_rows
+    assert table.read(["a"], stop=6).column("a").to_pylist() == [0, 1, 2, 3, 4, -1]
+    assert after.log.state.claims == ()
+    assert store.verify("all").ok
+    (again,) = store.compact_pages("t")
+    assert (again["runs"], again["conflicts"]) == (1, 0)
+    check_store(store)
+
+
+def test_a_second_try_keeps_the_version_that_its_page_files_tell_vacuum(url: str) -> None:
+    store = store_of_small_pages(url, "a", "b")
+
+    def vacuumed() -> None:
+        update(store, "a", 5)
+        store.vacuum(retention=1)
+
+    with pytest.raises(CommitConflictError):  # files of so old a writer may be gone
+        compact(store, vacuumed)
+
+    assert store.snapshot().log.state.claims == ()
+    assert store.verify("all").ok
+
+
+def test_a_job_all_of_whose_runs_were_touched_commits_nothing(url: str) -> None:
+    store = store_of_small_pages(url, "a")
+    before = store.snapshot().version
+
+    with pytest.raises(CommitConflictError):
+        compact(store, lambda: update(store, "a", 5))
+
+    claim, other, release = 1, 1, 1
+    assert store.snapshot().version == before + claim + other + release
+
+
+@pytest.mark.parametrize("change", ["drop_table", "truncate_table"])
+def test_a_table_that_goes_meanwhile_is_a_conflict(url: str, change: str) -> None:
+    store = store_of_small_pages(url, "a", "b")
+
+    def gone() -> None:
+        with store.transaction() as txn:
+            getattr(txn, change)("t")
+
+    with pytest.raises(CommitConflictError):
+        compact(store, gone)
+
+
+def test_large_pages_are_split_and_full_ones_stay(url: str) -> None:
+    store = sp.create(url)
+    rows = pa.table(
+        {"n": np.arange(ROWS), "text": [f"{n:040d}" for n in range(ROWS)], "full": np.arange(ROWS)}
+    )
+    with store.transaction() as txn:
+        properties = {"page_bytes": "1048576", "page_bytes.full": "4096", "codec": "none"}
+        txn.create_table("t", rows.schema, properties=properties)
+        txn.append("t", rows)
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "4096"})
+    full = store.snapshot().table("t").pages("full")
+
+    (done,) = store.compact_pages("t")
+    (again,) = store.compact_pages("t")
+
+    table = store.snapshot().table("t")
+    assert (done["pages_before"], again["runs"]) == (2, 0)
+    assert table.pages("n").num_rows >= ROWS * 8 // 4096
+    assert table.pages("text").num_rows >= ROWS * 44 // 4096
+    assert table.pages("full").column("page_id").equals(full.column("page_id"))
+    assert table.read().equals(rows)
+
+
+def test_a_value_larger_than_a_page_is_left_alone(url: str) -> None:
+    store = sp.create(url)
+    rows = pa.table({"text": ["x" * 50_000, "y" * 50_000]})
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema, properties={"page_bytes": "4096", "codec": "none"})
+        txn.append("t", rows)
+
+    assert plan_compaction(store.snapshot().table("t")) == []
+
+
+def test_a_long_run_is_cut_and_leaves_at_most_one_page_that_is_not_full_for_each_piece(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction_plan, "_PAGES_OF_A_RUN", 1)
+    store = store_of_small_pages(url, "a")
+
+    planned = plan_compaction(store.snapshot().table("t"))
+    (done,) = store.compact_pages("t")
+
+    assert len(planned) == done["runs"] == ROWS * 8 // 16384 + 1
+    assert sum(task.run.num_rows for task in planned) == ROWS
+    assert store.snapshot().table("t").read(["a"]).column("a").to_pylist() == list(range(ROWS))
