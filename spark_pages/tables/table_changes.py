@@ -20,7 +20,6 @@ from spark_pages.catalog.evolution import with_properties
 from spark_pages.catalog.facts import as_given, fact
 from spark_pages.catalog.namespaces import placed_in
 from spark_pages.catalog.resolve import parse_name, show_name, split_name
-from spark_pages.catalog.table_zero import PURGED
 from spark_pages.catalog.types import resolve_schema
 from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
@@ -238,12 +237,17 @@ def _last_dropped(zero: Table, table: str, of: tuple[int, str]) -> TableDefiniti
         ["table_id", "deleted_by", "field_id", "kind"], filter=[("table_id", "in", ids.to_pylist() or [0])]
     )
     live = of_tables.filter(of_tables.column("deleted_by").is_null()).column("table_id")
+    ends = of_tables.filter(pc.equal(of_tables.column("kind"), "table"))
+    last_rows = (
+        ends.group_by("table_id").aggregate([("deleted_by", "max")]).rename_columns(["table_id", "end"])
+    )
     gone = named.filter(pc.invert(pc.is_in(named.column("table_id"), pc.unique(live))))
+    gone = gone.join(last_rows, "table_id")
+    gone = gone.filter(pc.equal(gone.column("deleted_by"), gone.column("end")))  # it had this name to the end
     if not gone.num_rows:
-        purged = pc.any(pc.equal(of_tables.column("kind"), PURGED)).as_py()
         raise TableNotFoundError(
-            f"No table {table!r} has been dropped{' since vacuum gave the last one up' if purged else ''}.",
-            hint="A table comes back until retention has passed its drop." if purged else None,
+            f"No table {table!r} has been dropped that can come back.",
+            hint="A table comes back until retention has passed its drop, and vacuum gives it up.",
             table=table,
         )
     last = gone.sort_by("deleted_by").slice(gone.num_rows - 1).to_pylist()[0]

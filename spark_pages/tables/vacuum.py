@@ -13,6 +13,7 @@ from spark_pages.log.vacuum import Vacuum
 from spark_pages.log.vacuum_plan import VacuumPlan, VacuumResult
 from spark_pages.runtime import Runtime
 from spark_pages.tables.purge import purge_dropped
+from spark_pages.tables.row_collection import collect_rows
 
 _TRIES = 5
 
@@ -60,14 +61,17 @@ def vacuum(
     -----
     Where only the newest versions are kept, what the checkpoint before this one needed becomes free by the
     first round and goes in a second one. Between the rounds dropped tables that no version shows any more are
-    given up, see `tables.purge`; their pages go in that round, or when retention has passed the commit that
-    says so.
+    given up, see `tables.purge`, and rows of table 0 that nobody needs are taken out, see
+    `tables.row_collection`; their pages go in that round, or when retention has passed the commits
+    that say so.
     """
     done, again = _round(log, runtime, retention, orphans, False, pages)
     newest = log.refresh().state.version
     rounds = 1 if again else 0
-    if pages is not None and purge_dropped(log, runtime, pages) is not None and done.oldest + 2 >= newest:
-        rounds = 2  # only the newest version is kept, so what is given up may go at once
+    if pages is not None:
+        changed = [change(log, runtime, pages) for change in (purge_dropped, collect_rows)]
+        if any(version is not None for version in changed) and done.oldest + 2 >= newest:
+            rounds = 2  # only the newest version is kept, so what is given up may go at once
     for _ in range(rounds):
         more, _ = _round(log, runtime, retention, orphans, True, pages)
         done = replace(

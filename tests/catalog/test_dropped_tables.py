@@ -57,7 +57,7 @@ def test_once_no_version_has_it_vacuum_frees_its_pages_and_those_of_columns_drop
 
     assert files(dropped) == 1
     assert result.size_bytes > 2 * NOISE.nbytes * 0.9
-    with pytest.raises(TableNotFoundError, match="since vacuum gave the last one up"):
+    with pytest.raises(TableNotFoundError, match="that can come back"):
         dropped.transaction().undrop_table("gone")
     assert rows_of(dropped) == rows_of(Store(dropped.objects)) == kept
     check_table_zero(dropped)
@@ -132,6 +132,22 @@ def test_a_table_dropped_under_a_name_that_is_used_again_goes_and_its_namesake_s
     assert files(dropped) == 1
     assert dropped.snapshot().table("gone").num_rows == 1
     check_table_zero(dropped)
+
+
+def test_a_table_comes_back_under_the_name_that_it_had_last(dropped):
+    with dropped.transaction() as txn:
+        txn.rename_table("kept", "renamed")
+        txn.drop_column("renamed", "m")
+    with dropped.transaction() as txn:
+        txn.drop_table("renamed")
+
+    with pytest.raises(TableNotFoundError, match="'kept' has been dropped that can come back"):
+        dropped.transaction().undrop_table("kept")
+    with dropped.transaction() as txn:
+        txn.undrop_table("renamed")
+
+    assert dropped.snapshot().table("renamed").schema.names == ["n"]
+    assert dropped.verify(pages="all").ok
 
 
 def test_its_namespace_can_keep_a_table_longer(dropped):
