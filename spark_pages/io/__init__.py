@@ -10,9 +10,11 @@ project but `errors`, `model` and `storage`.
 from spark_pages.io.bounds import decode_bound
 from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.codecs import Codec
-from spark_pages.io.page_codec import EncodedPage, PageHeader, decode_page, encode_page, parse_header
+from spark_pages.io.page_block import PageBlock
+from spark_pages.io.page_codec import EncodedPage, decode_page, encode_page
 from spark_pages.io.page_file import PageFileWriter
 from spark_pages.io.page_handler import PageHandler
+from spark_pages.io.page_header import PageHeader, parse_header
 from spark_pages.io.paginate import plan_pages
 from spark_pages.io.plain_page import PlainPage
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
@@ -25,6 +27,7 @@ __all__ = [
     "Codec",
     "EncodedPage",
     "FlatColumn",
+    "PageBlock",
     "PageFileWriter",
     "PageHandler",
     "PageHeader",

@@ -29,6 +29,9 @@ TableEntry: TypeAlias = tuple[int, int, int, int, int, bytes, int, int]
 _COUNT = struct.Struct("<Q")
 _RANGE = struct.Struct("<IIBBB5sqq")
 _RESERVED = bytes(5)
+SAME_ENTRY_BYTES, ONE_ENTRY_BYTES = 24, _COUNT.size + _RANGE.size
+"""A table with one entry; behind the first of these bytes stand only `base` and `first`."""
+
 _FROM_LEAST, _FROM_NEIGHBOUR = 1, 2
 _TRIED = 2048
 _FEWEST = 32
@@ -163,6 +166,24 @@ def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: in
     if kind == _FROM_NEIGHBOUR:
         out[0] = first & around
         np.add.accumulate(out, out=out)
+
+
+def widen_rows(
+    kept: NDArray[Any], out: NDArray[Any], kind: int, bases: NDArray[np.int64], firsts: NDArray[np.int64]
+) -> None:
+    """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
+    bases, firsts = bases.astype(out.dtype)[:, None], firsts.astype(out.dtype)[:, None]
+    if kind == _FROM_NEIGHBOUR and not kept.any():  # even steps need no sums: numbers that count up
+        np.multiply(np.arange(kept.shape[1], dtype=out.dtype), bases, out=out)
+        out += firsts
+        return
+    if bases.any():
+        np.add(kept, bases, out=out, dtype=out.dtype)
+    else:
+        out[:] = kept
+    if kind == _FROM_NEIGHBOUR:
+        out[:, :1] = firsts
+        np.add.accumulate(out, axis=1, out=out)
 
 
 def kept_bytes(entry: TableEntry) -> int:

@@ -42,6 +42,16 @@ class LoadedPage:
         self.content = batch = as_batch(self.content)
         return batch
 
+    def detach(self) -> None:
+        """It shares no memory with the pages that it was read with, so that it can be kept without them."""
+        if isinstance(self.content, PlainPage):
+            self.content = self.content.alone()
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether it shares no memory with them."""
+        return not isinstance(self.content, PlainPage) or len(self.content.block.where) == 1
+
 
 @dataclass(slots=True)
 class Sweep:
@@ -208,7 +218,7 @@ class PageCache:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
                     page = loaded.get(key) if admit or key in flight.wanted else None
-                    if page is not None and key[0] not in flight.barred:
+                    if page is not None and page.is_detached and key[0] not in flight.barred:
                         self._put(key, page)
             return self._evictions - before
 

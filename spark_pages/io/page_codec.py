@@ -1,26 +1,7 @@
-"""One page as bytes: a 64-byte header and an Arrow IPC stream of one record batch.
-
-Header, little-endian::
-
-    0   4s   magic, b"SPPG"
-    4   u16  format version, 1
-    6   u8   codec
-    7   u8   flags: 1 where integers of the payload are narrowed
-    8   u64  read_size: payload bytes that follow the header
-    16  u64  uncompressed size of the payload
-    24  u64  entries in the payload
-    32  u64  xxh3_64 of the payload as stored
-    40  u64  bytes of the Arrow stream, where integers are narrowed; else 0
-    48  8s   reserved, zero
-    56  u64  xxh3_64 of bytes 0 to 55
-
-Every later format keeps the magic, the version and the header's own checksum at these places. The
-padding behind the payload is covered by nothing, and nothing reads it.
-"""
+"""One page as bytes: a header (`page_header`) and an Arrow IPC stream of one record batch."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -29,72 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
-from spark_pages.io.codecs import (
-    MAX_UNCOMPRESSED_BYTES,
-    BytesLike,
-    Codec,
-    check_uncompressed_size,
-    compress,
-    decompress,
-)
-from spark_pages.io.narrow import check_stream_bytes, narrowed, widened
+from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.io.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
+from spark_pages.io.narrow import narrowed, widened
+from spark_pages.io.page_header import PageHeader, header_fields, sealed_header
 from spark_pages.io.page_payload import has_dictionary, read_payload
 from spark_pages.io.plain_page import PlainPage, as_batch, plain_page
 from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
-PAGE_MAGIC = b"SPPG"
-PAGE_FORMAT_VERSION = 1
-
-_HEADER = struct.Struct("<4sHBBQQQQQ8s")
-_HEADER_CHECKSUM = struct.Struct("<Q")
-_FOOTPRINT = struct.Struct("<6xBB8xQ16xQ")
-_RESERVED = bytes(8)
-_NARROWED = 1
 _TINY_BYTES = 1 << 10
 """Payloads of fewer bytes are mostly framing of Arrow, of which zstd leaves a quarter less than LZ4."""
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _FEW = 32
 """Pages of fewer entries are not narrowed: there is nothing to gain."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageHeader:
-    """The fixed header in front of a page's payload, already checked.
-
-    Attributes
-    ----------
-    codec
-        How the payload is compressed.
-    read_size, uncompressed_size
-        Bytes of the payload as stored, and decompressed.
-    entry_count
-        Entries of the payload.
-    checksum
-        xxh3_64 of the payload as stored, unsigned.
-    stream_size
-        Bytes of the Arrow stream where integers are narrowed, which makes it larger than the decompressed
-        payload; else 0.
-    """
-
-    codec: Codec
-    read_size: int
-    uncompressed_size: int
-    entry_count: int
-    checksum: int
-    stream_size: int = 0
-
-    @property
-    def actual_len(self) -> int:
-        """Bytes of header and payload."""
-        return PAGE_HEADER_SIZE + self.read_size
-
-    @property
-    def arrow_size(self) -> int:
-        """Bytes of the Arrow stream that the payload stands for."""
-        return self.stream_size or self.uncompressed_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +97,11 @@ def encode_page(
             hint="Use smaller pages.",
         )
     plain = None
-    flags = stream_size = 0
+    stream_size = 0
     if codec is not Codec.NONE and len(data) >= _FEW:
         plain = narrowed(head, body, _END_OF_STREAM, read().columns)
     if plain is not None:
-        flags, stream_size = _NARROWED, size
+        stream_size = size
     else:
         plain = b"".join((head, body, _END_OF_STREAM))
     if codec is Codec.LZ4 and len(plain) < _TINY_BYTES:
@@ -180,12 +110,9 @@ def encode_page(
     if len(payload) >= len(plain):
         codec, payload = Codec.NONE, plain
     checksum = xxhash.xxh3_64_intdigest(payload)
-    header = _HEADER.pack(
-        PAGE_MAGIC, PAGE_FORMAT_VERSION, codec, flags, len(payload), len(plain), len(data), checksum,
-        stream_size, _RESERVED,
-    )  # fmt: skip
-    seal = _HEADER_CHECKSUM.pack(xxhash.xxh3_64_intdigest(header))
-    page = b"".join((header, seal, payload))
+    page = (
+        sealed_header(PageHeader(codec, len(payload), len(plain), len(data), checksum, stream_size)) + payload
+    )
     alloc_len = -(-len(page) // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
     return EncodedPage(page, len(page), alloc_len, len(data), checksum)
 
@@ -208,26 +135,6 @@ def _stream_of(
         return whole.slice(0, 0), stream, lambda: pa.ipc.open_stream(whole).read_next_batch()
     body = batch.serialize()  # half of the time of a stream writer
     return schema.serialize(), body, lambda: pa.ipc.read_record_batch(body, schema)
-
-
-def parse_header(buffer: BytesLike, *, where: str = "a page") -> PageHeader:
-    """The checked header at the start of `buffer`.
-
-    Parameters
-    ----------
-    buffer
-        At least ``PAGE_HEADER_SIZE`` bytes; what follows them is not looked at.
-    where
-        What is being read, for error messages: ``path@offset``.
-
-    Raises
-    ------
-    DamageError
-        If these are not the bytes of a page header, or its sizes cannot be true.
-    UnsupportedFormatError
-        If a newer release wrote it: read it with that one.
-    """
-    return PageHeader(*_header_fields(buffer, where))
 
 
 def decode_page(
@@ -279,7 +186,7 @@ def open_page(
     -----
     What is left to find out is whether text and binary lie inside of the page.
     """
-    codec, read_size, size, entries, checksum, stream_size = _header_fields(buffer, where)
+    codec, read_size, size, entries, checksum, stream_size = header_fields(buffer, where)
     payload = memoryview(buffer)[PAGE_HEADER_SIZE : PAGE_HEADER_SIZE + read_size]
     if len(payload) != read_size:
         raise _damage(where, "payload bytes", read_size, len(payload))
@@ -303,18 +210,6 @@ def open_page(
     return page
 
 
-def footprint(buffer: BytesLike) -> tuple[bool, int]:
-    """Whether the batch of a page shares the memory of its payload, and the bytes of its Arrow stream.
-
-    Parameters
-    ----------
-    buffer
-        Header and payload. Only what `decode_page` has accepted is sure to be told the truth of.
-    """
-    codec, flags, size, stream_size = _FOOTPRINT.unpack_from(buffer)
-    return codec == Codec.NONE and not flags, stream_size or size
-
-
 def arrow_stream(header: PageHeader, payload: BytesLike, *, where: str) -> pa.Buffer:
     """The Arrow stream that a payload stands for: decompressed, and its integers in full width.
 
@@ -325,39 +220,6 @@ def arrow_stream(header: PageHeader, payload: BytesLike, *, where: str) -> pa.Bu
     """
     plain = decompress(header.codec, payload, header.uncompressed_size, where=where)
     return widened(plain, header.stream_size, where=where) if header.stream_size else plain
-
-
-def _header_fields(buffer: BytesLike, where: str) -> tuple[Codec, int, int, int, int, int]:
-    """The fields of `PageHeader`, in their order, without the object."""
-    if len(buffer) < PAGE_HEADER_SIZE:
-        raise _damage(where, "a header of", f"{PAGE_HEADER_SIZE} bytes", f"{len(buffer)}")
-    magic, version, code, flags, read_size, size, entries, checksum, stream_size, reserved = (
-        _HEADER.unpack_from(buffer)
-    )
-    if magic != PAGE_MAGIC:
-        raise _damage(where, "magic", PAGE_MAGIC, magic)
-    (promised,) = _HEADER_CHECKSUM.unpack_from(buffer, _HEADER.size)
-    found = xxhash.xxh3_64_intdigest(memoryview(buffer)[: _HEADER.size])
-    if found != promised:
-        raise _damage(where, "header checksum", f"{promised:016x}", f"{found:016x}")
-    codec = _CODECS.get(code)
-    if version != PAGE_FORMAT_VERSION or flags & ~_NARROWED or codec is None:
-        raise UnsupportedFormatError(
-            f"Cannot read {where}: expected page format {PAGE_FORMAT_VERSION}, flags 0 or 1 and a codec of "
-            f"{sorted(_CODECS)}, found format {version}, flags {flags} and codec {code}.",
-            hint="Read it with the release that wrote it, or a later one.",
-        )
-    if reserved != _RESERVED:
-        raise _damage(where, "reserved bytes", "zero", reserved.hex())
-    check_uncompressed_size(codec, read_size, size, where=where)
-    if flags:
-        check_stream_bytes(size, stream_size, where=where)
-    elif stream_size:
-        raise _damage(where, "no size of a widened stream", "0", stream_size)
-    return codec, read_size, size, entries, checksum, stream_size
-
-
-_CODECS = {codec.value: codec for codec in Codec}
 
 
 def _damage(where: str, what: str, expected: object, found: object) -> DamageError:

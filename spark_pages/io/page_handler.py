@@ -285,6 +285,8 @@ class PageHandler:
     def _finish(self, live: _Live, flight: Flight, admit: bool) -> int:
         """Nobody waits for the flight any more; gives how many pages left memory for what it brought."""
         try:
+            for key in [key for key in flight.wanted if key in flight.loaded]:
+                flight.loaded[key].detach()
             return live.cache.land(flight, admit) if flight.keys else 0
         finally:
             flight.end()

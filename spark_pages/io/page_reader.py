@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,17 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.io.block_codec import open_alike
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.flight import Flight
 from spark_pages.io.local_file import LocalFile, OpenFiles
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage
-from spark_pages.io.page_codec import footprint, open_page
+from spark_pages.io.page_codec import open_page
+from spark_pages.io.page_header import footprint
 from spark_pages.io.page_key import PageKey
 from spark_pages.io.plain_page import PlainPage
 from spark_pages.io.read_plan import PageSpan, join_spans, plan_spans
 from spark_pages.io.read_queue import HAS_QUEUES
 from spark_pages.io.read_tools import ReadTools, processors
-from spark_pages.io.workers import Job, Workers
+from spark_pages.io.workers import InTurn, Job, Workers
 from spark_pages.storage.ranges import check_answer
 
 if TYPE_CHECKING:
@@ -164,7 +167,7 @@ class PageReader:
         # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
         at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
         share = max(1, min(_SPANS_OF_A_JOB, -(-len(spans) // at_once)))
-        jobs: list[Job[None]] = []
+        jobs: list[Job] = []
         first = 0
         for index in range(1, len(spans) + 1):
             if index == len(spans) or index - first == share or spans[index].path != spans[first].path:
@@ -178,9 +181,8 @@ class PageReader:
             keys = self._ask_disk(self._disk, keys, load)
         most = self._span_bytes or REMOTE_SPAN_BYTES
         spans = join_spans(self._plan(keys, load, most), most, self._gap_bytes)
-        # Decoded by this thread alone: it wants the GIL most of the time, and does not when it waits.
-        for span, answer in self._workers.each([partial(self._fetch, span, load) for span in spans]):
-            self._take(span, answer, load)
+        decoding = InTurn[tuple[PageSpan, bytes]](lambda answer: self._take(*answer, load))
+        self._workers.run([partial(self._fetch, span, load, decoding) for span in spans])
 
     def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[PageSpan]:
         try:
@@ -233,8 +235,8 @@ class PageReader:
             flight.fail(spans[read].keys, error)
             raise
 
-    def _fetch(self, span: PageSpan, load: Load) -> tuple[PageSpan, bytes]:
-        """One span of a remote object."""
+    def _fetch(self, span: PageSpan, load: Load, decoding: InTurn[tuple[PageSpan, bytes]]) -> None:
+        """Read one span of a remote object, and have it decoded."""
         length = span.used_stop - span.start
         try:
             answer = self._store.get_range(span.path, span.start, length)
@@ -243,7 +245,7 @@ class PageReader:
             load.flight.fail(span.keys, error)
             raise
         load.tally.append((1, length, len(span.keys), 0))
-        return span, answer
+        decoding.bring((span, answer))
 
     def _take(self, span: PageSpan, answer: bytes, load: Load) -> None:
         """Decode a span that was fetched, and keep it on disk."""
@@ -271,15 +273,19 @@ class PageReader:
         return missing
 
     def _decode(self, span: PageSpan, view: memoryview, load: Load, owned: bool) -> None:
-        arrive, keep, admit, start = load.flight.arrive, load.keep_packed, load.admit, span.start
-        for key in span.keys:
-            first = key[1] - start
+        flight, start = load.flight, span.start
+        packed = [view[key[1] - start : key[1] - start + key[3]] for key in span.keys]
+        alike = itertools.repeat(None) if load.admit else open_alike(packed, span.keys)
+        for key, each, found in zip(span.keys, packed, alike, strict=False):
             try:
-                page = decode_loaded(key, view[first : first + key[3]], keep, owned, admit)
+                if found is None:
+                    page = decode_loaded(key, each, load.keep_packed, owned, load.admit)
+                else:
+                    page = LoadedPage(found, found.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
             except SparkPagesError as error:
-                load.flight.fail((key,), error)
+                flight.fail((key,), error)
                 raise
-            arrive(key, page)
+            flight.arrive(key, page)
 
 
 def decode_loaded(
@@ -311,7 +317,7 @@ def decode_loaded(
         packed = memoryview(bytes(packed))
     page = open_page(packed, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5])
     if isinstance(page, PlainPage):
-        size = page.held_bytes
+        size = page.block.held_bytes
         if admit:
             page = page.batch()
     held = (0 if shared else size) + (len(packed) if shared or keep else 0)

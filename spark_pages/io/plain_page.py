@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
-from spark_pages.io.narrow import TableEntry, kept_bytes, narrow_table, widen
-from spark_pages.io.stream_shape import Extent, extent_of
-
-_NO_TEXT = np.zeros(0, np.uint8)
-_UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+from spark_pages.io.narrow import TableEntry, narrow_table
+from spark_pages.io.page_block import PageBlock
+from spark_pages.io.stream_shape import Extent, FlatColumn, extent_of
 
 
 class PlainPage:
@@ -24,50 +20,38 @@ class PlainPage:
 
     Attributes
     ----------
-    schema
-        Of the page.
-    column
-        How its values lie in memory.
+    block, index
+        Its memory and that of the pages it was decompressed with, and which of them it is.
     rows, nulls
         Entries, and how many of them are null.
-    where
-        What was read, for error messages.
     """
 
-    __slots__ = (
-        "_entry",
-        "_plain",
-        "_text",
-        "_validity",
-        "_values",
-        "column",
-        "nulls",
-        "rows",
-        "schema",
-        "where",
-    )
+    __slots__ = ("_array", "block", "index", "nulls", "rows")
 
-    def __init__(
-        self, extent: Extent, plain: pa.Buffer, where: str, shift: int = 0, entry: TableEntry | None = None
-    ) -> None:
-        self.schema, self.column, self.rows, self.nulls, _, validity, values, text = extent
-        self.where = where
-        self._plain = plain
-        self._entry = entry
-        self._validity, self._values, self._text = validity, values, text
-        if entry is not None:
-            saved = entry[1] * entry[3] - kept_bytes(entry)
-            self._validity = (validity[0] + shift, validity[1])
-            self._values = (values[0] + shift, values[1])
-            self._text = (text[0] + shift - saved, text[1])
+    def __init__(self, block: PageBlock, index: int) -> None:
+        self.block, self.index = block, index
+        self.rows, self.nulls = block.rows, block.nulls[index]
+        self._array: pa.Array | None = None
 
     @property
-    def held_bytes(self) -> int:
-        """About the memory that `array` takes."""
-        if self._entry is None:
-            return int(self._plain.size)
-        wide = self._values[1]
-        return wide + int(self._plain.size) if self.nulls or self.column.offset_bytes else wide
+    def schema(self) -> pa.Schema:
+        """Of the page."""
+        return self.block.schema
+
+    @property
+    def column(self) -> FlatColumn:
+        """How its values lie in memory."""
+        return self.block.column
+
+    @property
+    def where(self) -> str:
+        """What was read, for error messages."""
+        return self.block.where[self.index]
+
+    def alone(self) -> PlainPage:
+        """The same page, which shares no memory with those that it was decompressed with."""
+        block = self.block.alone(self.index)
+        return self if block is self.block else PlainPage(block, 0)
 
     def array(self) -> pa.Array:
         """The entries.
@@ -79,18 +63,17 @@ class PlainPage:
 
         Notes
         -----
-        Narrowed integers are widened into new memory; the rest shares the memory of the page.
+        Narrowed integers are widened into new memory; the rest shares the memory of the page. Made once.
         """
-        plain = self._plain
-        buffers = [plain.slice(*self._validity) if self.nulls else None, self._wide()]
-        if self.column.offset_bytes:
-            buffers.append(plain.slice(*self._text))
-        try:
-            return pa.Array.from_buffers(self.column.kind, self.rows, buffers, self.nulls)
-        except pa.ArrowInvalid as error:
-            raise DamageError(
-                f"Cannot decode {self.where}: expected values inside of it, found {error}."
-            ) from error
+        if self._array is None:
+            buffers = self.block.buffers(self.index)
+            try:
+                self._array = pa.Array.from_buffers(self.column.kind, self.rows, buffers, self.nulls)
+            except pa.ArrowInvalid as error:
+                raise DamageError(
+                    f"Cannot decode {self.where}: expected values inside of it, found {error}."
+                ) from error
+        return self._array
 
     def batch(self) -> pa.RecordBatch:
         """The entries as the batch that was written."""
@@ -98,33 +81,15 @@ class PlainPage:
 
     def numbers_into(self, out: NDArray[np.uint8]) -> None:
         """Values of a fixed width, or offsets, are written to `out`, which is as long as they are."""
-        if self._entry is None:
-            out[:] = np.frombuffer(self._plain, np.uint8, len(out), self._values[0])
-        else:
-            self._widen(self._entry, out)
+        self.block.numbers_into(self.index, self.index + 1, out)
 
     def valid_into(self, out: NDArray[np.bool_]) -> None:
         """Which entries are not null; shape (rows,)."""
-        place, size = self._validity
-        bits = np.frombuffer(self._plain, np.uint8, size, place)
-        out[:] = np.unpackbits(bits, count=self.rows, bitorder="little").view(np.bool_)
+        self.block.valid_into(self.index, out)
 
     def text(self) -> NDArray[np.uint8]:
         """The bytes that offsets point into."""
-        place, size = self._text
-        return np.frombuffer(self._plain, np.uint8, size, place) if size else _NO_TEXT
-
-    def _wide(self) -> pa.Buffer:
-        if self._entry is None:
-            return self._plain.slice(*self._values)
-        target = pa.allocate_buffer(self._entry[1] * self._entry[3])
-        self._widen(self._entry, np.frombuffer(target, np.uint8))
-        return target
-
-    def _widen(self, entry: TableEntry, out: NDArray[Any]) -> None:
-        _, count, kind, wide, narrow, _, base, first = entry
-        kept = np.frombuffer(self._plain, _UNSIGNED[narrow], count, self._values[0])
-        widen(kept, out.view(_UNSIGNED[wide]), kind, base, first)
+        return self.block.text(self.index)
 
 
 def as_batch(content: pa.RecordBatch | PlainPage) -> pa.RecordBatch:
@@ -151,17 +116,28 @@ def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> PlainPage 
 
     Notes
     -----
-    5 µs, no copy. Arrow reads pages of nested types, dictionaries and views, pages with more than values, and
+    6 µs, no copy. Arrow reads pages of nested types, dictionaries and views, pages with more than values, and
     whatever is not like a stream that it has read before.
     """
+    found = layout_of(plain, stream_bytes, where=where)
+    if found is None:
+        return None
+    extent, entry = found
+    base, first = (0, 0) if entry is None else entry[6:]
+    block = PageBlock(plain, plain.size, extent, entry, (extent.nulls,), (base,), (first,), (where,))
+    return PlainPage(block, 0)
+
+
+def layout_of(plain: pa.Buffer, stream_bytes: int, *, where: str) -> tuple[Extent, TableEntry | None] | None:
+    """Where the buffers of its stream lie, and how its numbers are narrowed; see `plain_page`."""
     if not stream_bytes:
         extent = extent_of(memoryview(plain), 0, plain.size)
-        return None if extent is None else PlainPage(extent, plain, where)
+        return None if extent is None else (extent, None)
     entries, shift = narrow_table(plain, stream_bytes, where)
     extent = extent_of(memoryview(plain), shift, stream_bytes)
     if extent is None or len(entries) > 1 or not _is_of_values(entries[0], extent):
         return None
-    return PlainPage(extent, plain, where, shift, entries[0])
+    return extent, entries[0]
 
 
 def _is_of_values(entry: TableEntry, extent: Extent) -> bool:

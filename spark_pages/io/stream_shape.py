@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 Place: TypeAlias = tuple[int, int]
 """First byte, and how many."""
@@ -68,6 +70,8 @@ class Extent(NamedTuple):
         Entries, and how many of them are null.
     begin
         First byte of the body in the stream.
+    nulls_at
+        Where the stream says how many are null.
     validity, values, text : (int, int)
         First byte in the stream and bytes of each buffer. *Values* are offsets where there is text or binary,
         and there is *text* only then.
@@ -78,6 +82,7 @@ class Extent(NamedTuple):
     rows: int
     nulls: int
     begin: int
+    nulls_at: int
     validity: Place
     values: Place
     text: Place
@@ -97,6 +102,8 @@ class _Shape:
         These, as they lie in the message.
     in_order
         Puts them in order: body length, rows, rows again and nulls, then start and bytes of each buffer.
+    nulls_at
+        Where in the message the number of nulls is.
     """
 
     schema: pa.Schema
@@ -106,6 +113,7 @@ class _Shape:
     fixed: int
     numbers: struct.Struct
     in_order: Callable[[tuple[int, ...]], tuple[int, ...]]
+    nulls_at: int
 
 
 _shapes: dict[bytes, _Shape | None] = {}
@@ -159,9 +167,35 @@ def extent_of(stream: memoryview, at: int, stream_bytes: int) -> Extent | None:
     if v_size < (rows + 7) // 8 and (nulls or v_size):
         return None
     return Extent(
-        shape.schema, column, rows, nulls, begin,
+        shape.schema, column, rows, nulls, begin, first - at + shape.nulls_at,
         (begin + v_start, v_size), (begin + start, size), (begin + t_start, t_size),
     )  # fmt: skip
+
+
+def nulls_of_alike(streams: NDArray[np.uint8], extent: Extent) -> NDArray[np.int64] | None:
+    """How many entries are null in each of several streams that say the same else.
+
+    Parameters
+    ----------
+    streams : shape (n_streams, width)
+        The first bytes of each, as far as the body at least.
+    extent
+        Of one of them.
+
+    Returns
+    -------
+    int64, shape (n_streams,), or None
+        None where they say anything else than that one: then each is for `extent_of`.
+    """
+    at, begin = extent.nulls_at, extent.begin
+    messages = streams[:, :begin]
+    same = messages == messages[0]
+    same[:, at : at + 8] = True
+    nulls = np.ascontiguousarray(messages[:, at : at + 8]).view("<i8")[:, 0]
+    most = extent.rows if extent.validity[1] else 0
+    if not same.all() or int(nulls.min()) < 0 or int(nulls.max()) > most:
+        return None
+    return nulls
 
 
 def learn(known: bytes, batch: memoryview, schema: pa.Schema) -> None:
@@ -207,6 +241,7 @@ def _shape_of(message: memoryview, schema: pa.Schema) -> _Shape | None:
         int.from_bytes(message[:length], "little") & mask,
         struct.Struct(layout),
         itemgetter(*(ranks[place] for place in places)),
+        places[3],
     )
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, SchemaMismatchError
 from spark_pages.io.codecs import BytesLike
-from spark_pages.io.page_codec import PageHeader, arrow_stream, decode_page, parse_header
+from spark_pages.io.page_codec import arrow_stream, decode_page
+from spark_pages.io.page_header import PageHeader, parse_header
 from spark_pages.io.page_rows import most_rows
 from spark_pages.model.page import PAGE_HEADER_SIZE
 

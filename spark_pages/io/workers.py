@@ -5,14 +5,44 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from queue import Empty, SimpleQueue
-from typing import TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-Result = TypeVar("Result")
-Job: TypeAlias = Callable[[], Result]
+Job = Callable[[], None]
+
+
+Item = TypeVar("Item")
+
+
+class InTurn(Generic[Item]):
+    """What several threads bring is worked on by one of them at a time, whichever is there first.
+
+    For work that wants the GIL: two threads would take it from each other all the time. Who brings something
+    while another is at work leaves it to that one, and waits for nothing.
+
+    Parameters
+    ----------
+    work
+        What is done with each item, in the order in which they are brought. If it raises, so does the `bring`
+        of the thread that was at work.
+    """
+
+    def __init__(self, work: Callable[[Item], object]) -> None:
+        self._work = work
+        self._brought: deque[Item] = deque()
+        self._turn = threading.Lock()
+
+    def bring(self, item: Item) -> None:
+        """It is worked on now, or by who is at work."""
+        self._brought.append(item)
+        # Who finds the turn taken may leave: the one that has it looks again after it has given it back.
+        while self._brought and self._turn.acquire(blocking=False):
+            try:
+                while self._brought:
+                    self._work(self._brought.popleft())
+            finally:
+                self._turn.release()
 
 
 class Workers:
@@ -39,18 +69,13 @@ class Workers:
         """Most jobs of one call at a time."""
         return self._threads
 
-    def run(self, jobs: Iterable[Job[object]], at_once: int | None = None) -> None:
-        """Every job is done; see `each`."""
-        for _ in self.each(jobs, at_once):
-            pass
-
-    def each(self, jobs: Iterable[Job[Result]], at_once: int | None = None) -> Iterator[Result]:
-        """What the jobs give, in the order in which they are done.
+    def run(self, jobs: Iterable[Job], at_once: int | None = None) -> None:
+        """Every job is done; after the first that fails no other is begun.
 
         Parameters
         ----------
         jobs
-            In the order in which they are begun; none is begun after the first that fails.
+            In the order in which they are begun.
         at_once
             Most of them at the same time, if that is to be fewer than there are threads.
 
@@ -61,49 +86,34 @@ class Workers:
 
         Notes
         -----
-        Jobs must not wait for other jobs. A call goes on in its own thread where no other is free, and where
-        nothing has come that it could go on with.
+        Jobs must not wait for other jobs. A call goes on in its own thread where no other is free.
         """
         pending = deque(jobs)
         if len(pending) == 1:
-            yield pending[0]()
+            pending[0]()
             return
-        done: SimpleQueue[Future[Result]] = SimpleQueue()
+        errors: list[BaseException] = []
 
-        def help_out() -> None:
-            while True:
+        def work() -> None:
+            while not errors:
                 try:
                     job = pending.popleft()
                 except IndexError:
                     return
-                outcome: Future[Result] = Future()
                 try:
-                    outcome.set_result(job())
+                    job()
                 except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
-                    pending.clear()
-                    outcome.set_exception(error)
-                done.put(outcome)
+                    errors.append(error)
 
-        left = len(pending)
-        helpers = self._start(help_out, min(at_once or self._threads, self._threads, left) - 1)
+        helpers = self._start(work, min(at_once or self._threads, self._threads, len(pending)) - 1)
         try:
-            for _ in range(left):
-                yield self._next(pending, done)
+            work()
         finally:
             pending.clear()
             if helpers:
                 wait([helper for helper in helpers if not helper.cancel()])
-
-    @staticmethod
-    def _next(pending: deque[Job[Result]], done: SimpleQueue[Future[Result]]) -> Result:
-        """What a helper has done, else what this thread does, else what a helper is about to have done."""
-        with suppress(Empty):
-            return done.get_nowait().result()
-        try:
-            job = pending.popleft()
-        except IndexError:
-            return done.get().result()
-        return job()
+        if errors:
+            raise errors[0]
 
     def close(self) -> None:
         """No thread is left; the next call starts new ones."""
@@ -112,7 +122,7 @@ class Workers:
         if pool is not None:
             pool.shutdown()
 
-    def _start(self, work: Job[None], count: int) -> list[Future[None]]:
+    def _start(self, work: Job, count: int) -> list[Future[None]]:
         if count < 1:
             return []
         with self._lock:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
-from spark_pages.io import FlatColumn, PlainPage
+from spark_pages.io import FlatColumn, PageBlock, PlainPage
 from spark_pages.model.columns import valid_of
 from spark_pages.tables.joining import DoesNotFitError, join
 
@@ -104,18 +104,43 @@ def _as_it_is(part: Part) -> Part:
     return part
 
 
+def _kin(parts: Sequence[Part]) -> Iterator[tuple[int, int, PageBlock | None, int]]:
+    """Parts [first, stop) that one call of numpy can work on: whole pages that lie side by side.
+
+    Also their block, None for parts that are to be looked at alone, and which page of it the first is.
+    """
+    first, count = 0, len(parts)
+    while first < count:
+        values, stop = parts[first][0], first + 1
+        if not isinstance(values, PlainPage):
+            yield first, stop, None, 0
+        else:
+            block, begin = values.block, values.index
+            while stop < count:
+                other = parts[stop][0]
+                if not isinstance(other, PlainPage) or other.block is not block:
+                    break
+                if other.index != begin + stop - first:
+                    break
+                stop += 1
+            yield first, stop, block, begin
+        first = stop
+
+
 def _fixed(parts: Sequence[Part], rows: int, width: int) -> pa.Buffer:
     """Values of so many bytes each."""
     target = pa.allocate_buffer(rows * width)
     out = np.frombuffer(target, np.uint8)
     at = 0
-    for values, start, stop in parts:
-        size = (stop - start) * width
-        if isinstance(values, PlainPage):
-            values.numbers_into(out[at : at + size])
-        else:
-            first = (values.offset + start) * width
-            out[at : at + size] = np.frombuffer(values.buffers()[1], np.uint8, size, first)
+    for first, last, block, index in _kin(parts):
+        values, start, stop = parts[first]
+        size = (stop - start) * (last - first) * width
+        share = out[at : at + size]
+        if block is not None:
+            block.numbers_into(index, index + last - first, share)
+        elif isinstance(values, pa.Array):
+            before = (values.offset + start) * width
+            share[:] = np.frombuffer(values.buffers()[1], np.uint8, size, before)
         at += size
     return target
 
@@ -124,29 +149,51 @@ def _text(parts: Sequence[Part], rows: int, width: int) -> list[pa.Buffer]:
     """Offsets, and the bytes that they point into."""
     offsets = pa.allocate_buffer((rows + 1) * width)
     ends = np.frombuffer(offsets, f"<i{width}")
+    ends[0] = 0
     pieces: list[NDArray[np.uint8]] = []
     at = total = 0
-    for values, start, stop in parts:
-        share = ends[at : at + stop - start + 1]
-        if isinstance(values, PlainPage):
-            values.numbers_into(share.view(np.uint8))
-            text = values.text()
-        else:
-            _, places, bytes_of = values.buffers()
-            share[:] = np.frombuffer(places, share.dtype, len(share), (values.offset + start) * width)
-            text = np.frombuffer(bytes_of, np.uint8) if bytes_of else np.zeros(0, np.uint8)
-        first, last = int(share[0]), int(share[-1])
-        if not 0 <= first <= last <= len(text):
-            raise _outside(values, first, last, len(text))
-        pieces.append(text[first:last])
-        if total != first:
-            share += share.dtype.type(total - first)
-        at, total = at + stop - start, total + last - first
+    for first, last, block, index in _kin(parts):
+        values, start, stop = parts[first]
+        each = stop - start
+        # One page: its offsets are written to their place. Several overlap there, each in the last of the
+        # one before it, so they are moved.
+        here = ends[at : at + each + 1]
+        found = here if last - first == 1 else np.empty((last - first) * (each + 1), ends.dtype)
+        if block is not None:
+            block.numbers_into(index, index + last - first, found.view(np.uint8))
+        elif isinstance(values, pa.Array):
+            before = (values.offset + start) * width
+            found[:] = np.frombuffer(values.buffers()[1], ends.dtype, each + 1, before)
+        begins, stops = found[:: each + 1].tolist(), found[each :: each + 1].tolist()
+        shifts = []
+        for (values, _, _), begin, end in zip(parts[first:last], begins, stops, strict=True):
+            text = _text_of(values)
+            if not 0 <= begin <= end <= len(text):
+                raise _outside(values, begin, end, len(text))
+            pieces.append(text[begin:end])
+            shifts.append(total - begin)
+            total += end - begin
         if width == 4 and total > _MOST_TEXT:
             raise DoesNotFitError(f"{total} bytes of text")
+        count = each * (last - first)
+        if found is here:
+            found += ends.dtype.type(shifts[0])
+        else:
+            share = ends[at + 1 : at + 1 + count].reshape(-1, each)
+            moved = np.array(shifts, ends.dtype)[:, None]
+            np.add(found.reshape(-1, each + 1)[:, 1:], moved, out=share)
+        at += count
     data = pa.allocate_buffer(total)
     np.concatenate(pieces, out=np.frombuffer(data, np.uint8)) if total else None
     return [offsets, data]
+
+
+def _text_of(values: Values) -> NDArray[np.uint8]:
+    """The bytes that offsets point into."""
+    if isinstance(values, PlainPage):
+        return values.text()
+    text = values.buffers()[2]
+    return np.frombuffer(text, np.uint8) if text else np.zeros(0, np.uint8)
 
 
 def _outside(values: Any, first: int, last: int, size: int) -> DamageError:

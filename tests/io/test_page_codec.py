@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
 from spark_pages.io import codecs
 from spark_pages.io.codecs import Codec, compress, decompress
-from spark_pages.io.page_codec import decode_page, encode_page, parse_header
+from spark_pages.io.page_codec import decode_page, encode_page
+from spark_pages.io.page_header import parse_header
 from tests.io.strategies import NESTED, ORDERED, arrays, dictionary_arrays, steady
 
 SMALL = encode_page(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.io import decode_page, encode_page, page_payload, stream_shape
-from spark_pages.io.workers import Workers
+from spark_pages.io.workers import InTurn, Workers
 
 
 def fail() -> None:
@@ -51,37 +51,53 @@ def test_a_failure_is_raised_when_no_job_runs_any_more():
     assert done == [1]
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_what_jobs_give_comes_as_it_is_done_while_others_still_run(threads):
-    gate = threading.Event()
+def test_what_many_bring_is_worked_on_once_and_by_one_at_a_time():
+    at_work, together, done = [], [], []
 
-    def last() -> int:
-        assert gate.wait(60)
-        return 2
+    def work(item: int) -> None:
+        at_work.append(item)
+        together.append(len(at_work))
+        time.sleep(0.0001)
+        done.append(item)
+        at_work.remove(item)
 
-    found = []
-    for number in Workers(threads).each([*([lambda: 1] * 20), last]):
-        found.append(number)
-        if len(found) == 20 - (threads == 1):
-            gate.set()
+    in_turn = InTurn(work)
+    Workers(8).run([lambda n=n: in_turn.bring(n) for n in range(200)])
 
-    assert sorted(found) == [1] * 20 + [2]
+    assert sorted(done) == list(range(200))
+    assert set(together) == {1}
 
 
-def test_who_stops_listening_leaves_no_job_behind():
-    begun = []
+def test_who_brings_something_while_another_works_waits_for_nothing():
+    gate, begun, done = threading.Event(), threading.Event(), []
 
-    def job() -> None:
-        begun.append(1)
-        time.sleep(0.01)
+    def work(item: str) -> None:
+        begun.set()
+        assert item == "second" or gate.wait(60)
+        done.append(item)
 
-    workers = Workers(3)
-    for _ in workers.each([job] * 50):
-        break
-    left = len(begun)
+    in_turn = InTurn(work)
+    first = threading.Thread(target=in_turn.bring, args=("first",))
+    first.start()
+    assert begun.wait(60)
 
-    time.sleep(0.1)
-    assert len(begun) == left < 50
+    in_turn.bring("second")
+
+    assert done == []
+    gate.set()
+    first.join(60)
+    assert done == ["first", "second"]
+
+
+def test_work_that_fails_is_told_to_who_did_it_and_the_rest_goes_on():
+    in_turn = InTurn(lambda item: fail() if item == 1 else done.append(item))
+    done = []
+
+    with pytest.raises(ValueError, match="the first"):
+        in_turn.bring(1)
+    in_turn.bring(2)
+
+    assert done == [2]
 
 
 def test_a_schema_that_was_seen_before_is_not_parsed_again(monkeypatch):

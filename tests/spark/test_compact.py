@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
-from spark_pages.io.page_codec import PAGE_MAGIC
+from spark_pages.io.page_header import PAGE_MAGIC
 from spark_pages.model.page import PAGE_ALIGNMENT
 from spark_pages.spark import compact_pages
 from spark_pages.spark.compact import plan_compact_pages

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import spark_pages as sp
+from spark_pages.io import Codec, PlainPage, encode_page, page_reader
+from spark_pages.io.block_codec import open_alike
+from spark_pages.io.flight import Flight
+from spark_pages.io.page_cache import LoadedPage, PageCache
+from spark_pages.io.page_codec import EncodedPage, open_page
+from spark_pages.io.page_key import PageKey
+from spark_pages.tables.assembling import assemble
+from tests.io.strategies import steady
+from tests.io.test_plain_page import PLAIN, values_of
+
+FIXED = {name: kind for name, kind in PLAIN.items() if kind not in (pa.string(), pa.large_binary())}
+ROWS = 9000
+COUNTING = pa.array(range(10**12, 10**12 + ROWS))
+
+
+def keys_of(pages: list[EncodedPage]) -> list[PageKey]:
+    return [
+        ("pages/x", 4096 * i, page.alloc_len, page.actual_len, page.checksum, page.entry_count)
+        for i, page in enumerate(pages)
+    ]
+
+
+def opened(pages: list[EncodedPage]) -> list[PlainPage | None]:
+    return open_alike([memoryview(page.data) for page in pages], keys_of(pages))
+
+
+def pages_of(columns: list[pa.Array], codec: Codec = Codec.LZ4) -> list[EncodedPage]:
+    pages = [encode_page(values, codec=codec) for values in columns]
+    for page in pages[:2]:  # so that what they look like is known
+        open_page(page.data, where="pages/x@0", expected_checksum=None, expected_entries=None)
+    return pages
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.NONE])
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("kind", FIXED.values(), ids=FIXED)
+def test_pages_cut_alike_are_opened_together_and_hold_what_each_alone_holds(kind, nulls, codec):
+    columns = [values_of(kind, ROWS, nulls, seed) for seed in range(6)]
+
+    found = opened(pages_of(columns, codec))
+
+    assert all(isinstance(page, PlainPage) for page in found)
+    assert len({id(page.block) for page in found}) <= 2, "one for those narrowed, one for those not"
+    for page, values in zip(found, columns, strict=True):
+        page.batch().validate(full=True)
+        assert page.array().equals(values)
+        assert page.alone().array().equals(values)
+    assert assemble([(page, 0, ROWS) for page in found], kind).equals(pa.concat_arrays(columns))
+
+
+def test_numbers_that_count_up_and_numbers_in_uneven_steps_are_widened_as_they_were():
+    uneven = np.cumsum(np.random.default_rng(3).integers(0, 50, ROWS)) + 2**40
+    for columns in (
+        [pa.array(range(i, ROWS * 7 + i, 7)) for i in range(5)],
+        [pa.array(uneven + i) for i in range(5)],
+    ):
+        found = opened(pages_of(columns))
+
+        assert all(found)
+        assert assemble([(page, 0, ROWS) for page in found], pa.int64()).equals(pa.concat_arrays(columns))
+
+
+@steady
+@given(st.data())
+def test_no_byte_of_a_page_among_others_can_change_unseen(data):
+    pages = pages_of([pa.array(np.arange(ROWS) * 3 + i) for i in range(5)])
+    chosen = data.draw(st.integers(0, 4))
+    bit = data.draw(st.integers(0, 8 * len(pages[chosen].data) - 1))
+    damaged = [bytearray(page.data) for page in pages]
+    damaged[chosen][bit // 8] ^= 1 << bit % 8
+
+    found = open_alike([memoryview(each) for each in damaged], keys_of(pages))
+
+    assert found[chosen] is None
+
+
+def test_pages_that_are_another_than_described_are_left_alone():
+    pages = pages_of([COUNTING] * 5)
+    keys = keys_of(pages)
+    packed = [memoryview(page.data) for page in pages]
+
+    for place, wrong in ((4, pages[0].checksum ^ 1), (5, ROWS + 1)):
+        forged = [*keys[:2], (*keys[2][:place], wrong, *keys[2][place + 1 :]), *keys[3:]]
+        assert open_alike(packed, forged) == [None] * 5
+    assert all(open_alike(packed, keys))
+
+
+def test_a_scan_opens_pages_one_by_one_only_where_they_differ(tmp_path, monkeypatch):
+    store = sp.create(str(tmp_path / "store"))
+    rows = 40 * 8192
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("id", pa.int64()), ("price", pa.float64())]))
+        txn.append("t", pa.table({"id": pa.array(range(rows)), "price": np.arange(rows) / 8}))
+    alone = []
+    real = page_reader.decode_loaded
+    monkeypatch.setattr(
+        page_reader, "decode_loaded", lambda key, *rest: alone.append(key) or real(key, *rest)
+    )
+    table = store.snapshot().table("t")
+    table.scan(["id", "price"]).read_all()
+    alone.clear()
+
+    found = table.scan(["id", "price"]).read_all()
+
+    assert found.column("id").to_pylist() == list(range(rows))
+    assert len(alone) <= 4, "the last page of each column, and what shares a request with too few"
+
+
+def test_a_page_that_another_call_wants_is_kept_without_its_neighbours():
+    pages = pages_of([COUNTING] * 5)
+    keys = keys_of(pages)
+    block = opened(pages)
+    cache = PageCache(1 << 20, 0)
+    flight = Flight()
+    cache.sweep(keys, flight, touch=False)
+    for key, page in zip(keys, block, strict=True):
+        flight.arrive(key, LoadedPage(page, 1000, None))
+    cache.sweep(keys[1:3], Flight(), touch=True)
+    flight.loaded[keys[1]].detach()
+
+    cache.land(flight, admit=False)
+
+    assert cache.peek(keys)[0] == {keys[1]}, "the other one still shares memory with its neighbours"
+    assert cache.hit(keys[1]).column(0).equals(COUNTING)
