@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from spark_pages.catalog.identifiers import suggest
+from spark_pages.catalog.identifiers import LogicalFieldId, VisibleColumn, VisibleTable, suggest
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
@@ -71,6 +71,20 @@ def show_name(definition: TableDefinition) -> str:
     """The name as a user would type it."""
     namespace = definition.namespace
     return definition.name if namespace in ("", "default") else f"{namespace}.{definition.name}"
+
+
+def visible_table(definition: TableDefinition) -> VisibleTable:
+    """The table as names in a condition on its rows see it."""
+    columns = tuple(
+        VisibleColumn(
+            name,
+            name,
+            LogicalFieldId(definition.namespace_id, definition.table_id, field_id),
+            definition.schema.field(name).type,
+        )
+        for name, field_id in definition.field_ids.items()
+    )
+    return VisibleTable(definition.name, definition.name, columns, definition.namespace)
 
 
 def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:

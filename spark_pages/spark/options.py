@@ -8,6 +8,7 @@
 | ``table`` | all | the table |
 | ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |
 | ``columns`` | view ``rows`` | names parted by commas |
+| ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
 | ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
 | ``startingVersion``, ``endingVersion`` | ``changes`` | first and last version that is told |
@@ -107,6 +108,7 @@ class SourceOptions:
         for option in _NUMBERS:
             self.number(option)
         self.query(0)
+        self.filter()
 
     def url(self) -> str:
         """The address of the store, as executors need it."""
@@ -165,6 +167,22 @@ class SourceOptions:
         """The columns to read, or None for all."""
         given = self._text("columns") or ""
         return [name.strip() for name in given.split(",") if name.strip()] or None
+
+    def filter(self) -> str | None:
+        """The condition on rows as SQL text, or None for all rows.
+
+        Raises
+        ------
+        InvalidInputError
+            If the view is another one than ``rows``.
+        """
+        given = self._text("filter")
+        if given is not None and self.query(0).view != "rows":
+            raise InvalidInputError(
+                "The option filter is for rows of a table.",
+                hint="Filter the frame of another view by where().",
+            )
+        return given
 
     def _text(self, option: str) -> str | None:
         return self._given.get(option.lower()) or None

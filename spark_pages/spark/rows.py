@@ -60,14 +60,20 @@ class RowsReader(DataSourceReader):
         The store, the table at the version to read, and the columns in Spark's types.
     partitions
         Tasks wanted; 0 leaves it to the size.
+    rows
+        A condition on the rows as SQL text, by the names of the table; None for all rows.
     """
 
-    def __init__(self, url: str, table: Table, schema: StructType, partitions: int = 0) -> None:
+    def __init__(
+        self, url: str, table: Table, schema: StructType, partitions: int = 0, rows: str | None = None
+    ) -> None:
         self._url = url
         self._definition: TableDefinition = table.definition
         self._names: list[str] = list(schema.names)
         self._schema = schema
         self._wanted = partitions
+        self._rows = rows
+        self._read = list(dict.fromkeys([*self._names, *table.filter_columns(rows)]))
         self._filter: list[Condition] = []
         self._table: Table | None = table
 
@@ -95,8 +101,9 @@ class RowsReader(DataSourceReader):
         them.
         """
         table = self._planned()
-        rows = table.rows_to_read(self._filter) if self._filter else RowRanges.of(0, table.num_rows)
-        runs = [table.directory.chain(name).all_pages() for name in self._names]
+        asked = [each for each in (self._filter, self._rows) if each]
+        rows = intersection([RowRanges.of(0, table.num_rows), *map(table.rows_to_read, asked)])
+        runs = [table.directory.chain(name).all_pages() for name in self._read]
         cells = _cells(rows, runs)
         weights = _stored_bytes(cells, runs)
         groups = self._wanted or max(MIN_PARTITIONS, int(weights.sum()) // PARTITION_BYTES + 1)
@@ -115,14 +122,14 @@ class RowsReader(DataSourceReader):
         """The rows of one task as Arrow batches."""
         if not isinstance(partition, RowsPartition) or not partition.ranges:
             return
-        chains = {name: _chain(runs) for name, runs in zip(self._names, partition.columns, strict=True)}
-        fields = [self._definition.schema.field(name) for name in self._names]
+        chains = {name: _chain(runs) for name, runs in zip(self._read, partition.columns, strict=True)}
+        fields = [self._definition.schema.field(name) for name in self._read]
         # A table tells its rows by its first column, which the task may not have been given.
         definition = replace(self._definition, schema=pa.schema(fields))
         table = Table(definition, _GivenChains(definition, chains), pages_of(self._url))
         target = to_arrow_schema(self._schema, timezone="UTC")
         for start, stop in partition.ranges:
-            for batch in table.scan(self._names, start, stop):
+            for batch in table.scan(self._names, start, stop, self._rows):
                 yield to_spark(batch, target)
 
 

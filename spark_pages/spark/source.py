@@ -68,6 +68,7 @@ class SparkPagesDataSource(DataSource):
             return from_arrow_schema(spark_schema(VIEWS[query.view].schema(query)))
         table = self._table()
         names = check_columns(table.definition, self._given.columns())
+        table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         return from_arrow_schema(spark_schema(pa.schema([table.schema.field(name) for name in names])))
 
     # reading
@@ -76,7 +77,8 @@ class SparkPagesDataSource(DataSource):
         """A reader of the version that was pinned."""
         query = self._query()
         if query.view == "rows":
-            return RowsReader(self._url, self._table(), schema, self._given.number("partitions") or 0)
+            partitions = self._given.number("partitions") or 0
+            return RowsReader(self._url, self._table(), schema, partitions, self._given.filter())
         return ViewReader(self._url, query, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

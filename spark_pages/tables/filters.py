@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.catalog.identifiers import VisibleTable
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.bounds import comparable, decode_bounds, plain_type
 from spark_pages.tables.expression_tree import expression_parts
@@ -56,13 +57,17 @@ class ParsedFilter:
     tree: Tree
 
 
-def parse_filter(given: Filter | None, schema: pa.Schema | None = None) -> ParsedFilter | None:
+def parse_filter(
+    given: Filter | None, schema: pa.Schema | None = None, table: VisibleTable | None = None
+) -> ParsedFilter | None:
     """What a caller wrote, checked.
 
     Parameters
     ----------
     schema
         The columns that there are; SQL text needs it, because a word in quotes may be a date.
+    table
+        The table of these columns, by whose name SQL text may call them.
 
     Raises
     ------
@@ -74,7 +79,7 @@ def parse_filter(given: Filter | None, schema: pa.Schema | None = None) -> Parse
     if isinstance(given, str):
         from spark_pages.tables.sql_filter import parse_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        given = parse_sql(given, schema or pa.schema([]))
+        given = parse_sql(given, schema or pa.schema([]), table)
     if isinstance(given, pc.Expression):
         parts = expression_parts(given)
         return ParsedFilter(given, parts.columns, parts.tree)

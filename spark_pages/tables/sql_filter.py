@@ -22,7 +22,7 @@ import sqlglot
 from sqlglot import Dialect, exp, tokens
 from sqlglot.errors import ParseError, SqlglotError
 
-from spark_pages.catalog.identifiers import match_name
+from spark_pages.catalog.identifiers import IdentifierContext, VisibleColumn, VisibleTable
 from spark_pages.errors import InvalidInputError
 from spark_pages.sql.parsing import unreadable
 
@@ -101,7 +101,7 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 
-def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
+def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -> pc.Expression:
     """The Arrow expression that the text means.
 
     Parameters
@@ -110,15 +110,19 @@ def parse_sql(text: str, schema: pa.Schema) -> pc.Expression:
         A condition. Names are found as `spark_pages.catalog.identifiers` says.
     schema
         The columns: their types tell what a word in quotes is.
+    table
+        The table of these columns, by whose name they may be called; None for columns of no table.
 
     Raises
     ------
+    ColumnNotFoundError
+        If it names a column that is not there.
     InvalidInputError
         If it is no condition, or says something that is not known here; names the line and the column.
     """
     try:
         tree = sqlglot.parse_one(text, into=exp.Condition, dialect=Conditions)
-        return _Translator(text, schema).expression(tree)
+        return _Translator(text, schema, table).expression(tree)
     except ParseError as error:
         raise _unreadable(text, error) from error
     except RecursionError as error:
@@ -154,9 +158,13 @@ _ARGUMENTS: dict[type[exp.Expr], frozenset[str]] = {
 class _Translator:
     """Turns the tree of sqlglot into an Arrow expression, node by node."""
 
-    def __init__(self, text: str, schema: pa.Schema) -> None:
+    def __init__(self, text: str, schema: pa.Schema, table: VisibleTable | None) -> None:
         self._text = text
         self._schema = schema
+        if table is None:
+            columns = tuple(VisibleColumn(field.name, field.name, None, field.type) for field in schema)
+            table = VisibleTable("", "", columns)
+        self._seen = IdentifierContext((table,))
 
     def expression(self, node: exp.Expr, kind: pa.DataType | None = None) -> pc.Expression:
         """The expression of a node; literals become values of `kind`, where that is given."""
@@ -232,8 +240,13 @@ class _Translator:
 
     def _path(self, node: exp.Column) -> Sequence[str]:
         """Name of the column, and of the fields inside of it."""
-        first, *rest = [part.name for part in node.parts]
-        return [match_name(first, self._schema.names) or first, *rest]
+        parts = [part.name for part in node.parts]
+        if not self._schema.names:
+            return parts
+        found = self._seen.column(parts)
+        if not found.places:
+            raise self._refused(node)
+        return [found.places[0][1].name, *found.path]
 
     def _kind(self, node: exp.Expr) -> pa.DataType | None:
         """Type of a column, or of a cast; of nothing else is it known before Arrow has seen it."""

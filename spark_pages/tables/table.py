@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.namespaces import location_of
-from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.catalog.resolve import check_columns, show_name, visible_table
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.page import PageDescriptor
@@ -324,6 +324,11 @@ class Table:
         """The rows of some ranges, in order; the caches are left to others."""
         return self._source.slices(check_columns(self.definition, columns), ranges, Reading(admit=False))
 
+    def filter_columns(self, filter: Filter | None) -> Sequence[str]:
+        """The columns that a filter reads, which is known to fit the table."""
+        parsed = self._parse(filter)
+        return check_columns(self.definition, parsed.columns) if parsed is not None else ()
+
     def rows_to_read(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that neither statistics nor bloom filters rule out."""
         start, stop = self._row_range(start, stop)
@@ -339,7 +344,7 @@ class Table:
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
         """The filter, tried on no rows, so that one that does not fit the columns is refused at once."""
-        parsed = parse_filter(given, self.schema)
+        parsed = parse_filter(given, self.schema, visible_table(self.definition))
         if parsed is not None:
             check_columns(self.definition, parsed.columns)
             try:

@@ -121,6 +121,52 @@ def test_a_filter_that_statistics_understand_reads_fewer_rows(history: History) 
     assert sum(_rows(part) for part in narrow.partitions()) < ROWS
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id % 2 = 1 and id > 20",
+        "flights.id between 40 and 50 or default.flights.id < 3",
+        "ID in (1, 5, 2000000)",
+        "id < 0",
+    ],
+)
+def test_rows_chosen_by_sql_text_are_those_that_the_local_reader_chooses(
+    spark: SparkSession, history: History, text: str
+) -> None:
+    local = history.store.snapshot().table("flights")
+    other = next(name for name in local.schema.names if name != "id")
+
+    found = read(spark, history, table="flights", columns=other, filter=text)
+
+    assert found.columns == [other]
+    expected = as_spark(spark, local.read([other], filter=text))
+    assert_df_equality(found, expected, ignore_nullable=True, ignore_row_order=True)
+
+
+def test_sql_text_rules_pages_out_where_rows_are_planned(history: History) -> None:
+    table = history.store.snapshot().table("flights")
+    schema = from_arrow_schema(spark_schema(table.schema.empty_table().select(["id"]).schema))
+
+    narrow = RowsReader(history.url, table, schema, rows=f"flights.id > {2 * ROWS}")
+
+    assert 0 < sum(_rows(part) for part in narrow.partitions()) < ROWS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"filter": "idd = 1"}, "no column 'idd' in flights"),
+        ({"filter": "id ="}, "filter"),
+        ({"filter": "id = 1", "view": "history"}, "rows of a table"),
+    ],
+)
+def test_sql_text_that_does_not_fit_is_refused_when_the_frame_is_made(
+    spark: SparkSession, history: History, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        read(spark, history, table="flights", **options)
+
+
 def _rows(part: Any) -> int:
     assert isinstance(part, RowsPartition)
     return sum(stop - start for start, stop in part.ranges)

@@ -169,6 +169,25 @@ def test_pages_that_cannot_hold_such_a_row_are_not_read(text, pages):
     assert len(trace.page_ids) == pages
 
 
+def test_columns_may_have_their_table_before_them_as_in_a_query(store):
+    rows = pa.table({"t": [1, 2, 3], "n": [{"t": 5}, {"t": 6}, {"t": 7}]})
+    with store.transaction() as txn:
+        txn.create_namespace("sales")
+        txn.create_table("sales.n", rows.schema)
+        txn.append("sales.n", rows)
+    table = store.snapshot().table("sales.n")
+
+    def found(text: str) -> list[int]:
+        return table.read(["t"], filter=text)["t"].to_pylist()
+
+    assert found("n.t = 2 and sales.n.t < 3 and N.T > 1") == [2]  # the table comes before the field
+    assert found("n.n.t = 7") == [3]
+    with pytest.raises(ColumnNotFoundError, match=r"no column 'other.t' in sales.n"):
+        found("other.t = 2")
+    with pytest.raises(ColumnNotFoundError, match=r"no column 'm'.*Did you mean 'n'|no column 'm'"):
+        found("m = 2")
+
+
 def test_columns_that_differ_by_case_only_are_told_apart_by_spelling_them_exactly():
     rows = pa.table({"a": [1, 2], "A": [2, 1], "xy": [1, 2], "XY": [1, 2]})
     table = store_with(rows).snapshot().table("t")
@@ -176,5 +195,5 @@ def test_columns_that_differ_by_case_only_are_told_apart_by_spelling_them_exactl
     found = [table.read(filter=text).num_rows for text in ("a = 1 and A = 2", '"A" = 1')]
 
     assert found == [1, 1]
-    with pytest.raises(InvalidInputError, match=r"'Xy' is ambiguous\. It may be 'xy' or 'XY'"):
+    with pytest.raises(InvalidInputError, match=r"'Xy' is ambiguous\. It may be 't.xy' or 't.XY'"):
         table.read(filter="Xy = 1")
