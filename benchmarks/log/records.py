@@ -11,6 +11,7 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
 from spark_pages.runtime import Runtime
@@ -27,7 +28,7 @@ def pages_in_a_file(entries: Sequence[int], path: str) -> dict[str, Any]:
             for i, n in enumerate(entries)
         ]
     )
-    return {"pages": pages, "stats": bounds}
+    return {"own": OwnPages(pages, bounds)}
 
 
 def _checksum(path: str, index: int) -> int:

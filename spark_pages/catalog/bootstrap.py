@@ -9,8 +9,9 @@ from spark_pages.io import encode_page, page_stats
 from spark_pages.log.page_folders import refuse_location_properties
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind
-from spark_pages.model.run import NewPage, page_batches
+from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime, writer_name
 
@@ -66,14 +67,12 @@ def first_record(runtime: Runtime, properties: Mapping[str, str]) -> Transaction
     refuse_location_properties(properties)
     zero = table_zero(runtime.now_us())
     described, splices = describe([zero], 0, first_page=0)
-    pages, stats = page_batches(described)
     return TransactionRecord(
         token=runtime.token(),
         operation="create store",
         read_version=-1,
         writer=writer_name(),
-        pages=pages,
-        stats=stats,
+        own=OwnPages.of(described),
         splices=tuple(splices),
         intents=(CatalogIntent(IntentKind.CREATE, CATALOG_TABLE, zero.namespace_id, zero.name, zero),),
         properties=dict(properties),

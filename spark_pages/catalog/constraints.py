@@ -15,6 +15,7 @@ from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.catalog.widening import same_family
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.io.bounds import has_bounds
+from spark_pages.model.by_identity import ByIdentity
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 
@@ -215,6 +216,11 @@ def with_own_name(definition: TableDefinition) -> TableDefinition:
 
 def key_columns(definition: TableDefinition) -> list[str]:
     """The columns of the primary key; none where there is no key."""
+    return list(_key_columns(definition))
+
+
+@ByIdentity
+def _key_columns(definition: TableDefinition) -> list[str]:
     keys = [each for each in constraints_of(definition) if each.kind == "primary key"]
     return column_names(definition, keys[0].fields) if keys else []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,8 @@ from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
 from spark_pages.io.narrow import narrowed, widened
 from spark_pages.io.page_header import PageHeader, header_fields, sealed_header
-from spark_pages.io.page_payload import has_dictionary, read_payload
+from spark_pages.io.page_payload import read_payload
+from spark_pages.io.page_stream import END_OF_STREAM, stream_of
 from spark_pages.io.plain_page import PlainPage, as_batch, plain_page
 from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
@@ -22,7 +23,6 @@ from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 _TINY_BYTES = 1 << 10
 """Payloads of fewer bytes are mostly framing of Arrow, of which zstd leaves a quarter less than LZ4."""
 
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _FEW = 32
 """Pages of fewer entries are not narrowed: there is nothing to gain."""
 
@@ -89,8 +89,8 @@ def encode_page(
     lengths = {name: len(column) for name, column in present.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidInputError(f"Cannot encode a page: expected columns of one length, found {lengths}.")
-    head, body, read = _stream_of(present, page_metadata)
-    size = head.size + body.size + len(_END_OF_STREAM)
+    head, body, read = stream_of(present, page_metadata)
+    size = head.size + body.size + len(END_OF_STREAM)
     if size > MAX_UNCOMPRESSED_BYTES:
         raise InvalidInputError(
             f"Cannot encode a page of {size} bytes: expected at most {MAX_UNCOMPRESSED_BYTES}.",
@@ -99,11 +99,11 @@ def encode_page(
     plain = None
     stream_size = 0
     if codec is not Codec.NONE and len(data) >= _FEW:
-        plain = narrowed(head, body, _END_OF_STREAM, read().columns)
+        plain = narrowed(head, body, END_OF_STREAM, read().columns)
     if plain is not None:
         stream_size = size
     else:
-        plain = b"".join((head, body, _END_OF_STREAM))
+        plain = b"".join((head, body, END_OF_STREAM))
     if codec is Codec.LZ4 and len(plain) < _TINY_BYTES:
         codec = Codec.ZSTD
     payload = compress(codec, plain) if codec is not Codec.NONE else plain
@@ -115,26 +115,6 @@ def encode_page(
     )
     alloc_len = -(-len(page) // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
     return EncodedPage(page, len(page), alloc_len, len(data), checksum)
-
-
-def _stream_of(
-    columns: Mapping[str, pa.Array], metadata: Mapping[str | bytes, str | bytes] | None
-) -> tuple[pa.Buffer, pa.Buffer, Callable[[], pa.RecordBatch]]:
-    """The columns as an Arrow IPC stream of one record batch, without its end: schema, and what follows.
-
-    Also what reads the batch from there, without a copy.
-    """
-    schema = pa.schema([pa.field(name, column.type) for name, column in columns.items()], metadata)
-    batch = pa.record_batch(list(columns.values()), schema=schema)
-    if any(map(has_dictionary, schema.types)):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(batch)
-        whole = sink.getvalue()
-        stream = whole.slice(0, whole.size - len(_END_OF_STREAM))
-        return whole.slice(0, 0), stream, lambda: pa.ipc.open_stream(whole).read_next_batch()
-    body = batch.serialize()  # half of the time of a stream writer
-    return schema.serialize(), body, lambda: pa.ipc.read_record_batch(body, schema)
 
 
 def decode_page(

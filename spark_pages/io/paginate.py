@@ -48,6 +48,8 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
     entries = max(1, int(target_bytes / _entry_bytes(array, target_bytes)))
     if entries >= 8:
         entries -= entries % 8
+    if len(array) <= entries:
+        return np.array([0, len(array)], np.int64)
     return np.append(np.arange(0, len(array), entries, dtype=np.int64), np.int64(len(array)))
 
 

@@ -6,9 +6,11 @@ a few kernel calls for each page.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,24 @@ _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 _FIRST = np.zeros(1, np.int64)
 _FEW = 64
+
+_CODES = {
+    kind.id: code
+    for kinds, code in (
+        ((pa.int8(),), "b"),
+        ((pa.int16(),), "h"),
+        ((pa.int32(), pa.date32(), pa.time32("s")), "i"),
+        ((pa.int64(), pa.date64(), pa.time64("us"), pa.timestamp("us"), pa.duration("us")), "q"),
+        ((pa.uint8(),), "B"),
+        ((pa.uint16(),), "H"),
+        ((pa.uint32(),), "I"),
+        ((pa.uint64(),), "Q"),
+        ((pa.float32(),), "f"),
+        ((pa.float64(),), "d"),
+    )
+    for kind in kinds
+}
+"""By id of a type: how `struct` calls it."""
 
 Rows = NDArray[np.int64]
 
@@ -46,6 +66,9 @@ def page_stats(array: pa.Array) -> PageStats:
     -----
     O(n); some 30 µs for a page of 64 KiB, half of it for `distinct` (see `io.distinct`).
     """
+    few = _of_few(array)
+    if few is not None:
+        return few
     if pa.types.is_dictionary(array.type):
         return _of_dictionary(array)
     array = plain_values(array)
@@ -73,6 +96,10 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
     bounds = np.asarray(boundaries, dtype=np.int64)
     if len(bounds) < 2:
         return []
+    if len(bounds) == 2 and bounds[1] - bounds[0] <= _FEW:
+        few = _of_few(array.slice(int(bounds[0]), int(bounds[1] - bounds[0])))
+        if few is not None:
+            return [few]
     if pa.types.is_dictionary(array.type):
         return [_of_dictionary(array[start:end]) for start, end in pairwise(bounds.tolist())]
     array = plain_values(array).slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
@@ -86,6 +113,24 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
         for index, each in zip(held.tolist(), _of_values(pages), strict=True):
             stats[index] = each
     return stats
+
+
+def _of_few(array: pa.Array) -> PageStats | None:
+    """What numpy would find out about a few numbers, in a tenth of the time; None of anything else."""
+    code = _CODES.get(array.type.id)
+    if code is None or not 0 < len(array) <= _FEW or array.null_count:
+        return None
+    width = struct.calcsize(code)
+    values = struct.unpack_from(f"<{len(array)}{code}", array.buffers()[1], array.offset * width)
+    low, high = min(values), max(values)
+    if code in "fd":
+        if any(map(isnan, values)):
+            return None
+        low, high = low or -0.0, high or 0.0
+        bits = "i" if code == "f" else "q"
+        values = struct.unpack_from(f"<{len(array)}{bits}", array.buffers()[1], array.offset * width)
+    different = 1 if low == high else len(set(values))
+    return PageStats(0, struct.pack(f"<{code}", low), struct.pack(f"<{code}", high), True, different)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

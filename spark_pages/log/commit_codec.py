@@ -252,7 +252,7 @@ def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
         "app_version": record.app_version,
         "read_version": record.read_version,
         "base_ordinal": record.base_ordinal,
-        "pages": pages_to_avro(record.pages, record.stats),
+        "pages": pages_to_avro(record.own),
         "manifests": [
             {
                 "location": location_to_avro(manifest.location),
@@ -386,7 +386,6 @@ def _intent_from_avro(value: dict[str, Any]) -> CatalogIntent:
 
 
 def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
-    pages, stats = pages_from_avro(value["pages"])
     return TransactionRecord(
         token=value["token"],
         operation=value["operation"],
@@ -396,8 +395,7 @@ def _transaction_from_avro(value: dict[str, Any]) -> TransactionRecord:
         app_version=value["app_version"],
         read_version=value["read_version"],
         base_ordinal=value["base_ordinal"],
-        pages=pages,
-        stats=stats,
+        own=pages_from_avro(value["pages"]),
         manifests=tuple(
             ManifestRef(
                 location_from_avro(item["location"]),

@@ -317,11 +317,13 @@ def _cleaned(slot: Tombstone) -> Overlap:
 
 def num_pages(record: TransactionRecord) -> int:
     """Pages that the record brings, its own and those of its manifests."""
-    return int(record.pages.num_rows) + sum(manifest.num_pages for manifest in record.manifests)
+    return record.own.num_pages + sum(manifest.num_pages for manifest in record.manifests)
 
 
 def _inline_bytes(record: TransactionRecord) -> int:
     """Bytes of the pages that ride in the record, constants among them."""
+    if record.own.few is not None:
+        return sum([len(page.data) for page in record.own.few if page.data is not None])
     data = record.pages.column(_DATA)
     if data.null_count == len(data):
         return 0

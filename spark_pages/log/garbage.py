@@ -250,7 +250,7 @@ class CommitWalker:
                 named.changes.append(commit.version)
             elif record.retention.checkpoint is not None:
                 named.checkpoints.add(record.retention.checkpoint)
-            named.page_files |= _of_epoch(record.pages.column("path").dictionary.to_pylist(), below)
+            named.page_files |= _of_epoch(record.own.paths(), below)
             for manifest in record.manifests:
                 named.manifests.add(manifest.location.key)
                 try:

@@ -33,7 +33,7 @@ def _take_away(pieces: list[Piece], removed: tuple[int, ...]) -> bool:
         if not isinstance(last, PageRun):
             return False
         count = min(left, last.num_pages)
-        if last.page_ids[last.num_pages - count :].tolist() != list(removed[left - count : left]):
+        if list(last.ids[last.num_pages - count :]) != list(removed[left - count : left]):
             return False
         if count < last.num_pages:
             pieces.append(last.slice(0, last.num_pages - count))

@@ -13,6 +13,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.log.few_columns import (
+    BLOOM,
+    DATA,
+    DISTINCT,
+    EXACT,
+    EXACT_KNOWN,
+    MAX,
+    MIN,
+    UNKNOWN,
+    few_from_avro,
+    few_to_avro,
+)
 from spark_pages.log.page_numbers import NUMBERS, wrong_numbers
 from spark_pages.model.columns import (
     no_bytes,
@@ -24,20 +36,23 @@ from spark_pages.model.columns import (
     optional_text,
     valid_of,
 )
-from spark_pages.model.run import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.new_page import FEW_PAGES
+from spark_pages.model.own_pages import OwnPages
+from spark_pages.model.page_schema import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
 
 _NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
-_DATA, _MIN, _MAX, _EXACT_KNOWN, _EXACT, _DISTINCT, _BLOOM = 1, 2, 4, 8, 16, 32, 64
-_OPTIONAL = {name: _DISTINCT if name == "distinct" else _BLOOM for name in OPTIONAL_STATS}
-_GIVEN = {"data": _DATA, "min": _MIN, "max": _MAX, "exact": _EXACT_KNOWN, **_OPTIONAL}
-_UNKNOWN = -1
+_OPTIONAL = {name: DISTINCT if name == "distinct" else BLOOM for name in OPTIONAL_STATS}
+_GIVEN = {"data": DATA, "min": MIN, "max": MAX, "exact": EXACT_KNOWN, **_OPTIONAL}
 
 
-def pages_to_avro(pages: pa.RecordBatch, stats: pa.RecordBatch) -> dict[str, Any]:
+def pages_to_avro(own: OwnPages) -> dict[str, Any]:
     """The fields of a `Pages` record."""
+    if own.few is not None:
+        return few_to_avro(own.few)
+    pages, stats = own.batches
     columns = dict(zip(PAGE_SCHEMA.names, pages.columns, strict=True))
     columns |= zip(STATS_SCHEMA.names, stats.columns, strict=True)
-    given: Any = _true(columns["exact"], _EXACT)
+    given: Any = _true(columns["exact"], EXACT)
     for name, bit in _GIVEN.items():
         given = given | _where(columns[name], bit)
     path = columns["path"]
@@ -45,7 +60,7 @@ def pages_to_avro(pages: pa.RecordBatch, stats: pa.RecordBatch) -> dict[str, Any
         **{name: _raw(columns[name]) for name in _NUMBERS},
         "paths": path.dictionary.to_pylist(),
         "path": _raw(path.indices, instead=-1),
-        "null_count": _raw(columns["null_count"], instead=_UNKNOWN),
+        "null_count": _raw(columns["null_count"], instead=UNKNOWN),
         "given": given.tobytes() if isinstance(given, np.ndarray) else bytes([given]) * len(path),
         **{name: _listed(columns[name]) for name in ("data", "min", "max")},
         **{name: _raw_if_given(columns[name]) for name in OPTIONAL_STATS},
@@ -67,14 +82,16 @@ def _true(column: pa.BooleanArray, bit: int) -> NDArray[np.uint8] | int:
     return np.array([bit if value else 0 for value in column.to_pylist()], dtype=np.uint8)
 
 
-def pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Descriptors, whose ids are ordinals from 0, and statistics of a `Pages` record.
+def pages_from_avro(value: dict[str, Any]) -> OwnPages:
+    """The pages and statistics of a `Pages` record.
 
     Raises
     ------
     ValueError
         If the columns do not fit each other, or hold numbers that cannot be true.
     """
+    if len(value["given"]) <= FEW_PAGES:
+        return OwnPages.of(few_from_avro(value))
     given = np.frombuffer(value["given"], np.uint8)
     n = len(given)
     columns = {name: _numbers(value[name], n, PAGE_SCHEMA.field(name).type) for name in _NUMBERS}
@@ -86,13 +103,13 @@ def pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBat
     columns["path"] = pa.DictionaryArray.from_arrays(
         number_column(index, pa.int32(), index >= 0), optional_text(value["paths"])
     )
-    columns["data"] = _spread(value["data"], (given & _DATA) != 0)
+    columns["data"] = _spread(value["data"], (given & DATA) != 0)
     nulls = numbers_of(_numbers(value["null_count"], n, pa.int64()))
-    exact = [bool(flag & _EXACT) if flag & _EXACT_KNOWN else None for flag in given.tolist()]
+    exact = [bool(flag & EXACT) if flag & EXACT_KNOWN else None for flag in given.tolist()]
     stats = [
-        number_column(nulls, pa.int64(), nulls != _UNKNOWN),
-        _spread(value["min"], (given & _MIN) != 0),
-        _spread(value["max"], (given & _MAX) != 0),
+        number_column(nulls, pa.int64(), nulls != UNKNOWN),
+        _spread(value["min"], (given & MIN) != 0),
+        _spread(value["max"], (given & MAX) != 0),
         optional_flags(exact),
         *(
             # fastavro gives the default of a field that is not there as text
@@ -101,10 +118,10 @@ def pages_from_avro(value: dict[str, Any]) -> tuple[pa.RecordBatch, pa.RecordBat
         ),
     ]
     pages = pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
-    wrong = wrong_numbers(numbers, index >= 0, (given & _DATA) != 0)
+    wrong = wrong_numbers(numbers, index >= 0, (given & DATA) != 0)
     if wrong is not None:
         raise ValueError(wrong)
-    return pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA)
+    return OwnPages(pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA))
 
 
 def _listed(column: pa.Array) -> list[bytes]:

@@ -42,6 +42,34 @@ def wrong_pages(pages: pa.RecordBatch) -> str | None:
     return wrong_numbers(columns, has_path, valid_of(pages.column("data")))
 
 
+def wrong_page(numbers: tuple[int, ...], has_path: bool, has_data: bool) -> str | None:
+    """What is wrong with one page, whose numbers are those of `NUMBERS`; None where they can be true."""
+    entries, payload, kind, offset, alloc, actual = numbers
+    in_file = kind == _FILE
+    if not 0 <= kind <= _CONSTANT:
+        fault = _FAULTS[0]
+    elif entries < 0 or payload < 0:
+        fault = _FAULTS[1]
+    elif (offset | alloc) & _NOT_ALIGNED:
+        fault = _FAULTS[2]
+    elif actual < PAGE_HEADER_SIZE:
+        fault = _FAULTS[3]
+    elif alloc < actual if in_file else offset | alloc:
+        fault = _FAULTS[4]
+    elif has_path != in_file:
+        fault = _FAULTS[5]
+    elif has_data == in_file:
+        fault = _FAULTS[6]
+    elif kind == _CONSTANT and entries != payload:
+        fault = _FAULTS[7]
+    else:
+        return None
+    return (
+        f"has {fault}: kind {kind}, entry_count {entries}, payload_entries {payload}, offset {offset}, "
+        f"alloc_len {alloc}, actual_len {actual}"
+    )
+
+
 def wrong_numbers(
     columns: Sequence[NDArray[Any]], has_path: NDArray[np.bool_], has_data: NDArray[np.bool_]
 ) -> str | None:

@@ -20,7 +20,7 @@ def wrong_commit(commit: Commit) -> str | None:
 
 
 def _wrong_pages(record: TransactionRecord) -> str | None:
-    sources = [(record.base_ordinal, record.pages.num_rows)]
+    sources = [(record.base_ordinal, record.own.num_pages)]
     sources += [(manifest.base_ordinal, manifest.num_pages) for manifest in record.manifests]
     for base, count in sources:
         if base < 0 or count < 0 or base + count > MAX_ORDINAL + 1:

@@ -79,10 +79,7 @@ def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
         tokens={token: version for token, version in state.tokens.items() if version > since},
         changed=changed,
         tail_bytes=sum(
-            edit.added.pages.nbytes + edit.added.stats.nbytes
-            for made in edits.values()
-            for edit in made
-            if isinstance(edit.added, PageRun)
+            edit.added.nbytes for made in edits.values() for edit in made if isinstance(edit.added, PageRun)
         ),
     )
 
@@ -179,8 +176,8 @@ class Fold:
         for intent in record.intents:
             self._next_table_id = max(self._next_table_id, intent.table_id + 1)
             self._intent(intent, version)
-        own = form_ids(record.pages, version, record.base_ordinal)
-        self._tail_bytes += record.pages.nbytes + record.stats.nbytes
+        own = _OwnRuns(record, version)
+        self._tail_bytes += record.own.nbytes
         for splice in record.splices:
             added = _added(record, splice, own, version, self._load_manifest)
             self._edit(
@@ -252,15 +249,41 @@ def form_ids(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.Recor
     return pages.set_column(0, PAGE_SCHEMA.field(0), number_column(ids, pa.int64()))
 
 
+class _OwnRuns:
+    """The pages that a record lists itself, with their ids, by run."""
+
+    __slots__ = ("_batch", "_few", "_first", "_own", "num_pages")
+
+    def __init__(self, record: TransactionRecord, version: int) -> None:
+        own = self._own = record.own
+        self.num_pages = own.num_pages
+        self._few = own.few
+        self._batch: pa.RecordBatch | None = None
+        self._first = 0
+        if self._few is None:
+            self._batch = form_ids(own.batches[0], version, record.base_ordinal)
+        elif self._few:
+            self._first = page_id(version, record.base_ordinal)
+            page_id(version, record.base_ordinal + self.num_pages - 1)
+
+    def run(self, start: int, stop: int) -> PageRun:
+        """Pages [start, stop)."""
+        if self._few is not None:
+            return PageRun.of_few(range(self._first + start, self._first + stop), self._few[start:stop])
+        assert self._batch is not None
+        stats = self._own.batches[1]
+        return PageRun(self._batch.slice(start, stop - start), lambda: stats.slice(start, stop - start))
+
+
 def _added(
     record: TransactionRecord,
     splice: Splice,
-    own: pa.RecordBatch,
+    own: _OwnRuns,
     version: int,
     load_manifest: LoadManifest,
 ) -> Piece:
     start, pages = splice.start, splice.stop - splice.start
-    listed_pages = own.num_rows
+    listed_pages = own.num_pages
     if splice.source > 0 and splice.source <= len(record.manifests):
         listed_pages = record.manifests[splice.source - 1].num_pages
     if not 0 <= splice.source <= len(record.manifests) or not 0 <= start <= start + pages <= listed_pages:
@@ -269,8 +292,7 @@ def _added(
             f"which does not have them."
         )
     if splice.source == 0:
-        stats = record.stats
-        run = PageRun(own.slice(start, pages), lambda: stats.slice(start, pages))
+        run = own.run(start, splice.stop)
         if run.num_rows != splice.added_entries or run.num_pages != pages:
             raise DamageError(
                 f"A splice of commit {version} announces {pages} pages with {splice.added_entries} rows, but "

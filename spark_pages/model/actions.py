@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
+from spark_pages.model.own_pages import NO_PAGES, OwnPages
 from spark_pages.model.table import TableDefinition
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.show.text import count, moment
@@ -197,8 +197,8 @@ class TransactionRecord:
         Version that the transaction read; -1 for the one that makes the store.
     base_ordinal
         Ordinal of the first of its own pages.
-    pages, stats
-        Its own pages (batch of PAGE_SCHEMA whose ids are ordinals) and their statistics; none by default.
+    own
+        The pages that it lists itself, with their statistics; none by default.
     manifests
         Page manifests of a large transaction.
     splices, intents, tags, leases, claims
@@ -213,8 +213,7 @@ class TransactionRecord:
     operation: str
     read_version: int
     writer: str
-    pages: pa.RecordBatch = field(default_factory=lambda: empty_batch(PAGE_SCHEMA))
-    stats: pa.RecordBatch = field(default_factory=lambda: empty_batch(STATS_SCHEMA))
+    own: OwnPages = NO_PAGES
     parameters: Mapping[str, str] = field(default_factory=dict)
     app_id: str | None = None
     app_version: int | None = None
@@ -227,6 +226,16 @@ class TransactionRecord:
     claims: tuple[Claim, ...] = ()
     retention: Retention | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def pages(self) -> pa.RecordBatch:
+        """Its own pages as a batch of PAGE_SCHEMA whose ids are ordinals."""
+        return self.own.batches[0]
+
+    @property
+    def stats(self) -> pa.RecordBatch:
+        """Their statistics."""
+        return self.own.batches[1]
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)

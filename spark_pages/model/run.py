@@ -3,116 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
 from functools import cached_property
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.model.columns import (
-    no_numbers,
-    number_column,
-    numbers_of,
-    optional_bytes,
-    optional_flags,
-    optional_numbers,
-    optional_text,
-    valid_of,
-)
+from spark_pages.model.columns import number_column, numbers_of, valid_of
 from spark_pages.model.ids import PageId
-from spark_pages.model.page import BloomLocation, PageDescriptor, PageKind, PageStats
-
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("page_id", pa.int64(), nullable=False),
-        pa.field("entry_count", pa.int64(), nullable=False),
-        pa.field("payload_entries", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("path", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("alloc_len", pa.int32(), nullable=False),
-        pa.field("actual_len", pa.int32(), nullable=False),
-        pa.field("checksum", pa.int64(), nullable=False),
-        pa.field("data", pa.binary()),
-    ]
-)
-"""Columns of a page descriptor in memory; a path is null unless the page is in a file."""
-
-STATS_SCHEMA = pa.schema(
-    [
-        pa.field("null_count", pa.int64()),
-        pa.field("min", pa.binary()),
-        pa.field("max", pa.binary()),
-        pa.field("exact", pa.bool_()),
-        pa.field("distinct", pa.int64()),
-        pa.field("bloom_offset", pa.int64()),
-        pa.field("bloom_length", pa.int32()),
-        pa.field("bloom_checksum", pa.int64()),
-    ]
-)
-"""Columns of page statistics, row for row beside the pages; null where nothing is known."""
-
-OPTIONAL_STATS = ("distinct", "bloom_offset", "bloom_length", "bloom_checksum")
-"""Statistics that objects of earlier releases lack."""
-
-LOCATION_COLUMNS = ("kind", "path", "offset", "alloc_len", "data")
-"""The columns that say where a page is; two descriptions of one page may differ in them."""
+from spark_pages.model.new_page import FEW_PAGES, few_bytes
+from spark_pages.model.new_page import NewPage as NewPage
+from spark_pages.model.new_page import page_batches as page_batches
+from spark_pages.model.page import PageDescriptor, PageKind
+from spark_pages.model.page_schema import LOCATION_COLUMNS as LOCATION_COLUMNS
+from spark_pages.model.page_schema import OPTIONAL_STATS as OPTIONAL_STATS
+from spark_pages.model.page_schema import PAGE_SCHEMA as PAGE_SCHEMA
+from spark_pages.model.page_schema import STATS_SCHEMA as STATS_SCHEMA
+from spark_pages.model.page_schema import concat_batches as concat_batches
+from spark_pages.model.page_schema import empty_batch as empty_batch
+from spark_pages.model.page_schema import no_stats as no_stats
 
 
-def no_stats(num_pages: int) -> pa.RecordBatch:
-    """Statistics of pages of which nothing is known."""
-    return pa.RecordBatch.from_arrays(
-        [pa.nulls(num_pages, column.type) for column in STATS_SCHEMA], schema=STATS_SCHEMA
-    )
-
-
-def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch that holds the rows of all, with one path dictionary."""
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        return empty_batch(schema)
-    columns = [[batch.column(index) for batch in batches] for index in range(len(schema))]
-    joined = [
-        _join_paths(some) if pa.types.is_dictionary(field.type) else pa.concat_arrays(some)
-        for field, some in zip(schema, columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(joined, schema=schema)
-
-
-def _join_paths(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """The paths of all columns, with one dictionary.
-
-    Notes
-    -----
-    Arrow's own unification follows the indices at nulls too, which may be anything: it reads outside of
-    its memory, and crashes.
-    """
-    numbers: dict[str, int] = {}
-    indices, valid = [], []
-    for column in columns:
-        of_column = [numbers.setdefault(path, len(numbers)) for path in column.dictionary.to_pylist()]
-        given = valid_of(column)
-        followed = np.where(given, numbers_of(column.indices), 0)
-        indices.append(np.array(of_column or [0], dtype=np.int32)[followed])
-        valid.append(given)
-    joined = number_column(np.concatenate(indices), pa.int32(), np.concatenate(valid))
-    return pa.DictionaryArray.from_arrays(joined, optional_text(list(numbers)))
-
-
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in schema], schema=schema)
-
-
-@dataclass(frozen=True, eq=False)
 class PageRun:
-    """Consecutive pages of one chain.
+    """Consecutive pages of one chain. Immutable.
 
-    Attributes
+    Parameters
     ----------
     pages
         Record batch of PAGE_SCHEMA.
@@ -121,21 +39,76 @@ class PageRun:
         the same time once each.
     base_position
         Position of the first page in the chain's base of a checkpoint, or -1 for pages added since.
+
+    Attributes
+    ----------
+    num_pages, num_rows
+        What it holds.
+    few
+        The pages as values, where a small commit brought them; they become a batch when it is asked for.
+
+    Notes
+    -----
+    A plain class, because small commits make one for each chain, and a frozen dataclass takes long to build.
     """
 
-    pages: pa.RecordBatch
-    load_stats: Callable[[], pa.RecordBatch] | None = None
-    base_position: int = -1
-    num_pages: int = field(init=False)
-    num_rows: int = field(init=False)
+    def __init__(
+        self,
+        pages: pa.RecordBatch,
+        load_stats: Callable[[], pa.RecordBatch] | None = None,
+        base_position: int = -1,
+    ) -> None:
+        self._batch: pa.RecordBatch | None = pages
+        self.few: tuple[NewPage, ...] | None = None
+        self.load_stats = load_stats
+        self.base_position = base_position
+        self.num_pages: int = pages.num_rows
+        self.num_rows = int(self.prefix_entries[-1]) if pages.num_rows else 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_pages", self.pages.num_rows)
-        object.__setattr__(self, "num_rows", int(self.prefix_entries[-1]) if self.pages.num_rows else 0)
+    @classmethod
+    def of_few(cls, ids: Sequence[int], few: tuple[NewPage, ...]) -> PageRun:
+        """Pages that are there as values, and the ids that they have."""
+        run = cls.__new__(cls)
+        run._batch = None
+        run._ids = ids
+        run.few = few
+        run.load_stats = run._few_stats
+        run.base_position = -1
+        run.num_pages = len(few)
+        run.num_rows = sum([page.entry_count for page in few])
+        return run
+
+    _ids: Sequence[int] = ()
+
+    def _few_stats(self) -> pa.RecordBatch:
+        return page_batches(self.few or (), self._ids)[1]
+
+    def __repr__(self) -> str:
+        return f"PageRun({self.num_pages} pages, {self.num_rows} rows)"
+
+    @property
+    def pages(self) -> pa.RecordBatch:
+        """Record batch of PAGE_SCHEMA."""
+        if self._batch is None:
+            self._batch = page_batches(self.few or (), self._ids)[0]
+        return self._batch
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Ids as Python numbers: for runs of few pages."""
+        return self._ids if self.few is not None else self.page_ids.tolist()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes, about; loads statistics."""
+        return few_bytes(self.few) if self.few is not None else int(self.pages.nbytes + self.stats.nbytes)
 
     @classmethod
     def concat(cls, runs: Sequence[PageRun]) -> PageRun:
         """The pages of all runs as one run; statistics are joined when they are asked for."""
+        if len(runs) == 1:
+            return runs[0]
+        runs = _few_joined(runs)
         if len(runs) == 1:
             return runs[0]
         batch = concat_batches([run.pages for run in runs], PAGE_SCHEMA)
@@ -166,6 +139,12 @@ class PageRun:
             self.__dict__["_loaded_stats"] = loaded
         return loaded
 
+    def at(self, base_position: int) -> PageRun:
+        """The same pages, at this position of their chain's base."""
+        moved = copy(self)
+        moved.base_position = base_position
+        return moved
+
     def numbers(self, column: str) -> NDArray[Any]:
         """One numeric column without a copy."""
         return numbers_of(self.pages.column(column))
@@ -178,6 +157,8 @@ class PageRun:
         """Pages [start, stop) of the run, without a copy."""
         if start == 0 and stop == self.num_pages:
             return self
+        if self.few is not None:
+            return PageRun.of_few(self._ids[start:stop], self.few[start:stop])
         return PageRun(
             self.pages.slice(start, stop - start),
             None if self.load_stats is None else lambda: self.stats.slice(start, stop - start),
@@ -191,6 +172,12 @@ class PageRun:
         -----
         3 µs, where `descriptors` would take 20 for one page.
         """
+        if self.few is not None:
+            new = self.few[index]
+            return PageDescriptor(
+                PageId(self._ids[index]), new.entry_count, new.payload_entries, new.kind, new.path or "",
+                new.offset, new.alloc_len, new.actual_len, new.checksum, new.data,
+            )  # fmt: skip
         page, entries, payload, kind, offset, alloc, actual = (view[index] for view in self._views)
         data = self.pages.column("data")[index].as_py() if kind else None
         return PageDescriptor(
@@ -259,6 +246,27 @@ _NUMBERS = ("page_id", "entry_count", "payload_entries", "kind", "offset", "allo
 _KINDS = tuple(PageKind)
 
 
+def _few_joined(runs: Sequence[PageRun]) -> Sequence[PageRun]:
+    """The runs, where several of few pages follow one another as one: to make a batch of each takes long."""
+    if not any(run.few is not None for run in runs):
+        return runs
+    joined: list[PageRun] = []
+    for is_few, group in groupby(runs, key=lambda run: run.few is not None):
+        same = list(group)
+        if not is_few or len(same) == 1:
+            joined += same
+            continue
+        ids = [number for run in same for number in run.ids]
+        few = tuple(page for run in same for page in run.few or ())
+        joined.append(PageRun.of_few(ids, few) if len(few) <= FEW_PAGES else _of_many(ids, few))
+    return joined
+
+
+def _of_many(ids: Sequence[int], pages: Sequence[NewPage]) -> PageRun:
+    batch, stats = page_batches(pages, ids)
+    return PageRun(batch, lambda: stats)
+
+
 def _counts_up(indices: NDArray[np.int64]) -> bool:
     return bool((indices[1:] - indices[:-1] == 1).all())
 
@@ -309,65 +317,3 @@ class RowLocation:
 
     def __repr__(self) -> str:
         return f"RowLocation(page {self.page_position}, row {self.row_in_page} of it: {self.page!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class NewPage:
-    """A page that a transaction has written or holds inline; its id is formed at replay."""
-
-    entry_count: int
-    payload_entries: int
-    kind: PageKind
-    path: str | None
-    offset: int
-    alloc_len: int
-    actual_len: int
-    checksum: int
-    data: bytes | None
-    stats: PageStats
-
-
-def page_batches(pages: Sequence[NewPage], ordinal: int = 0) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Descriptors and statistics of new pages as Arrow; the ids hold ordinals from `ordinal` on."""
-    n = len(pages)
-    paths = dict.fromkeys(page.path for page in pages if page.path is not None)
-    index: dict[str | None, int] = {path: i for i, path in enumerate(paths)}
-    placed = np.array([index.get(page.path, -1) for page in pages], dtype=np.int32)
-    columns = [
-        number_column(np.arange(ordinal, ordinal + n, dtype=np.int64), pa.int64()),
-        optional_numbers([page.entry_count for page in pages], pa.int64()),
-        optional_numbers([page.payload_entries for page in pages], pa.int64()),
-        optional_numbers([int(page.kind) for page in pages], pa.int8()),
-        pa.DictionaryArray.from_arrays(
-            number_column(placed, pa.int32(), placed >= 0), optional_text(list(paths))
-        ),
-        optional_numbers([page.offset for page in pages], pa.int64()),
-        optional_numbers([page.alloc_len for page in pages], pa.int32()),
-        optional_numbers([page.actual_len for page in pages], pa.int32()),
-        number_column(np.array([page.checksum for page in pages], np.uint64).view(np.int64), pa.int64()),
-        optional_bytes([page.data for page in pages]),
-    ]
-    stats = [
-        optional_numbers([page.stats.null_count for page in pages], pa.int64()),
-        optional_bytes([page.stats.min for page in pages]),
-        optional_bytes([page.stats.max for page in pages]),
-        optional_flags([page.stats.exact for page in pages]),
-        optional_numbers([page.stats.distinct for page in pages], pa.int64()),
-        *_bloom_columns([page.stats.bloom for page in pages]),
-    ]
-    return (
-        pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA),
-        pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA),
-    )
-
-
-def _bloom_columns(blooms: Sequence[BloomLocation | None]) -> list[pa.Array]:
-    if not any(blooms):
-        return [no_numbers(len(blooms), STATS_SCHEMA.field(name).type) for name in OPTIONAL_STATS[1:]]
-    given = np.array([bloom is not None for bloom in blooms])
-    checksums = np.array([bloom.checksum if bloom else 0 for bloom in blooms], np.uint64).view(np.int64)
-    return [
-        optional_numbers([bloom.offset if bloom else None for bloom in blooms], pa.int64()),
-        optional_numbers([bloom.length if bloom else None for bloom in blooms], pa.int32()),
-        number_column(checksums, pa.int64(), given),
-    ]

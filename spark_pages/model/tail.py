@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind
 from spark_pages.model.pieces import ChainEdit, Piece
 from spark_pages.model.run import PageRun
@@ -65,9 +66,34 @@ class ChainTail:
     def after(self, edits: Sequence[ChainEdit]) -> ChainTail:
         """The tail after more edits of the chain."""
         tail = self
+        appended: list[Piece] = []
         for edit in edits:
-            tail = tail._after(edit)
-        return tail
+            if edit.removed or edit.clears:
+                tail = tail._grown(appended)._after(edit)
+                appended = []
+            else:
+                appended.append(edit.added)
+        return tail._grown(appended)
+
+    def _grown(self, added: Sequence[Piece]) -> ChainTail:
+        """The tail after appends; looks at no more of them than are kept in mind."""
+        if not added:
+            return self
+        pages: list[tuple[TailPage, ...]] = []
+        known, held = True, 0
+        for piece in reversed(added):
+            some, known = _with_bytes(piece)
+            pages.append(some)
+            held += len(some)
+            if not known or held >= MOST_PAGES:
+                break
+        else:
+            pages.append(self.pages)
+        return ChainTail(
+            self.rows + sum([piece.num_rows for piece in added]),
+            _newest(tuple(page for some in reversed(pages) for page in some)),
+            self.before + sum([piece.num_pages for piece in added]),
+        )
 
     def _after(self, edit: ChainEdit) -> ChainTail:
         rows, pages = (0, ()) if edit.clears else (self.rows, self.pages)
@@ -90,6 +116,8 @@ def _with_bytes(piece: Piece) -> tuple[tuple[TailPage, ...], bool]:
     """The last pages of a piece whose bytes are known, and whether these are all of its pages."""
     if not isinstance(piece, PageRun):
         return (), False
+    if piece.few is not None:
+        return _of_few(piece.ids, piece.few)
     kinds = piece.numbers("kind")
     entries, payload = piece.numbers("entry_count"), piece.numbers("payload_entries")
     found: list[TailPage] = []
@@ -100,6 +128,15 @@ def _with_bytes(piece: Piece) -> tuple[tuple[TailPage, ...], bool]:
         constant = kinds[index] == PageKind.CONSTANT
         found.append(TailPage(int(piece.page_ids[index]), int(entries[index]), bool(constant), data))
     return tuple(reversed(found)), len(found) == piece.num_pages
+
+
+def _of_few(ids: Sequence[int], pages: Sequence[NewPage]) -> tuple[tuple[TailPage, ...], bool]:
+    found: list[TailPage] = []
+    for number, page in zip(reversed(ids), reversed(pages), strict=True):
+        if page.data is None or page.entry_count != page.payload_entries:
+            break
+        found.append(TailPage(number, page.entry_count, page.kind is PageKind.CONSTANT, page.data))
+    return tuple(reversed(found)), len(found) == len(pages)
 
 
 def _newest(pages: tuple[TailPage, ...]) -> tuple[TailPage, ...]:

@@ -108,7 +108,7 @@ class ServedTable(LogSnapshot):
 
     def _load(self, name: PieceName, place: Place, base: int) -> Callable[[], list[PageRun]]:
         def load() -> list[PageRun]:
-            return [replace(self.pieces.pages(name, place.stats is not None), base_position=base)]
+            return [self.pieces.pages(name, place.stats is not None).at(base)]
 
         return load
 

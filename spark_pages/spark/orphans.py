@@ -161,7 +161,8 @@ class _Names:
 def _files_of(commit: Commit, tree: TreeReader) -> set[str]:
     files: set[str] = set()
     for record in commit.records:
-        batches = [record.pages]
+        files.update(record.own.paths())
+        batches = []
         for manifest in record.manifests:
             try:
                 batches.append(tree.manifest(manifest.location)[0])

@@ -110,6 +110,5 @@ def _row(commit: Commit, record: TransactionRecord) -> dict[str, object]:
 
 def _bytes_added(record: TransactionRecord, splices: Sequence[Splice]) -> int:
     """Bytes of the pages put in; manifests tell theirs without being read."""
-    sizes = record.pages.column("actual_len").to_numpy()
-    own = sum(int(sizes[each.start : each.stop].sum()) for each in splices if each.source == 0)
+    own = sum(record.own.stored_bytes(each.start, each.stop) for each in splices if each.source == 0)
     return own + sum(manifest.page_bytes for manifest in record.manifests)

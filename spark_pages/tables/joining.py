@@ -29,6 +29,7 @@ class DoesNotFitError(Exception):
     """What was to be joined is too much for one array of its type; never leaves this package."""
 
 
+@lru_cache(256)
 def empty_array(kind: pa.DataType) -> pa.Array:
     """No entries of a type."""
     return pa.chunked_array([], kind).combine_chunks()

@@ -22,7 +22,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.ids import TableId
-from spark_pages.model.run import page_batches
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.catalog_changes import catalog_changes
@@ -58,15 +58,13 @@ def purge_dropped(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
         shown = Snapshot(log.bind(state), pages)
         told = shown.table("system.catalog")
         made, splices = catalog_changes(shown.log, told, [], [], 0, gone)
-        batch, stats = page_batches(made)
         return TransactionRecord(
             token=token,
             operation="purge",
             parameters={"tables": str(len(gone))},
             read_version=head.state.version,
             writer=writer_name(),
-            pages=batch,
-            stats=stats,
+            own=OwnPages.of(made),
             splices=tuple(splices),
             intents=(
                 *upgrade_intents(shown.log),

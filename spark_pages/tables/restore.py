@@ -25,6 +25,7 @@ from spark_pages.log.segment import encode_manifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.run import (
     PAGE_SCHEMA,
@@ -193,8 +194,7 @@ def _prepare(
         parameters=parameters,
         read_version=version,
         writer=writer_name(),
-        pages=pages,
-        stats=stats,
+        own=OwnPages(pages, stats),
         manifests=() if manifest is None else (replace(manifest, base_ordinal=pages.num_rows),),
         splices=(*splices, *catalog_splices),
         intents=(*own, *plan.intents),

@@ -70,8 +70,7 @@ def collect_rows(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
             parameters={"rows": str(int(going.sum()))},
             read_version=version,
             writer=writer_name(),
-            pages=prepared.pages,
-            stats=prepared.stats,
+            own=prepared.own,
             splices=prepared.splices,
             manifests=prepared.manifests,
         )

@@ -185,6 +185,8 @@ class StagedRows:
         columns = [column for ingest in self._ingests.values() for column in ingest.columns]
         if self._work.updates or self._work.splices or any(column.splice.pages for column in columns):
             return False
+        if any(key_columns(ingest.definition) for ingest in self._ingests.values()):
+            return False
         return sum(map(waiting_bytes, columns)) <= INLINE_PAGE_BYTES
 
     def forget_temporary(self) -> None:

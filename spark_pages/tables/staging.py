@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
-
 from spark_pages.errors import InternalError
 from spark_pages.log.digest import locate
 from spark_pages.log.names import manifest_key
 from spark_pages.log.segment import encode_manifest
 from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.own_pages import NO_PAGES, OwnPages
 from spark_pages.model.run import NewPage, page_batches
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.page_writer import PlacedPages, StagedPage, fits_inline
@@ -45,8 +44,7 @@ class StagedSplice:
 class Prepared:
     """What stays the same over all rebases of a transaction."""
 
-    pages: pa.RecordBatch
-    stats: pa.RecordBatch
+    own: OwnPages
     splices: tuple[Splice, ...]
     manifests: tuple[ManifestRef, ...] = ()
 
@@ -78,15 +76,13 @@ def place_splices(
     large transaction. A crash leaves orphans that no snapshot sees.
     """
     pages, splices = _place(store, splices_in, next_page_file, stays_inline(splices_in))
-    batch, stats = page_batches(pages)
     if len(pages) <= MANIFEST_PAGES:
-        return Prepared(batch, stats, splices)
-    data = encode_manifest(batch, stats)
+        return Prepared(OwnPages.of(pages), splices)
+    data = encode_manifest(*page_batches(pages))
     location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
     return Prepared(
-        batch.slice(0, 0),
-        stats.slice(0, 0),
+        NO_PAGES,
         tuple(replace(splice, source=1) for splice in splices),
         (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages)),),
     )
@@ -99,7 +95,7 @@ def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> P
         raise InternalError("A page that was to stay in memory asked for a page file.")
 
     pages, splices = _place(store, splices_in, no_file, inline=True)
-    return Prepared(*page_batches(pages), splices)
+    return Prepared(OwnPages.of(pages), splices)
 
 
 def _place(

@@ -50,6 +50,7 @@ from spark_pages.tables.staging import (
 )
 from spark_pages.tables.table import Table
 from spark_pages.tables.update_checks import check_updates
+from spark_pages.tables.values import is_small
 from spark_pages.tables.workspace import Heading, Workspace
 from spark_pages.tables.written_rows import StagedWrites, WrittenRows, with_written
 
@@ -99,7 +100,6 @@ class Transaction(CatalogVerbs):
         self.version: int | None = None
         self._log = log
         self._view = view
-        self._runtime = runtime
         self._heading = Heading(runtime.token(), operation, dict(parameters or {}), app_id, app_version)
         self._page_bytes = page_bytes
         self._work = Workspace()
@@ -109,9 +109,25 @@ class Transaction(CatalogVerbs):
         self._closed = False
         self._is_newest = base is not None  # whoever gives one keeps to it
         self._base = base or log.known()
-        self._memory_bytes = memory_bytes
-        self._rows = self._no_rows()
-        self._start_catalog()
+        self._rows = StagedRows(
+            self._work,
+            log.store,
+            runtime.spawn,
+            self._page_files,
+            base=lambda: self._base,
+            stand_on_newest=self._stand_on_newest,
+            memory_bytes=memory_bytes,
+        )
+        self._begin_catalog(
+            self._work,
+            self._rows,
+            base=lambda: self._base,
+            stand_on_newest=self._stand_on_newest,
+            table_zero=lambda: self._view(self._base).table("system.catalog"),
+            staged=lambda name: self._staged(name, ragged=False),
+            now_us=runtime.now_us,
+            store=log.store,
+        )
         check_writable(self._base.state.features)
         if isolation == "serializable":
             self._stand_on_newest()
@@ -279,7 +295,9 @@ class Transaction(CatalogVerbs):
         if entry_meta is not None or page_metadata:
             self._rows.append_with_meta(definition, data, entry_meta, page_metadata, self._page_bytes)
         else:
-            self._rows.append(definition, data, self._page_bytes)
+            takes_no_request = is_small(data) and not key_columns(definition)
+            with self._log.turn if takes_no_request else nullcontext():
+                self._rows.append(definition, data, self._page_bytes)
         if self._directories:
             self._rows.settle()
 
@@ -384,6 +402,7 @@ class Transaction(CatalogVerbs):
 
     def next_page_file(self, table: str | None = None) -> str:
         """Key of the next page file of this transaction; where the namespace of a table has its files."""
+        self._check_open()
         return self._page_files.next(None if table is None else self._tables.find(table))
 
     # finishing
@@ -392,8 +411,7 @@ class Transaction(CatalogVerbs):
         """Nothing staged will ever be visible."""
         self._closed = True
         self._work = Workspace()
-        self._rows = self._no_rows()
-        self._start_catalog()
+        self._let_go()
 
     def commit(self) -> int:
         """All that was staged is in the log, durably; gives the version.
@@ -419,7 +437,10 @@ class Transaction(CatalogVerbs):
             self.version = self._read_version
             return self.version
         depends = self._work.created or self._work.ddl or self._heading.app_id is not None
-        self.version = self._bring_in(prepare, same_on_any=is_fixed and not depends)
+        try:
+            self.version = self._bring_in(prepare, same_on_any=is_fixed and not depends)
+        finally:
+            self._let_go()
         return self.version
 
     def _prepare(self) -> tuple[Callable[[LogState], Prepared] | None, bool]:
@@ -484,29 +505,6 @@ class Transaction(CatalogVerbs):
             return work.record(self._heading, prepared, self._read_version, state, self._show)
 
         return build
-
-    def _no_rows(self) -> StagedRows:
-        return StagedRows(
-            self._work,
-            self._log.store,
-            self._runtime.spawn,
-            self._page_files,
-            base=lambda: self._base,
-            stand_on_newest=self._stand_on_newest,
-            memory_bytes=self._memory_bytes,
-        )
-
-    def _start_catalog(self) -> None:
-        self._begin_catalog(
-            self._work,
-            self._rows,
-            base=lambda: self._base,
-            stand_on_newest=self._stand_on_newest,
-            table_zero=lambda: self._view(self._base).table("system.catalog"),
-            staged=lambda name: self._staged(name, ragged=False),
-            now_us=self._runtime.now_us,
-            store=self._log.store,
-        )
 
     def _reads(self) -> frozenset[int]:
         """Tables whose rows must not change before the commit."""

@@ -11,6 +11,8 @@ import pyarrow as pa
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.tables.joining import DoesNotFitError, join
 
+_SMALL_BYTES = 16 << 10
+
 
 @dataclass(frozen=True, slots=True)
 class RowStream:
@@ -51,6 +53,11 @@ def as_stream(data: Any) -> RowStream:
         f"Cannot append a {type(data).__name__}: expected something with __arrow_c_stream__, such as a "
         f"pyarrow.Table."
     )
+
+
+def is_small(data: Any) -> bool:
+    """Whether these are a few rows that are all in memory."""
+    return isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= _SMALL_BYTES
 
 
 def _slices(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:

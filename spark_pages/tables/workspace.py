@@ -20,7 +20,6 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.ids import TableId, format_page_id, is_temporary
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, page_batches
 from spark_pages.model.table import FIRST_NAMESPACE, NAMESPACE_NAMES, TableDefinition
 from spark_pages.runtime import writer_name
 from spark_pages.tables.catalog_changes import catalog_changes
@@ -193,10 +192,10 @@ class Workspace:
         final = final_ids(self.created.values(), state.next_table_id)
         created = [with_final_ids(definition, final) for definition in self.created.values()]
         splices = [
-            replace(splice, table_id=TableId(final.get(splice.table_id, splice.table_id)))
+            replace(splice, table_id=TableId(final[splice.table_id])) if splice.table_id in final else splice
             for splice in prepared.splices
         ]
-        pages, stats = prepared.pages, prepared.stats
+        pages = prepared.own
         own: Sequence[CatalogIntent] = ()
         if created or self.ddl:
             shown = show(state)
@@ -207,14 +206,12 @@ class Workspace:
                 shown.table("system.catalog"),
                 self.ddl.ended(),
                 [*(with_final_ids(each, final) for each in self.ddl.described()), *created],
-                first_page=pages.num_rows,
+                first_page=pages.num_pages,
             )
-            more_pages, more_stats = page_batches(described)
-            pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
-            stats = concat_batches([stats, more_stats], STATS_SCHEMA)
+            pages = pages.and_pages(described)
             splices += catalog_splices
         manifests: list[ManifestRef] = []
-        ordinal = pages.num_rows
+        ordinal = pages.num_pages
         for manifest in prepared.manifests:
             manifests.append(replace(manifest, base_ordinal=ordinal))
             ordinal += manifest.num_pages
@@ -226,8 +223,7 @@ class Workspace:
             app_id=heading.app_id,
             app_version=heading.app_version,
             read_version=read_version,
-            pages=pages,
-            stats=stats,
+            own=pages,
             manifests=tuple(manifests),
             splices=tuple(splices),
             intents=(

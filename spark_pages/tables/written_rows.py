@@ -22,6 +22,7 @@ from spark_pages.log.segment import decode_manifest, encode_manifest
 from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.location import Location
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, NewPage, concat_batches, page_batches
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
@@ -173,15 +174,16 @@ def with_written(
     batches = [
         decode_manifest(each.listing, "a list of pages") for each in few if isinstance(each.listing, bytes)
     ]
-    pages = concat_batches([prepared.pages, *(pages for pages, _ in batches)], PAGE_SCHEMA)
-    stats = concat_batches([prepared.stats, *(stats for _, stats in batches)], STATS_SCHEMA)
+    own_pages, own_stats = prepared.own.batches
+    pages = concat_batches([own_pages, *(pages for pages, _ in batches)], PAGE_SCHEMA)
+    stats = concat_batches([own_stats, *(stats for _, stats in batches)], STATS_SCHEMA)
     manifests = list(prepared.manifests)
-    own_source, base = 0, prepared.pages.num_rows
+    own_source, base = 0, own_pages.num_rows
     if pages.num_rows > MANIFEST_PAGES:
         listed = pages.slice(base)
         own_source, base = len(manifests) + 1, 0
-        manifests.append(_manifest(store, manifest, listed, stats.slice(prepared.stats.num_rows)))
-        pages, stats = prepared.pages, prepared.stats
+        manifests.append(_manifest(store, manifest, listed, stats.slice(own_pages.num_rows)))
+        pages, stats = own_pages, own_stats
     splices = list(prepared.splices)
     for of in staged:
         first_row = of.first_row
@@ -194,7 +196,7 @@ def with_written(
                 source, shift = len(manifests), 0
             splices += _appends(of, each, first_row, source, shift)
             first_row += each.num_rows
-    return replace(prepared, pages=pages, stats=stats, splices=tuple(splices), manifests=tuple(manifests))
+    return replace(prepared, own=OwnPages(pages, stats), splices=tuple(splices), manifests=tuple(manifests))
 
 
 def _appends(of: StagedWrites, each: WrittenRows, first_row: int, source: int, shift: int) -> list[Splice]:

@@ -18,7 +18,6 @@ from spark_pages.log.head import base_state, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
 from spark_pages.model.actions import CheckpointRef, TransactionRecord
-from spark_pages.model.run import page_batches
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.storage.local import DurableLocalStore
@@ -161,7 +160,6 @@ class RepairPlan:
         base_state(TreeReader(self.store), ref)  # reads it back
         write_hint(self.store, ref)
         log = Log(self.store, self.runtime)
-        pages, stats = page_batches([])
         head = log.refresh()
         record = TransactionRecord(
             token=self.runtime.token(),
@@ -169,8 +167,6 @@ class RepairPlan:
             parameters={"checkpoint": ref.location.key},
             writer=writer_name(),
             read_version=head.state.version,
-            pages=pages,
-            stats=stats,
         )
         log.commit(head, lambda _: record)
 

@@ -198,3 +198,26 @@ def test_the_bounds_of_a_large_page_agree_with_arrow():
 
     assert decode_bound(array.type, stats.min) == pc.min(array)
     assert decode_bound(array.type, stats.max) == pc.max(array)
+
+
+@steady
+@given(arrays(ORDERED, min_size=1))
+def test_a_few_values_have_the_statistics_that_they_have_among_more(array):
+    boundaries = [0, len(array), 2 * len(array)]
+
+    together = stats_of_pages(pa.concat_arrays([array, array]), boundaries)
+
+    assert together == [page_stats(array)] * 2
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize(
+    "values",
+    [[0.0, -0.0], [-0.0, 0.0, 1.0], [0.0, -1.0], [2.5], [float("inf"), 1.0], [float("nan"), 1.0]],
+)
+def test_few_floats_are_told_apart_by_their_bits_as_many_are(kind, values):
+    array = pa.array(values, kind)
+
+    together = stats_of_pages(pa.concat_arrays([array, array]), [0, len(values), 2 * len(values)])
+
+    assert together == [page_stats(array)] * 2

@@ -22,6 +22,7 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.location import Location
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
 from spark_pages.model.table import TableDefinition, with_field_ids
@@ -41,7 +42,7 @@ def pages(counts: list[int]) -> dict[str, Any]:
             for i, n in enumerate(counts)
         ]
     )
-    return {"pages": batch, "stats": stats}
+    return {"own": OwnPages(batch, stats)}
 
 
 def record(number: int = 1, counts: tuple[int, ...] = (), **given: Any) -> TransactionRecord:
@@ -162,15 +163,15 @@ def intents(draw: st.DrawFn) -> CatalogIntent:
 
 @st.composite
 def records(draw: st.DrawFn) -> TransactionRecord:
-    batch, stats = page_batches(draw(st.lists(new_pages, max_size=4)))
+    listed = draw(st.lists(new_pages, max_size=4))
+    batch, stats = page_batches(listed)
     few = {"max_size": 2}
     return TransactionRecord(
         token=draw(tokens),
         operation=draw(text),
         read_version=draw(st.integers(-1, 2**35)),
         writer=draw(text),
-        pages=batch,
-        stats=stats,
+        own=OwnPages(batch, stats) if draw(st.booleans()) else OwnPages.of(listed),
         parameters=draw(maps),
         app_id=draw(st.none() | text),
         app_version=draw(st.none() | i64),
@@ -209,6 +210,7 @@ def _comparable(each: TransactionRecord) -> dict[str, Any]:
     plain = {name: getattr(each, name) for name in TransactionRecord.__dataclass_fields__}
     plain["pages"] = each.pages.to_pylist()
     plain["stats"] = each.stats.to_pylist()
+    del plain["own"]
     return plain
 
 

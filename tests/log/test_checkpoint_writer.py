@@ -19,6 +19,7 @@ from spark_pages.log.state import LogState
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import Splice, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
 from spark_pages.model.table import TableDefinition, with_field_ids
@@ -71,8 +72,7 @@ def replace_pages(store: Store, start: int, stop: int) -> None:
         operation="compact",
         read_version=read.state.version,
         writer="test",
-        pages=pages,
-        stats=stats,
+        own=OwnPages(pages, stats),
         splices=(splice,),
     )
     store._log.commit(read, lambda _: record)

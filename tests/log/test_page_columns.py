@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
+from spark_pages.model.new_page import FEW_PAGES
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
 
@@ -28,7 +32,7 @@ MORE = [
 def test_estimates_and_places_of_filters_are_listed_for_the_pages_that_have_them():
     pages, stats = page_batches(MORE)
 
-    value = pages_to_avro(pages, stats)
+    value = pages_to_avro(OwnPages(pages, stats))
 
     assert [value[name] for name in ("distinct", "bloom_offset", "bloom_length", "bloom_checksum")] == [
         (7).to_bytes(8, "little"),
@@ -36,12 +40,15 @@ def test_estimates_and_places_of_filters_are_listed_for_the_pages_that_have_them
         (64).to_bytes(4, "little"),
         (2**64 - 2).to_bytes(8, "little"),
     ]
-    assert [each.to_pylist() for each in pages_from_avro(value)] == [pages.to_pylist(), stats.to_pylist()]
+    assert [each.to_pylist() for each in pages_from_avro(value).batches] == [
+        pages.to_pylist(),
+        stats.to_pylist(),
+    ]
 
 
 @pytest.mark.parametrize("name", ["distinct", "bloom_offset", "bloom_length", "bloom_checksum"])
 def test_as_many_estimates_and_places_are_there_as_are_announced(name):
-    value = pages_to_avro(*page_batches(MORE))
+    value = pages_to_avro(OwnPages.of(MORE))
     for wrong in (b"", value[name] * 2, value[name][:-1]):
         with pytest.raises(ValueError, match="bytes"):
             pages_from_avro({**value, name: wrong})
@@ -51,13 +58,13 @@ def test_a_commit_of_a_release_without_estimates_and_filters_is_read():
     value = encoded()
     absent = dict.fromkeys(("distinct", "bloom_offset", "bloom_length", "bloom_checksum"), "")
 
-    _, stats = pages_from_avro({**value, **absent})
+    _, stats = pages_from_avro({**value, **absent}).batches
 
     assert stats.to_pylist() == page_batches(PAGES)[1].to_pylist()
 
 
 def encoded() -> dict[str, object]:
-    return pages_to_avro(*page_batches(PAGES))
+    return pages_to_avro(OwnPages(*page_batches(PAGES)))
 
 
 def test_nothing_is_written_for_what_a_page_does_not_have():
@@ -91,3 +98,50 @@ def test_a_path_that_is_not_listed_is_refused(index):
 
     with pytest.raises(ValueError, match="path"):
         pages_from_avro({**encoded(), "path": wrong})
+
+
+def many(times: int) -> list[NewPage]:
+    constant = NewPage(
+        9, 9, PageKind.CONSTANT, None, 0, 0, 70, 2**63, b"one", PageStats(9, None, None, True, 0)
+    )
+    return [*MORE, constant, replace(MORE[1], path="pages/y")] * times
+
+
+def test_a_few_pages_are_told_in_the_same_bytes_as_columns_of_arrow():
+    for listed in ([], PAGES, MORE, many(1), many(FEW_PAGES // 5)):
+        assert pages_to_avro(OwnPages.of(listed)) == pages_to_avro(OwnPages(*page_batches(listed)))
+
+
+def test_pages_read_as_values_are_those_read_as_columns():
+    for times in (1, FEW_PAGES // 5, FEW_PAGES // 5 + 1):
+        listed = many(times)
+
+        read = pages_from_avro(pages_to_avro(OwnPages(*page_batches(listed))))
+
+        assert (read.few is not None) == (len(listed) <= FEW_PAGES)
+        assert [each.to_pylist() for each in read.batches] == [
+            each.to_pylist() for each in page_batches(listed)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("kind", b"\x03"),
+        ("kind", b"\xff"),
+        ("entry_count", (-1).to_bytes(8, "little", signed=True)),
+        ("offset", (1).to_bytes(8, "little")),
+        ("alloc_len", (4095).to_bytes(4, "little")),
+        ("actual_len", (63).to_bytes(4, "little")),
+        ("alloc_len", bytes(4)),
+        ("path", b"\xff\xff\xff\xff"),
+        ("kind", b"\x02"),
+        ("entry_count", (1 << 62).to_bytes(8, "little")),
+    ],
+)
+@pytest.mark.parametrize("count", [1, FEW_PAGES + 1])
+def test_numbers_that_cannot_be_true_are_refused_of_few_pages_as_of_many(name, wrong, count):
+    value = pages_to_avro(OwnPages.of([PAGES[1]] * count))
+
+    with pytest.raises(ValueError, match=r"page 0 has|more rows"):
+        pages_from_avro({**value, name: wrong + value[name][len(wrong) :]})

@@ -13,14 +13,15 @@ from spark_pages.model.run import NewPage, PageRun, page_batches
 
 
 def run_of(counts: Sequence[int], first_id: int = 0) -> PageRun:
-    """A run of pages with these entry counts and consecutive ids."""
-    pages, stats = page_batches(
-        [
-            NewPage(n, n, PageKind.FILE, "pages/x", 4096 * i, 4096, 100, i, None, PageStats(n % 3))
-            for i, n in enumerate(counts)
-        ],
-        first_id,
+    """A run of pages with these entry counts and consecutive ids; every other one holds them as values."""
+    ids = range(first_id, first_id + len(counts))
+    new = tuple(
+        NewPage(n, n, PageKind.FILE, "pages/x", 4096 * i, 4096, 100, i, None, PageStats(n % 3))
+        for i, n in enumerate(counts)
     )
+    if sum(counts) % 2:
+        return PageRun.of_few(ids, new)
+    pages, stats = page_batches(new, ids)
     return PageRun(pages, lambda: stats)
 
 

@@ -104,10 +104,10 @@ def _play(options: argparse.Namespace) -> int:
     with simulation():
         laid = lay(scenario)
         with planted(options.mutant):
-            world = play(scenario, laid, Given(parse_steps(options.steps)), tracing=True)
-    print("\n".join(f"{number:4}  {line}" for number, line in enumerate(world.trace or [], 1)))
-    print(world.violation or "no violation")
-    return int(world.violation is not None)
+            played = play(scenario, laid, Given(parse_steps(options.steps)), tracing=True)
+    print("\n".join(f"{number:4}  {line}" for number, line in enumerate(played.world.trace or [], 1)))
+    print(played.violation or "no violation")
+    return int(played.violation is not None)
 
 
 if __name__ == "__main__":

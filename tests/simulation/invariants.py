@@ -5,127 +5,33 @@ The model shares no code with the package: it keeps lists of pages and looks for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from spark_pages.log.garbage import TreeWalker
 from spark_pages.log.names import commit_key
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.actions import Commit, IntentKind, Retention, Tombstone, TransactionRecord
+from spark_pages.model.actions import Commit, Retention, Tombstone, TransactionRecord
+from tests.simulation.model import ChainKey, Model, Violation, holds
 from tests.simulation.values import Value, memory, standing
-
-Page = tuple[int, int, int, str | None]
-"""Id, rows, checksum and page file (None for an inline page)."""
-
-ChainKey = tuple[int, int]
 
 _SLOT = len("_log/") + 20
 _models, _verified, _paths = memory(), memory(), memory()
 
 
-class Violation(AssertionError):  # noqa: N818 - not an error of the code that raises it
-    """An invariant does not hold.
+@dataclass(frozen=True, eq=False, slots=True)
+class Seen:
+    """What a process was shown of a snapshot, chains apart."""
 
-    Attributes
-    ----------
-    rule
-        Which one, in a few words; two schedules fail alike if it is the same.
-    """
-
-    def __init__(self, rule: str, what: str) -> None:
-        super().__init__(rule, what)
-        self.rule = rule
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.what}"
+    version: int
+    digest: str
+    apps: Mapping[str, tuple[int, int]]
+    retention: Retention | None
+    next_table_id: int
 
 
-def holds(condition: object, rule: str, what: object = "") -> None:
-    """Raise a `Violation` of the rule unless the condition is true."""
-    if not condition:
-        raise Violation(rule, str(what))
-
-
-@dataclass(frozen=True)
-class Model:
-    """What is true after some commits, worked out the plain way."""
-
-    version: int = -1
-    chains: Mapping[ChainKey, tuple[Page, ...]] = field(default_factory=dict)
-    names: Mapping[str, int] = field(default_factory=dict)
-    apps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    retention: Retention | None = None
-    next_table_id: int = 1
-
-    def after(self, commit: Commit) -> Model:
-        """The model after one more commit."""
-        model = replace(self, version=commit.version)
-        for record in commit.records:
-            model = model._after(record, commit.version)
-        for table_id in {table for table, _ in model.chains}:
-            rows = {sum(p[1] for p in pages) for key, pages in model.chains.items() if key[0] == table_id}
-            holds(len(rows) == 1, "row counts", f"columns of table {table_id} hold {sorted(rows)} rows")
-        return model
-
-    def _after(self, record: TransactionRecord, version: int) -> Model:
-        chains, names, apps = dict(self.chains), dict(self.names), dict(self.apps)
-        next_table_id = self.next_table_id
-        epoch = self.retention.min_epoch if self.retention else -1
-        holds(
-            record.read_version >= epoch,
-            "epoch",
-            f"version {version} read {record.read_version}, before the epoch {epoch}",
-        )
-        for intent in record.intents:
-            if intent.kind is IntentKind.CREATE:
-                holds(intent.name not in names, "names", f"version {version} creates {intent.name!r} again")
-                holds(intent.table_id >= next_table_id, "names", f"table id {intent.table_id} is used twice")
-                names[intent.name] = intent.table_id
-                next_table_id = intent.table_id + 1
-        columns = record.pages.to_pydict()
-        for splice in record.splices:
-            added = tuple(
-                (
-                    (version << 28) | (record.base_ordinal + row),
-                    columns["entry_count"][row],
-                    columns["checksum"][row],
-                    columns["path"][row],
-                )
-                for row in range(splice.start, splice.stop)
-            )
-            key = splice.table_id, splice.field_id
-            pages = chains.get(key, ())
-            if not splice.removed:
-                chains[key] = pages + added
-                continue
-            ids = [page[0] for page in pages]
-            n = len(splice.removed)
-            at = next((i for i in range(len(ids)) if tuple(ids[i : i + n]) == splice.removed), None)
-            holds(
-                at is not None,
-                "lost update",
-                f"version {version} replaces pages {splice.removed} of chain {key}, which holds {ids}",
-            )
-            assert at is not None
-            old = pages[at : at + n]
-            if record.operation == "count":
-                holds(
-                    added[0][2] == old[0][2] + 1,
-                    "lost update",
-                    f"version {version} counts from {old[0][2]} to {added[0][2]}",
-                )
-            chains[key] = pages[:at] + added + pages[at + n :]
-        if record.app_id is not None and record.app_version is not None:
-            landed = apps.get(record.app_id)
-            holds(
-                landed is None or landed[0] < record.app_version,
-                "exactly once",
-                f"version {version} brings {record.app_id} {record.app_version} again, after {landed}",
-            )
-            apps[record.app_id] = record.app_version, version
-        retention = record.retention or self.retention
-        return Model(self.version, chains, names, apps, retention, next_table_id)
+Pair = tuple[str | None, int | None]
+"""An exactly-once pair."""
 
 
 class History:
@@ -140,6 +46,7 @@ class History:
         self.relied: dict[str, tuple[int, frozenset[int]]] = {}
         self.seen: dict[str, int] = {}
         self.newest_acknowledged = -1
+        self.floors: dict[str, int] = {}
 
     def copy(self) -> History:
         """A history that goes on by itself."""
@@ -240,9 +147,17 @@ class History:
 
     # what processes were told
 
-    def acknowledge(self, token: str, version: int) -> None:
-        """A transaction was told that it is committed."""
+    def key(self) -> tuple[object, ...]:
+        """What of it tells one state of a world from another, beside storage."""
+        told = frozenset(self.acknowledged.items()), frozenset(self.refused)
+        return (*told, tuple(sorted(self.floors.items())))
+
+    def acknowledge(self, token: str, version: int, pair: Pair | None = None) -> None:
+        """A transaction was told that it is committed, or that its exactly-once pair had landed before."""
         landed = self.tokens.get(token)
+        if pair is not None and landed is None:
+            self._acknowledge_pair(*pair, version)
+            return
         holds(
             landed == version,
             "no lost commit",
@@ -251,8 +166,7 @@ class History:
         self.acknowledged[token] = version
         self.newest_acknowledged = max(self.newest_acknowledged, version)
 
-    def acknowledge_pair(self, app_id: str | None, app_version: int | None, version: int) -> None:
-        """A transaction was told that its exactly-once pair had landed as a version."""
+    def _acknowledge_pair(self, app_id: str | None, app_version: int | None, version: int) -> None:
         landed = self.models[version].apps.get(app_id or "", (-1, -1)) if version <= self.head else None
         holds(
             landed is not None and landed[0] >= (app_version or 0) and landed[1] == version,
@@ -286,9 +200,21 @@ class History:
             f"version {version} was refused as expired, under {retention}",
         )
 
-    def saw(self, name: str, snapshot: LogSnapshot, floor: int) -> None:
-        """A process was given a snapshot as the newest one; it asked when `floor` was acknowledged."""
-        version = snapshot.state.version
+    def missed(self, what: str) -> None:
+        """A process did not find what it was looking for: where no vacuum passed, that is a fault."""
+        holds(self.models[-1].retention is not None, "unexpected error", what)
+
+    def broken(self, what: str) -> None:
+        """Shipped code raised what it must not raise."""
+        raise Violation("unexpected error", what)
+
+    def asks(self, name: str) -> None:
+        """A process asks for the newest snapshot: what is acknowledged by now must be in it."""
+        self.floors[name] = self.newest_acknowledged
+
+    def saw(self, name: str, found: Seen) -> None:
+        """A process was given a snapshot as the newest one."""
+        version, floor = found.version, self.floors[name]
         holds(
             version >= floor, "no lost commit", f"{name} got version {version} after {floor} was acknowledged"
         )
@@ -298,35 +224,28 @@ class History:
             f"{name} got version {version} after {self.seen.get(name)}",
         )
         self.seen[name] = version
-        self.check_state(snapshot)
+        self.check_seen(found)
 
-    def check_state(self, snapshot: LogSnapshot) -> None:
+    def check_seen(self, found: Seen) -> None:
         """The small parts of a snapshot are what the model says."""
-        state = snapshot.state
-        holds(0 <= state.version <= self.head, "prefix of history", f"version {state.version} never was")
+        version = found.version
+        holds(0 <= version <= self.head, "prefix of history", f"version {version} never was")
         holds(
-            state.digest == self.commits[state.version].digest,
+            found.digest == self.commits[version].digest,
             "prefix of history",
-            f"version {state.version} is of another history",
+            f"version {version} is of another history",
         )
-        model = self.models[state.version]
-        told = dict(state.apps), state.retention, state.next_table_id
+        model = self.models[version]
+        told = found.apps, found.retention, found.next_table_id
         holds(
-            told == (dict(model.apps), model.retention, model.next_table_id),
+            told == (model.apps, model.retention, model.next_table_id),
             "prefix of history",
-            f"version {state.version} says {told}",
+            f"version {version} says {told}",
         )
 
-    def check_chain(self, snapshot: LogSnapshot, key: ChainKey) -> None:
+    def check_pages(self, version: int, key: ChainKey, told: Sequence[tuple[int, int, int]]) -> None:
         """A chain of a snapshot holds the pages that the model says."""
-        pages = snapshot.chain(key).all_pages().pages
-        told = list(
-            zip(
-                *(pages.column(name).to_pylist() for name in ("page_id", "entry_count", "checksum")),
-                strict=True,
-            )
-        )
-        expected = [page[:3] for page in self.models[snapshot.state.version].chains.get(key, ())]
+        expected = [page[:3] for page in self.models[version].chains.get(key, ())]
         holds(told == expected, "prefix of history", f"chain {key} holds {told}, expected {expected}")
 
     def check_whole(self, snapshot: LogSnapshot, objects: Mapping[str, bytes], again: bool) -> None:
@@ -336,18 +255,31 @@ class History:
         those that were read, unless storage has torn one.
         """
         state = snapshot.state
-        self.check_state(snapshot)
+        self.check_seen(seen(snapshot))
         known = standing(state)
         needed = None if again else _verified.get(known)
         if needed is None:
             model = self.models[state.version]
             for key in model.chains:
-                self.check_chain(snapshot, key)
+                self.check_pages(state.version, key, pages_of(snapshot, key))
             names = {definition.name: definition.table_id for definition in snapshot.tables()}
             holds(names == dict(model.names), "prefix of history", f"tables {names}, expected {model.names}")
             needed = _verified.keep(known, _objects_of(snapshot, model))
         gone = needed - objects.keys()
         holds(not gone, "nothing live is deleted", f"version {state.version} needs {sorted(gone)}: gone")
+
+
+def seen(snapshot: LogSnapshot) -> Seen:
+    """The small parts of a snapshot."""
+    state = snapshot.state
+    return Seen(state.version, state.digest, dict(state.apps), state.retention, state.next_table_id)
+
+
+def pages_of(snapshot: LogSnapshot, key: ChainKey) -> list[tuple[int, int, int]]:
+    """Id, rows and checksum of the pages of a chain."""
+    pages = snapshot.chain(key).all_pages().pages
+    columns = [pages.column(name).to_pylist() for name in ("page_id", "entry_count", "checksum")]
+    return list(zip(*columns, strict=True))
 
 
 def _objects_of(snapshot: LogSnapshot, model: Model) -> frozenset[str]:
@@ -363,6 +295,6 @@ def _objects_of(snapshot: LogSnapshot, model: Model) -> frozenset[str]:
 def _paths_of(commit: Commit) -> list[str]:
     known = _paths.get(commit.digest)
     if known is None:
-        batches = [record.pages.column("path").to_pylist() for record in commit.records]
-        known = _paths.keep(commit.digest, [path for paths in batches for path in paths if path is not None])
+        named = [path for record in commit.records for path in record.own.paths()]
+        known = _paths.keep(commit.digest, named)
     return known  # type: ignore[no-any-return]

@@ -22,13 +22,15 @@ from spark_pages.log.names import page_file_key
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage, page_batches
+from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.vacuum import vacuum
+from tests.simulation.invariants import pages_of, seen
+from tests.simulation.process import Process, Program
 from tests.simulation.values import memory, standing
-from tests.simulation.world import Process, Program
 
 ROWS, COUNTER = 1, 2
 """Tables of every store here: rows that are appended (two columns), and one page that counts."""
@@ -37,7 +39,7 @@ _batches, _definitions, _counters = memory(), memory(), memory()
 Build = Callable[[LogState], "TransactionRecord | AlreadyLanded"]
 
 
-def batches(pages: tuple[tuple[int, int, str | None], ...]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def own_pages(pages: tuple[tuple[int, int, str | None], ...]) -> OwnPages:
     """Descriptors of pages of so many rows, with a checksum, in a page file or inline."""
     known = _batches.get(pages)
     if known is None:
@@ -47,7 +49,7 @@ def batches(pages: tuple[tuple[int, int, str | None], ...]) -> tuple[pa.RecordBa
             else NewPage(rows, rows, PageKind.INLINE, None, 0, 0, 80, checksum, b"x" * 80, PageStats(0))
             for i, (rows, checksum, path) in enumerate(pages)
         ]
-        known = _batches.keep(pages, page_batches(new))
+        known = _batches.keep(pages, OwnPages.of(new))
     return known  # type: ignore[no-any-return]
 
 
@@ -63,14 +65,12 @@ def definition(table_id: int, name: str, columns: int) -> TableDefinition:
 
 def create_store(process: Process, **properties: str) -> None:
     """Version 0: both tables, and the page that counts, at 0."""
-    pages, stats = batches(((1, 0, None),))
     record = TransactionRecord(
         token=process.token(),
         operation="create store",
         read_version=-1,
         writer="setup",
-        pages=pages,
-        stats=stats,
+        own=own_pages(((1, 0, None),)),
         splices=(Splice(COUNTER, 1, 0, (), 0, 0, 0, 1, 1),),  # type: ignore[arg-type]
         intents=tuple(
             CatalogIntent(IntentKind.CREATE, table, 0, name, definition(table, name, columns))  # type: ignore[arg-type]
@@ -90,14 +90,12 @@ def record_of(
     **given: Any,
 ) -> TransactionRecord:
     """The record of a transaction."""
-    batch, stats = batches(pages)
     return TransactionRecord(
         token=process_token,
         operation=operation,
         read_version=read.state.version,
         writer="w",
-        pages=batch,
-        stats=stats,
+        own=own_pages(pages),
         splices=splices,
         **given,
     )
@@ -107,38 +105,34 @@ def commit(
     process: Process, read: LogSnapshot, token: str, build: Build, reads: frozenset[int] = frozenset()
 ) -> str:
     """Commit and note what was told: ``committed``, ``conflict``, ``unknown`` or ``failed``."""
-    history = process.world.history
     if reads:
-        history.relies(token, read.state.version, reads)
+        process.tell("relies", token, read.state.version, reads)
     try:
         outcome = process.log.commit(read, build, reads)
     except CommitConflictError as error:
-        history.refuse(token, f"a conflict was reported: {error.message}")
+        process.tell("refuse", token, f"a conflict was reported: {error.message}")
         told = "conflict"
     except CommitUnknownError as error:
         process.unknown = error.context
         told = "unknown"
     except StorageError as error:
-        history.refuse(token, f"a failure was reported: {error.message}")
+        process.tell("refuse", token, f"a failure was reported: {error.message}")
         told = "failed"
     else:
         told = f"committed as version {outcome.version}"
-        if token in process.landed_before and token not in history.tokens:
-            history.acknowledge_pair(*process.landed_before[token], outcome.version)
-        else:
-            history.acknowledge(token, outcome.version)
-    process.world.note(f"{process.name:<12} {told} ({token[:2]}…{token[-2:]})")
+        process.tell("acknowledge", token, outcome.version, process.landed_before.get(token))
+    process.tell("note", f"{process.name:<12} {told} ({token[:2]}…{token[-2:]})")
     return told
 
 
 def refreshed(process: Process) -> LogSnapshot | None:
     """The newest snapshot, checked; None where storage failed."""
-    process.floor = process.world.history.newest_acknowledged
+    process.tell("asks", process.name)
     try:
         snapshot = process.log.refresh()
     except StorageError:
         return None
-    process.world.history.saw(process.name, snapshot, process.floor)
+    process.tell("saw", process.name, seen(snapshot))
     return snapshot
 
 
@@ -298,12 +292,12 @@ def resumes(program: Program) -> Program:
             version = process.log.resume(context["version"], context["token"], context["data"])
         except CommitConflictError as error:
             for token in tokens:
-                process.world.history.refuse(token, f"resuming found a conflict: {error.message}")
+                process.tell("refuse", token, f"resuming found a conflict: {error.message}")
         except (CommitUnknownError, StorageError):
             return
         else:
             for token in tokens:
-                process.world.history.acknowledge(token, version)
+                process.tell("acknowledge", token, version, None)
 
     return resuming
 
@@ -321,17 +315,18 @@ def reads(times: int = 2, chain: tuple[int, int] = (ROWS, 1)) -> Program:
 
 
 def _read_chain(process: Process, snapshot: LogSnapshot, chain: tuple[int, int]) -> None:
-    history = process.world.history
     version = snapshot.state.version
     try:
         try:
-            history.check_chain(snapshot, chain)
+            pages = pages_of(snapshot, chain)
         except ObjectNotFoundError:  # vacuum passed: the same version stands on other objects now
-            history.check_chain(process.log.reopen(version), chain)
+            pages = pages_of(process.log.reopen(version), chain)
     except StorageError:
         return
     except SnapshotExpiredError:
-        history.expired(version)
+        process.tell("expired", version)
+    else:
+        process.tell("check_pages", version, chain, pages)
 
 
 def travels(versions: Sequence[int]) -> Program:
@@ -344,11 +339,11 @@ def travels(versions: Sequence[int]) -> Program:
             except StorageError:
                 continue
             except SnapshotExpiredError:
-                process.world.history.expired(version)
+                process.tell("expired", version)
                 continue
             except VersionNotFoundError:
                 continue
-            process.world.history.check_state(snapshot)
+            process.tell("check_seen", seen(snapshot))
             _read_chain(process, snapshot, (ROWS, 1))
 
     return program
@@ -390,12 +385,10 @@ def upkeep(process: Process, work: Callable[[], Any]) -> None:
         work()
     except (StorageError, CommitConflictError, CommitUnknownError):
         return
-    except DamageError:
-        if all(effect != "torn" for _, effect in process.world.steps):
-            raise
-    except (ObjectNotFoundError, SnapshotExpiredError):
-        if process.world.history.models[-1].retention is None:
-            raise
+    except DamageError as error:
+        process.tell("damaged", f"{process.name} met {error}")
+    except (ObjectNotFoundError, SnapshotExpiredError) as error:
+        process.tell("missed", f"{process.name} met {type(error).__name__}: {error}")
 
 
 def one_after_another(*programs: Program) -> Program:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from tests.simulation.process import OK
 from tests.simulation.search import Found
-from tests.simulation.world import OK, Step
+from tests.simulation.world import Step
 
 
 def describe(found: Found, mutant: str | None = None) -> str:

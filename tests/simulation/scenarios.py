@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_pages.log.names import commit_key
+from tests.simulation.process import Process, ProcessSpec
 from tests.simulation.programs import (
     appends,
     checkpoints,
@@ -16,7 +17,7 @@ from tests.simulation.programs import (
     travels,
     vacuums,
 )
-from tests.simulation.world import ON_A_DISK, READ_BY_DIGEST, Process, ProcessSpec, Scenario
+from tests.simulation.world import ON_A_DISK, READ_BY_DIGEST, Scenario
 
 
 def _used_store(process: Process) -> None:

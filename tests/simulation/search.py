@@ -13,26 +13,25 @@ from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log import background, group, newest
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
+from tests.simulation.actor import forget_too_many
 from tests.simulation.invariants import Violation, holds
+from tests.simulation.process import OK, Process, ProcessSpec
+from tests.simulation.threads import Threads
 from tests.simulation.values import memory, values
 from tests.simulation.world import (
     DELIVERED,
     MAX_STEPS,
-    OK,
     POWER_CUT,
     Chooser,
     Laid,
-    Process,
-    ProcessSpec,
     Scenario,
     Step,
-    Strand,
-    Threads,
     World,
     lay,
 )
 
 _contents = memory()
+_remembers: list[bool] = []
 
 
 @contextmanager
@@ -53,6 +52,7 @@ def simulation(remember: bool = True) -> Iterator[None]:
         module.threading = Threads  # type: ignore[assignment]
     try:
         with values(remember):
+            _remembers[:] = [True] if remember else []
             yield
     finally:
         logger.setLevel(level)
@@ -74,28 +74,31 @@ class Drawn:
         self._random = draw.random
         self._stays = (0.0, 0.5, 0.8, 0.95)[seed % 4]
         self._fault_rate = (0.1, 0.3, 0.03)[seed % 3]
-        self._last: Strand | None = None
+        self._last = ""
 
     def next(self, world: World) -> Step | None:
         """See `Chooser.next`."""
         draw = self._random
-        running = world.running
+        parked = world.parked
         if world.unsynced and POWER_CUT in world.faults and draw() < 0.3:
             return POWER_CUT, OK
-        if world.late and (not running or draw() < 0.15):
-            if not running and draw() < 0.3:
+        if world.late and (not parked or draw() < 0.15):
+            if not parked and draw() < 0.3:
                 return None
             return world.late[int(draw() * len(world.late))].name, DELIVERED
-        if not running:
+        if not parked:
             return None
-        strand = self._last
-        if strand is None or draw() >= self._stays or strand not in running:
-            strand = self._last = running[int(draw() * len(running))]
-        if world.faults_left and draw() < (0.3 if strand.kind == "sleep" else self._fault_rate):
-            faults = world.possible(strand)
+        chosen = None
+        if self._last and draw() < self._stays:
+            chosen = next((each for each in parked if each.name == self._last), None)
+        if chosen is None:
+            chosen = parked[int(draw() * len(parked))]
+            self._last = chosen.name
+        if world.faults_left and draw() < (0.3 if chosen.kind == "sleep" else self._fault_rate):
+            faults = world.possible(chosen)
             if faults:
-                return strand.name, faults[int(draw() * len(faults))]
-        return strand.name, OK
+                return chosen.name, faults[int(draw() * len(faults))]
+        return chosen.name, OK
 
 
 class Given:
@@ -114,10 +117,10 @@ class Given:
                 if any(late.name == who for late in world.late):
                     return who, effect
             else:
-                strand = world.strands.get(who)
-                if strand is not None and strand in world.running:
-                    return who, effect if effect in world.possible(strand) else OK
-        return (world.running[0].name, OK) if world.running else None
+                parked = next((each for each in world.parked if each.name == who), None)
+                if parked is not None:
+                    return who, effect if effect in world.possible(parked) else OK
+        return (world.parked[0].name, OK) if world.parked else None
 
 
 class Branching:
@@ -172,44 +175,59 @@ def possible_steps(world: World) -> list[Step]:
     outcomes of that request are tried.
     """
     steps: list[Step] = []
-    for strand in world.running:
-        if strand.is_alone:
-            return [(strand.name, effect) for effect in (OK, *world.possible(strand))]
-    for strand in world.running:
-        steps.append((strand.name, OK))
-        steps += [(strand.name, fault) for fault in world.possible(strand)]
+    for parked in world.parked:
+        if parked.is_alone:
+            return [(parked.name, effect) for effect in (OK, *world.possible(parked))]
+    for parked in world.parked:
+        steps.append((parked.name, OK))
+        steps += [(parked.name, fault) for fault in world.possible(parked)]
     steps += [(late.name, DELIVERED) for late in world.late]
     if world.unsynced and POWER_CUT in world.faults:
         steps.append((POWER_CUT, OK))
     return steps
 
 
-def play(
-    scenario: Scenario, laid: Laid, chooser: Chooser, hashing: bool = False, tracing: bool = False
-) -> World:
+def play(scenario: Scenario, laid: Laid, chooser: Chooser, tracing: bool = False) -> Played:
     """Run one schedule to its end, or to the first violation."""
     if isinstance(chooser, Given):
         _contents.clear()  # it is to fail again as it did, so nothing is taken as seen
-    world = World(scenario, laid, hashing, tracing)
+    forget_too_many()
+    world, violation = World(scenario, laid, bool(_remembers), tracing), None
     try:
-        while world.violation is None:
+        while True:
             step = chooser.next(world)
             if step is None:
                 break
             world.changed = world.deleted = False
             if not world.step(*step):
                 raise ValueError(f"{step} is not possible after {world.steps}")
-            if world.changed and world.violation is None:
+            if world.changed:
                 observe(world)
             if len(world.steps) > MAX_STEPS:
                 raise Violation("progress", f"{MAX_STEPS} steps, and no end")
             if world.waiting():
                 raise Violation("progress", f"{', '.join(world.waiting())} wait for ever")
-    except Violation as violation:
-        world.violation = world.violation or violation
+    except Violation as error:
+        violation = error
     finally:
-        world.kill()
-    return world
+        world.end()
+    return Played(world, violation)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A schedule that has been run.
+
+    Attributes
+    ----------
+    world
+        As it left it.
+    violation
+        What it broke, if anything.
+    """
+
+    world: World
+    violation: Violation | None
 
 
 def observe(world: World) -> None:
@@ -217,7 +235,6 @@ def observe(world: World) -> None:
     if world.visible in _contents and not (world.deleted or world.torn):
         return
     _contents.keep(world.visible, True)
-    world.quiet += 1
     try:
         for world.hide_hint in (False, True):
             _look(world)
@@ -228,12 +245,11 @@ def observe(world: World) -> None:
     except Exception as error:
         raise Violation("open", f"a fresh reader met {type(error).__name__}: {error}") from error
     finally:
-        world.quiet -= 1
         world.hide_hint = False
 
 
 def _look(world: World) -> None:
-    process = Process(world, 99, _OBSERVER)
+    process = Process(99, _OBSERVER, world, at_once=True)
     log = Log(process, process.runtime())
     snapshot = log.refresh()
     version = snapshot.state.version
@@ -297,10 +313,10 @@ def search_random(scenario: Scenario, first_seed: int, schedules: int, laid: Lai
     laid = laid or lay(scenario)
     tally = Tally()
     for seed in range(first_seed, first_seed + schedules):
-        world = play(scenario, laid, Drawn(seed))
-        _count_in(tally, world)
-        if world.violation is not None:
-            tally.found = Found(scenario, seed, tally.schedules, world.steps, world.violation)
+        played = play(scenario, laid, Drawn(seed))
+        _count_in(tally, played.world)
+        if played.violation is not None:
+            tally.found = Found(scenario, seed, tally.schedules, played.world.steps, played.violation)
             break
     return tally
 
@@ -311,10 +327,10 @@ def search_all(scenario: Scenario, limit: int | None = None, laid: Laid | None =
     tally = Tally()
     branching = Branching()
     while branching.begin():
-        world = play(scenario, laid, branching, hashing=True)
-        _count_in(tally, world)
-        if world.violation is not None:
-            tally.found = Found(scenario, None, tally.schedules, world.steps, world.violation)
+        played = play(scenario, laid, branching)
+        _count_in(tally, played.world)
+        if played.violation is not None:
+            tally.found = Found(scenario, None, tally.schedules, played.world.steps, played.violation)
             break
         if limit is not None and tally.schedules >= limit:
             break
@@ -343,12 +359,12 @@ def shrink(found: Found, laid: Laid | None = None, tries: int = 1_000) -> Found:
         tries -= 1
         if tries < 0:
             return False
-        world = play(found.scenario, laid, Given(steps))
-        if world.violation is None or world.violation.rule != violation.rule:
+        played = play(found.scenario, laid, Given(steps))
+        if played.violation is None or played.violation.rule != violation.rule:
             return False
-        if _weight(world.steps) >= _weight(best):
+        if _weight(played.world.steps) >= _weight(best):
             return False
-        best, violation = world.steps, world.violation
+        best, violation = played.world.steps, played.violation
         return True
 
     improved = True
@@ -366,7 +382,7 @@ def shrink(found: Found, laid: Laid | None = None, tries: int = 1_000) -> Found:
         for index in range(len(best) - 1):  # run on where that makes no difference: fewer switches
             if index + 1 < len(best) and best[index][0] != best[index + 1][0]:
                 improved |= fails([*best[:index], best[index + 1], best[index], *best[index + 2 :]])
-    trace = play(found.scenario, laid, Given(best), tracing=True).trace or []
+    trace = play(found.scenario, laid, Given(best), tracing=True).world.trace or []
     return Found(found.scenario, found.seed, found.schedules, best, violation, trace)
 
 

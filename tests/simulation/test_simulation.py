@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_schedule_with_and_without_memory():
     def schedules(remember: bool) -> list[object]:
         with simulation(remember):
             worlds = [
-                play(scenario, lay(scenario), Drawn(seed), tracing=True)
+                play(scenario, lay(scenario), Drawn(seed), tracing=True).world
                 for scenario in RANDOM
                 for seed in range(2)
             ]

@@ -22,7 +22,7 @@ from spark_pages.log import checkpoint, checkpoint_writer, commit_codec, compact
 from spark_pages.log.digest import digest_of
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
-from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.model.run import PageRun
 
 _FORGET_AFTER = 200_000
 """Entries of one memory before it starts anew."""
@@ -74,21 +74,14 @@ def forget() -> None:
         each.clear()
 
 
-_commits, _tombstones, _replays, _ids, _added, _pages, _checkpoints = (memory() for _ in range(7))
-
-
-def _content_of(pages: pa.RecordBatch) -> object:
-    known = _pages.get(id(pages))
-    if known is None:  # the batch is kept too, so that its id is not given to another
-        known = _pages.keep(id(pages), (pages, repr(pages.to_pydict())))
-    return known[1]
+_commits, _tombstones, _replays, _added, _checkpoints = (memory() for _ in range(5))
 
 
 _HEADER = tuple(each.name for each in fields(Commit) if each.name not in ("records", "digest"))
 _RECORD = tuple(
     each.name
     for each in fields(TransactionRecord)
-    if each.name not in ("pages", "stats", "intents", "parameters", "properties")
+    if each.name not in ("own", "intents", "parameters", "properties")
 )
 """What is hashed as it is."""
 
@@ -97,7 +90,7 @@ def _key_of(record: TransactionRecord) -> tuple[Any, ...]:
     """What a record says, in a form that can be looked up."""
     return (
         *(getattr(record, name) for name in _RECORD),
-        _content_of(record.pages),
+        record.own.few,
         tuple((i.kind, i.table_id, i.name, i.old_name) for i in record.intents),
         tuple(record.properties.items()),
     )
@@ -221,21 +214,12 @@ def _remembering_replay(original: Callable[..., Any]) -> Callable[..., Any]:
     return replayed
 
 
-def _remembering_ids(original: Callable[..., Any]) -> Callable[..., Any]:
-    def formed(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.RecordBatch:
-        key = (id(pages), version, base_ordinal)
-        known = _ids.get(key)
-        return known[1] if known else _ids.keep(key, (pages, original(pages, version, base_ordinal)))[1]
-
-    return formed
-
-
 def _remembering_added(original: Callable[..., Any]) -> Callable[..., Any]:
-    def added(record: Any, splice: Any, own: pa.RecordBatch, version: int, load_manifest: Any) -> PageRun:
-        key = (id(own), splice, version)
+    def added(record: Any, splice: Any, own: Any, version: int, load_manifest: Any) -> PageRun:
+        key = (id(record.own), record.base_ordinal, splice, version)
         known = _added.get(key)
-        if known is None:
-            known = _added.keep(key, (own, original(record, splice, own, version, load_manifest)))
+        if known is None:  # the pages are kept too, so that their id is not given to others
+            known = _added.keep(key, (record.own, original(record, splice, own, version, load_manifest)))
         return known[1]  # type: ignore[no-any-return]
 
     return added
@@ -333,7 +317,6 @@ def remembering() -> dict[Any, Any]:
     """Shipped function to one that does the same, and remembers."""
     return {
         replay.replay: _remembering_replay(replay.replay),
-        replay.form_ids: _remembering_ids(replay.form_ids),
         replay._added: _remembering_added(replay._added),
         checkpoint_writer.write_checkpoint: _remembering_checkpoint(checkpoint_writer.write_checkpoint),
     }
@@ -371,7 +354,3 @@ def values(remember: bool = True) -> Iterator[None]:
     finally:
         put_back(undo)
         forget()
-
-
-EMPTY_PAGES = pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA)
-"""Pages of a record that brings none."""

@@ -1,29 +1,33 @@
 """One simulated world: storage that fails, processes that share it, and who goes next.
 
-Each process runs shipped code in a greenlet. Whatever it asks of storage parks it; a *step* lets one process
-go on, with its request done, failed, or lost, until it parks again. A world has no chance of its own: a
-`Chooser` decides every step, so that a schedule can be drawn, searched, shortened and played again.
+Each process runs shipped code; whatever it asks of storage parks it. A *step* does one request, or fails it,
+or loses it, and lets who asked go on until it parks again. A world has no chance of its own: a `Chooser`
+decides every step, so that a schedule can be drawn, searched, shortened and played again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from greenlet import getcurrent, greenlet
-from typing_extensions import Buffer
-
-from spark_pages.errors import ObjectNotFoundError, StorageError
-from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.runtime import Runtime
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, NotCreated, ObjectInfo
+from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated, ObjectInfo
+from tests.simulation.actor import Actor
 from tests.simulation.invariants import History, Violation
+from tests.simulation.process import (
+    CRASH,
+    OK,
+    TIME_IS_UP,
+    Answer,
+    Failed,
+    Parked,
+    Process,
+    ProcessSpec,
+    Program,
+)
 
-OK = "ok"
 DELIVERED = "arrives"
 POWER_CUT = "power cut"
 MAX_STEPS = 4_000
@@ -38,7 +42,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "delete": ("fails", "answer lost", "late", "crash", "crash, late"),
     "get": ("fails", "crash"),
     "list": ("fails", "stale", "crash"),
-    "sleep": ("time is up",),
+    "sleep": (TIME_IS_UP,),
 }
 ALL_FAULTS = frozenset(fault for faults in FAULTS.values() for fault in faults) | {POWER_CUT}
 ON_A_DISK = frozenset({"unsynced", POWER_CUT})
@@ -49,10 +53,6 @@ READ_BY_DIGEST = ("pages/", "_log/parts/", "_log/segments/", "_log/stats/", "_lo
 
 Step = tuple[str, str]
 """Who goes on, and what becomes of its request."""
-
-
-class CrashError(BaseException):
-    """The process dies here; nothing may catch it."""
 
 
 @dataclass(slots=True)
@@ -71,269 +71,6 @@ class Chooser(Protocol):
     def next(self, world: World) -> Step | None:
         """A step that is possible now; None to end the schedule."""
         ...
-
-
-class Strand:
-    """One thread of a process: runs until it asks something of storage, and goes on when it is told."""
-
-    __slots__ = ("_work", "greenlet", "is_dying", "key", "kind", "name", "process", "trail")
-
-    def __init__(self, process: Process, name: str, work: Callable[[], None]) -> None:
-        self.process = process
-        self.name = name
-        self.kind = "start"
-        self.key = ""
-        self.trail = hash(name)
-        self.is_dying = False
-        self._work = work
-        self.greenlet: greenlet | None = greenlet(self._run, parent=process.world.hub)
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether nobody else can tell when the request is made that it waits with."""
-        spec = self.process.spec
-        keys = {"get": spec.reads_alone, "put": spec.writes_alone, "sleep": ("",)}.get(self.kind, ())
-        return self.key.startswith(keys)
-
-    def _run(self, _: str) -> None:
-        self.process.world.guard(self.process, self._work)
-
-
-class Process:
-    """One process: its own log, clock and tokens, over the storage that all share."""
-
-    def __init__(self, world: World, index: int, spec: ProcessSpec) -> None:
-        self.world = world
-        self.name = spec.name
-        self.spec = spec
-        self.lives = 1 + spec.restarts
-        self.floor = -1
-        self.url = "sim://store"
-        self.unknown: dict[str, Any] | None = None
-        self.landed_before: dict[str, tuple[str | None, int | None]] = {}
-        self.log: Log = None  # type: ignore[assignment]
-        self._index = index
-        self._tokens = 0
-        self._clock_s = 0.0
-        self._strands = 0
-
-    def start(self, opened: bool) -> None:
-        """Begin, or begin again after a crash, with nothing in memory."""
-        self.open(opened)
-        self._strands = 0
-        for program in (self.spec.program, *self.spec.threads):
-            self.spawn(partial(program, self))
-
-    def spawn(self, work: Callable[[], None]) -> Callable[[float | None], object]:
-        """Begin work beside what the process does already."""
-        self._strands += 1
-        name = self.name if self._strands == 1 else f"{self.name}/{self._strands}"
-        self.world.begin(Strand(self, name, work))
-        return lambda _: None
-
-    def open(self, opened: bool = False) -> None:
-        """Know nothing but the address; with `opened`, also what was there before the schedule."""
-        self.log = Log(self, self.runtime(), timeout_s=60.0)
-        self.landed_before.clear()
-        self.unknown = None
-        head = self.world.laid.head
-        if opened and head is not None:  # as if it had refreshed before the schedule began
-            newest = self.log._newest
-            newest.snapshot = (
-                head if head.checkpoint is None else self.quietly(lambda: newest.bind(head.state))
-            )
-
-    def runtime(self) -> Runtime:
-        """Clock, tokens and sleep of this process."""
-        return Runtime(
-            now_us=lambda: self.spec.clock_us,
-            monotonic_s=lambda: self._clock_s,
-            token=self.token,
-            sleep_s=self._sleep,
-            jitter=lambda: 0.5,
-            map=self._map,
-            spawn=self.spawn,
-        )
-
-    def token(self) -> str:
-        """32 digits that tell the process and a count."""
-        self._tokens += 1
-        return f"{self._index + 1:02x}{self._tokens:030x}"
-
-    def quietly(self, work: Callable[[], Any]) -> Any:
-        """Do it without a step, as if it were over before the schedule begins."""
-        self.world.quiet += 1
-        try:
-            return work()
-        finally:
-            self.world.quiet -= 1
-
-    def _map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        if not self.spec.reads_backwards:
-            return [work(item) for item in items]
-        return [work(item) for item in reversed(items)][::-1]
-
-    def _sleep(self, seconds: float) -> None:
-        self._clock_s += seconds
-        if "time is up" in self.world.faults and self._ask("sleep", "") == "time is up":
-            self._clock_s += 1_000.0
-
-    # storage, as this process sees it
-
-    def _ask(self, kind: str, key: str) -> str:
-        world = self.world
-        if world.quiet:
-            return OK
-        strand = world.current
-        if strand.is_dying:
-            raise CrashError
-        strand.kind, strand.key = kind, key
-        effect: str = world.hub.switch()
-        if effect == "crash":
-            raise CrashError
-        return effect
-
-    def _leave_behind(self, effect: str, kind: str, key: str, data: bytes = b"") -> bool:
-        """Whether the request goes on by itself."""
-        if effect not in ("late", "crash, late"):
-            return False
-        self.world.send_late(kind, key, data)
-        if effect == "crash, late":
-            raise CrashError
-        return True
-
-    def _heard(self, answer: object) -> None:
-        if self.world.hashing and not self.world.quiet:
-            strand = self.world.current
-            strand.trail = hash((strand.trail, strand.kind, strand.key, answer))
-
-    def create(self, key: str, data: bytes) -> CreateOutcome:
-        """See `ObjectStore.create`."""
-        effect = self._ask("create", key)
-        outcome: CreateOutcome
-        if effect == "not created":
-            outcome = NotCreated(effect)
-        elif effect == "fails" or self._leave_behind(effect, "create", key, data):
-            outcome = Doubtful(effect)
-        elif effect == "refused" and key not in self.world.objects:
-            outcome = Exists()
-        else:
-            was_absent = self.world.create(key, data, synced=effect != "unsynced")
-            if effect in ("answer lost", "unsynced"):
-                outcome = Doubtful(effect)
-            else:
-                outcome = Created() if was_absent else Exists()
-        self._heard(type(outcome))
-        return outcome
-
-    def put(self, key: str, data: Buffer) -> None:
-        """See `ObjectStore.put`; torn means: half of it is there, and storage says that all is well."""
-        data = data if isinstance(data, bytes) else bytes(data)  # a `Value` stays one
-        effect = self._ask("put", key)
-        done = False
-        if effect == "torn":
-            self.world.torn = True
-            self.world.put(key, bytes(data)[: len(data) // 2])
-            done = True
-        elif effect in (OK, "answer lost"):
-            self.world.put(key, data)
-            done = effect == OK
-        elif effect != "fails":
-            self._leave_behind(effect, "put", key, data)
-        self._heard(done)
-        if not done:
-            raise StorageError(f"Writing {key}: {effect}.", key=key)
-
-    def delete(self, key: str) -> None:
-        """See `ObjectStore.delete`."""
-        effect = self._ask("delete", key)
-        if effect in (OK, "answer lost"):
-            self.world.delete(key)
-        elif effect != "fails":
-            self._leave_behind(effect, "delete", key)
-        self._heard(effect == OK)
-        if effect != OK:
-            raise StorageError(f"Deleting {key}: {effect}.", key=key)
-
-    def get(self, key: str) -> bytes:
-        """See `ObjectStore.get`."""
-        effect = self._ask("get", key)
-        data = self.world.objects.get(key) if effect == OK else b""
-        self._heard(data)
-        if effect != OK:
-            raise StorageError(f"Reading {key}: {effect}.", key=key)
-        if data is None or (key == HINT_KEY and self.world.hide_hint):
-            raise ObjectNotFoundError(f"There is no object {key}.", key=key)
-        return data
-
-    def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """See `ObjectStore.get_range`."""
-        return self.get(key)[offset : offset + length]
-
-    def size(self, key: str) -> int:
-        """See `ObjectStore.size`."""
-        return len(self.get(key))
-
-    def list(self, prefix: str) -> list[ObjectInfo]:
-        """See `ObjectStore.list`; stale means: the newest objects are missing."""
-        effect = self._ask("list", prefix)
-        keys = list(self.world.objects)
-        if effect == "stale":
-            keys = keys[: -max(1, len(keys) // 4)]
-        found = [
-            ObjectInfo(key, len(self.world.objects[key]), 0) for key in sorted(keys) if key.startswith(prefix)
-        ]
-        self._heard(tuple(found) if effect in (OK, "stale") else None)
-        if effect == "fails":
-            raise StorageError(f"Listing {prefix}: {effect}.")
-        return found
-
-    def local_path(self, key: str) -> str | None:
-        """See `ObjectStore.local_path`."""
-        return None
-
-    def now_us(self) -> int | None:
-        """See `ObjectStore.now_us`."""
-        return None
-
-
-Program = Callable[[Process], None]
-
-
-@dataclass(frozen=True)
-class ProcessSpec:
-    """One process of a scenario.
-
-    Attributes
-    ----------
-    name
-        In schedules.
-    program
-        What it does.
-    threads
-        What other threads of it do.
-    opened
-        Whether it has the store open when the schedule begins.
-    clock_us
-        What its clock says, always.
-    restarts
-        How often it is started again after a crash.
-    reads_backwards
-        Whether requests of one round reach storage in the opposite order.
-    reads_alone, writes_alone
-        Beginnings of keys that nobody else writes, or that nobody else asks for before something names them:
-        a complete search need not try what others do in between.
-    """
-
-    name: str
-    program: Program
-    threads: tuple[Program, ...] = ()
-    opened: bool = True
-    clock_us: int = 0
-    restarts: int = 0
-    reads_backwards: bool = False
-    reads_alone: tuple[str, ...] = ()
-    writes_alone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -377,12 +114,11 @@ class Laid:
 def lay(scenario: Scenario) -> Laid:
     """Run the setup of a scenario, quietly."""
     world = World(replace(scenario, processes=()), Laid())
-    process = Process(world, 98, ProcessSpec("setup", scenario.setup))
+    process = Process(98, ProcessSpec("setup", scenario.setup), world, at_once=True)
     process.open()
-    process.quietly(lambda: scenario.setup(process))
+    scenario.setup(process)
     process.open()
-    head = process.quietly(process.log.refresh)
-    return Laid(world.objects, world.history, world.content, head)
+    return Laid(world.objects, world.history, world.content, process.log.refresh())
 
 
 class World:
@@ -394,40 +130,37 @@ class World:
         What takes part.
     laid
         The store as the setup left it.
-    hashing
-        Whether to keep what tells two states apart, for the complete search.
+    remembers
+        Whether what processes do is remembered for other schedules.
+    tracing
+        Whether to keep the schedule as people read it.
     """
 
-    def __init__(self, scenario: Scenario, laid: Laid, hashing: bool = False, tracing: bool = False) -> None:
+    def __init__(self, scenario: Scenario, laid: Laid, remembers: bool = True, tracing: bool = False) -> None:
         self.scenario = scenario
-        self.laid = laid
         self.faults = scenario.faults
         self.objects = dict(laid.objects)
         self.content = laid.content
         self.history = laid.history.copy()
-        self.hashing = hashing
-        self.hub = getcurrent()
-        self.quiet = 0
         self.hide_hint = False
         self.faults_left = scenario.max_faults
         self.late: list[LateRequest] = []
         self.unsynced: dict[str, bytes] = {}
         self.steps: list[Step] = []
         self.trace: list[str] | None = [] if tracing else None
-        self.violation: Violation | None = None
         self.visible = laid.content
         self.changed = self.deleted = self.torn = False
         self._late_count = 0
-        self.strands: dict[str, Strand] = {}
-        self.running: list[Strand] = []
-        self.current: Strand = None  # type: ignore[assignment]
-        self.crashed: Process | None = None
-        self.processes = [Process(self, index, spec) for index, spec in enumerate(scenario.processes)]
-        _worlds[:] = [self]
-        for process in self.processes:
-            process.start(process.spec.opened)
-        for strand in list(self.running):
-            self._resume(strand, OK)
+        self.actors = [
+            Actor(spec.name, (scenario.name, index), partial(_process, scenario, index, laid), remembers)
+            for index, spec in enumerate(scenario.processes)
+        ]
+        for actor in self.actors:
+            self._hear(actor)
+        self._park()
+
+    def _park(self) -> None:
+        self.parked: list[Parked] = [parked for actor in self.actors for parked in actor.node.parked]
 
     # what storage does
 
@@ -465,24 +198,76 @@ class World:
             self.visible ^= change
             self.changed = True
 
-    def send_late(self, kind: str, key: str, data: bytes) -> None:
+    def _send_late(self, kind: str, key: str, data: bytes) -> None:
         """A request is on its way, and nobody waits for it."""
         self._late_count += 1
         self.late.append(LateRequest(f"late request {self._late_count}", kind, key, data))
 
+    def perform(self, kind: str, key: str, data: bytes, effect: str) -> Answer:
+        """Do what a request asks for, or what a fault makes of it; gives the answer."""
+        if effect == "crash":
+            return CRASH
+        if effect in ("late", "crash, late"):
+            self._send_late(kind, key, data)
+            if effect == "crash, late":
+                return CRASH
+            return Doubtful(effect) if kind == "create" else Failed(effect)
+        if kind == "get":
+            if effect != OK:
+                return Failed(effect)
+            return None if key == HINT_KEY and self.hide_hint else self.objects.get(key)
+        if kind == "create":
+            return self._perform_create(key, data, effect)
+        if kind == "put":
+            return self._perform_put(key, data, effect)
+        if kind == "delete":
+            if effect in (OK, "answer lost"):
+                self.delete(key)
+            return None if effect == OK else Failed(effect)
+        if kind == "list":
+            return self._perform_list(key, effect)
+        return OK if effect == OK else Failed(effect)
+
+    def _perform_create(self, key: str, data: bytes, effect: str) -> Answer:
+        if effect == "not created":
+            return NotCreated(effect)
+        if effect == "fails":
+            return Doubtful(effect)
+        if effect == "refused" and key not in self.objects:
+            return Exists()
+        was_absent = self.create(key, data, synced=effect != "unsynced")
+        if effect in ("answer lost", "unsynced"):
+            return Doubtful(effect)
+        return Created() if was_absent else Exists()
+
+    def _perform_put(self, key: str, data: bytes, effect: str) -> Answer:
+        """Torn means: half of it is there, and storage says that all is well."""
+        if effect == "torn":
+            self.torn = True
+            self.put(key, bytes(data)[: len(data) // 2])
+        elif effect in (OK, "answer lost"):
+            self.put(key, data)
+        return None if effect in (OK, "torn") else Failed(effect)
+
+    def _perform_list(self, prefix: str, effect: str) -> Answer:
+        """Stale means: the newest objects are missing."""
+        if effect == "fails":
+            return Failed(effect)
+        keys = list(self.objects)
+        if effect == "stale":
+            keys = keys[: -max(1, len(keys) // 4)]
+        return tuple(
+            ObjectInfo(key, len(self.objects[key]), 0) for key in sorted(keys) if key.startswith(prefix)
+        )
+
     # steps
 
-    def begin(self, strand: Strand) -> None:
-        """A thread more."""
-        self.strands[strand.name] = strand
-        self.running.append(strand)
-
-    def possible(self, strand: Strand) -> list[str]:
-        """Faults that may befall the request of a strand now."""
+    def possible(self, parked: Parked) -> list[str]:
+        """Faults that may befall the request of a thread now."""
         if not self.faults_left:
             return []
-        faults = [fault for fault in FAULTS.get(strand.kind, ()) if fault in self.faults]
-        if "torn" in faults and not (strand.key == HINT_KEY or self._may_tear(strand.key)):
+        faults = [fault for fault in FAULTS.get(parked.kind, ()) if fault in self.faults]
+        if "torn" in faults and not (parked.key == HINT_KEY or self._may_tear(parked.key)):
             faults.remove("torn")
         return faults
 
@@ -494,58 +279,60 @@ class World:
         return key.startswith("_log/") and key.count("/") == 2 and key not in self.objects
 
     def step(self, who: str, effect: str) -> bool:
-        """Do a step; False if there is no such step now."""
+        """Do a step; False if there is no such step now.
+
+        Raises
+        ------
+        Violation
+            If it breaks an invariant.
+        """
         self.steps.append((who, effect))
         if who == POWER_CUT:
             done = bool(self.unsynced) and self._cut_power()
         elif effect == DELIVERED:
             done = self._deliver(who)
         else:
-            done = self._go_on(self.strands.get(who), effect)
+            done = self._go_on(who, effect)
         if not done:
             self.steps.pop()
         return done
 
-    def _go_on(self, strand: Strand | None, effect: str) -> bool:
-        if strand is None or strand not in self.running:
-            return False
+    def _go_on(self, who: str, effect: str) -> bool:
+        for actor in self.actors:
+            for parked in actor.node.parked:
+                if parked.name == who:
+                    return self._answer(actor, parked, effect)
+        return False
+
+    def _answer(self, actor: Actor, parked: Parked, effect: str) -> bool:
         if effect != OK:
-            if effect not in self.possible(strand):
+            if effect not in self.possible(parked):
                 return False
             self.faults_left -= 1
         if self.trace is not None:
-            self.trace.append(f"{strand.name:<14} {strand.kind} {strand.key}: {effect}")
-        self._resume(strand, effect)
+            self.trace.append(f"{parked.name:<14} {parked.kind} {parked.key}: {effect}")
+        answer = self.perform(parked.kind, parked.key, parked.data, effect)
+        actor.go_on(parked.name, answer)
+        if answer is CRASH:
+            self.history.forget_process(actor.name)
+        if actor.node.tells:
+            self._hear(actor)
+        self._park()
         return True
 
-    def _resume(self, strand: Strand, effect: str) -> None:
-        self.current = strand
-        assert strand.greenlet is not None
-        strand.greenlet.switch(effect)
-        if strand.greenlet.dead:
-            strand.greenlet = None
-            self.running.remove(strand)
-        if self.crashed is not None:
-            process, self.crashed = self.crashed, None
-            self._bury(process)
-            if process.lives:
-                self.note(f"{process.name:<14} starts again")
-                process.start(opened=False)
+    def _hear(self, actor: Actor) -> None:
+        for what, about in actor.node.tells:
+            self.tell(what, *about)
 
-    def _bury(self, process: Process) -> None:
-        """End all threads of a process, where they are."""
-        for strand in list(self.strands.values()):
-            if strand.process is process:
-                if strand.greenlet is not None and strand.kind != "start":
-                    self.current, strand.is_dying = strand, True
-                    strand.greenlet.throw(CrashError)
-                    assert strand.greenlet.dead, f"{strand.name} does not die"
-                strand.greenlet = None
-                del self.strands[strand.name]
-                if strand in self.running:
-                    self.running.remove(strand)
-        self.crashed = None
-        self.history.forget_process(process.name)
+    def tell(self, what: str, *about: Any) -> None:
+        """Pass on what a program says to the history."""
+        if what == "note":
+            self.note(*about)
+        elif what == "damaged":
+            if not self.torn:
+                raise Violation("unexpected error", *about)
+        else:
+            getattr(self.history, what)(*about)
 
     def _deliver(self, who: str) -> bool:
         for index, request in enumerate(self.late):
@@ -553,22 +340,21 @@ class World:
                 del self.late[index]
                 if self.trace is not None:
                     self.trace.append(f"{who:<12} {request.kind} {request.key}: {DELIVERED}")
-                try:
-                    if request.kind == "create":
-                        self.create(request.key, request.data)
-                    elif request.kind == "put":
-                        self.put(request.key, request.data)
-                    else:
-                        self.delete(request.key)
-                except Violation as violation:
-                    self.violation = self.violation or violation
+                if request.kind == "create":
+                    self.create(request.key, request.data)
+                elif request.kind == "put":
+                    self.put(request.key, request.data)
+                else:
+                    self.delete(request.key)
                 return True
         return False
 
     def _cut_power(self) -> bool:
         """Everybody dies, and what was not synced is gone."""
         self.note("power cut    everybody dies; gone: " + ", ".join(self.unsynced))
-        self.kill()
+        self.end()
+        self.actors = []
+        self._park()
         for key, data in self.unsynced.items():
             if self.objects.get(key) == data:
                 self.delete(key)
@@ -577,31 +363,14 @@ class World:
         self.late.clear()
         return True
 
-    def kill(self) -> None:
+    def end(self) -> None:
         """End all processes where they are."""
-        for process in self.processes:
-            process.lives = 0
-            self._bury(process)
-
-    def guard(self, process: Process, work: Callable[[], None]) -> None:
-        """Run a thread; note how it ends."""
-        try:
-            work()
-        except CrashError:
-            if self.crashed is None:
-                process.lives = max(0, process.lives - 1)
-                self.crashed = process
-        except Violation as violation:
-            self.violation = self.violation or violation
-        except Exception as error:  # noqa: BLE001 - whatever shipped code raises here is a finding
-            if self.violation is None:
-                what = f"{process.name} met {type(error).__name__}: {error}"
-                self.violation = Violation("unexpected error", what)
-                self.violation.__cause__ = error
+        for actor in self.actors:
+            actor.end()
 
     def waiting(self) -> list[str]:
         """Threads that wait for each other and for nothing else."""
-        return [] if self.running else [s.name for s in self.strands.values() if s.greenlet is not None]
+        return [] if self.parked else [name for actor in self.actors for name in actor.node.waiting]
 
     def note(self, text: str) -> None:
         """A line of the schedule as people read it."""
@@ -616,61 +385,27 @@ class World:
                 self.faults_left,
                 frozenset(self.unsynced),
                 tuple(sorted((late.kind, late.key, late.data) for late in self.late)),
-                tuple((s.name, s.trail, s.kind, s.key) for s in self.strands.values() if s.greenlet),
-                tuple((process.floor, process.lives) for process in self.processes),
-                frozenset(self.history.acknowledged.items()),
-                frozenset(self.history.refused),
+                tuple(actor.node.number for actor in self.actors),
+                self.history.key(),
             )
         )
 
 
-class Event:
-    """`threading.Event` for threads of the simulation."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._waiting: list[Strand] = []
-
-    def set(self) -> None:
-        """Whoever waits may go on."""
-        self._is_set = True
-        world = _worlds[0]
-        world.running += [strand for strand in self._waiting if strand.name in world.strands]
-        self._waiting.clear()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Let others go on until it is set."""
-        while not self._is_set:
-            world = _worlds[0]
-            strand = world.current
-            strand.kind, strand.key = "wake", ""
-            self._waiting.append(strand)
-            world.running.remove(strand)
-            if world.hub.switch() == "crash":
-                raise CrashError
-        return True
+def _process(scenario: Scenario, index: int, laid: Laid) -> Process:
+    """A process that has not begun; what it knows of the store is what the setup left."""
+    spec = scenario.processes[index]
+    return Process(index, spec, _AsLaid(laid), laid.head, sleeps=TIME_IS_UP in scenario.faults)
 
 
-class Lock:
-    """`threading.Lock` for threads of the simulation, which switch only where they ask storage."""
+class _AsLaid:
+    """Storage as the setup left it, to be read."""
 
-    def __init__(self) -> None:
-        self._held = False
+    def __init__(self, laid: Laid) -> None:
+        self._objects = laid.objects
 
-    def __enter__(self) -> bool:
-        assert not self._held, "a lock is held while storage is asked"
-        self._held = True
-        return True
+    def perform(self, kind: str, key: str, data: bytes, effect: str) -> Answer:
+        assert kind == "get", f"{kind} {key} before the schedule begins"
+        return self._objects.get(key)
 
-    def __exit__(self, *_: object) -> None:
-        self._held = False
-
-
-class Threads:
-    """As much of `threading` as the log needs."""
-
-    Event = Event
-    Lock = Lock
-
-
-_worlds: list[World] = []
+    def tell(self, what: str, *about: Any) -> None:
+        raise AssertionError(what)

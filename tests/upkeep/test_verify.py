@@ -22,7 +22,7 @@ from spark_pages.log.root import encode_root
 from spark_pages.model.actions import CheckpointRef, Retention, TransactionRecord
 from spark_pages.model.location import Location
 from spark_pages.model.page import PageStats
-from spark_pages.model.run import PageRun, page_batches
+from spark_pages.model.run import PageRun
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.tables import encoding
 from spark_pages.tables.store import Store
@@ -467,7 +467,7 @@ def test_pages_between_the_oldest_checkpoint_and_the_oldest_version_are_checked(
     oldest = store.snapshot().version
     head = store.snapshot().log
     retention = Retention(oldest, oldest, kept)
-    record = TransactionRecord("ab" * 16, "retain", oldest, "test", *page_batches([]), retention=retention)
+    record = TransactionRecord("ab" * 16, "retain", oldest, "test", retention=retention)
     store._log.commit(head, lambda _: record)
     path = store.snapshot().table("t").pages().column("path")[-1].as_py()
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Retention, Splice, TransactionRecord
 from spark_pages.model.ids import TableId, Version
+from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.page_writer import stage_column
@@ -29,8 +30,6 @@ def record(store: Store, **given: Any) -> TransactionRecord:
             "operation": "by hand",
             "read_version": store._log.refresh().state.version,
             "writer": "a test",
-            "pages": empty_batch(PAGE_SCHEMA),
-            "stats": empty_batch(STATS_SCHEMA),
             **given,
         }
     )
@@ -141,8 +140,7 @@ def replace_tail(
         store,
         token=token,
         operation="replace tail",
-        pages=placed.pages,
-        stats=placed.stats,
+        own=placed.own,
         splices=placed.splices,
         manifests=placed.manifests,
     )
@@ -179,8 +177,10 @@ def recount_last_page(store: Store, name: str, entry_count: int) -> int:
     made = record(
         store,
         operation="recount",
-        pages=pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0],
-        stats=pa.Table.from_batches(stats).combine_chunks().to_batches()[0],
+        own=OwnPages(
+            pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0],
+            pa.Table.from_batches(stats).combine_chunks().to_batches()[0],
+        ),
         splices=tuple(splices),
     )
     return commit(store, made)

@@ -1,0 +1,62 @@
+"""Threads of a simulated process, which switch only where one of them asks storage or waits for another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CrashError(BaseException):
+    """The process dies here; nothing may catch it."""
+
+
+running: list[Any] = []
+"""The strand that runs at the moment, alone."""
+
+
+class Event:
+    """`threading.Event` for threads of the simulation."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: list[Any] = []
+
+    def set(self) -> None:
+        """Whoever waits may go on."""
+        self._is_set = True
+        for strand in self._waiting:
+            strand.is_waiting = False
+        self._waiting.clear()
+
+    def clear(self) -> None:
+        """Whoever comes waits."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let others go on until it is set."""
+        while not self._is_set:
+            strand = running[0]
+            self._waiting.append(strand)
+            strand.stand_by()
+        return True
+
+
+class Lock:
+    """`threading.Lock` for threads of the simulation, which switch only where they ask storage."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def __enter__(self) -> bool:
+        assert not self._held, "a lock is held while storage is asked"
+        self._held = True
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+
+
+class Threads:
+    """As much of `threading` as the log needs."""
+
+    Event = Event
+    Lock = Lock
