@@ -1,6 +1,7 @@
 """A session with delta-spark that tries to harm a published table; a script, with the folder of a store.
 
-Prints one JSON object: what each attempt came to, and what was read at every version.
+Prints one JSON object: what each attempt came to, what was read at every version, and how many rows went from
+the store into Delta tables of our own and back.
 """
 
 # ruff: noqa: S608 - the names in these statements are ours
@@ -9,8 +10,11 @@ from __future__ import annotations
 import json
 import sys
 
+from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.publish import HISTORY, SEGMENTS
+from spark_pages.spark.reconstruct import Output, reconstruct_snapshot
 from spark_pages.spark.session import session
+from spark_pages.spark.transfer import External, export, ingest
 
 store = sys.argv[1]
 table = f"delta.`{store}/{SEGMENTS.root}`"
@@ -45,8 +49,24 @@ for name, statement in ATTEMPTS.items():
         ended[name] = "done"
 ids = [row[0] for row in spark.read.format("delta").load(folder).select("page_id").collect()]
 history = spark.read.format("delta").load(f"{store}/{HISTORY.root}").select("version").collect()
+output = f"{store}-descriptors"
+rebuilt = reconstruct_snapshot(spark, store, output=Output("delta", output), check=False)
+rebuilt_ids = [row[0] for row in spark.read.format("delta").load(output).select("page_id").collect()]
+into = WriteOptions("descriptors", create=True, operation="ingest")
+source = External("delta", output, {"versionAsOf": "0"})
+taken = ingest(spark, store, source, into)
+exported = export(spark, store, "descriptors", External("delta", f"{store}-exported", {}))
 print(
     json.dumps(
-        {"ended": ended, "rows": rows, "ids": sorted(ids), "history": sorted(row[0] for row in history)}
+        {
+            "ended": ended,
+            "rows": rows,
+            "ids": sorted(ids),
+            "history": sorted(row[0] for row in history),
+            "rebuilt": rebuilt["pages"],
+            "rebuilt_ids": rebuilt_ids,
+            "taken": taken["rows"],
+            "exported": spark.read.format("delta").load(f"{store}-exported").count(),
+        }
     )
 )

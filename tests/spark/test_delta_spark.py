@@ -33,6 +33,7 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(tmp_pa
         counts.append(len(local_ids(store, store.snapshot().version)))
     (folder(store) / SEGMENTS.root / "unpublished.parquet").write_bytes(b"not named by any Delta commit")
     before = {info.key for info in store.objects.list("")}
+    published = store.snapshot()
 
     ended = subprocess.run(
         [sys.executable, str(CLIENT), str(folder(store))],
@@ -47,7 +48,10 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(tmp_pa
     assert ended.returncode == 0, ended.stderr[-3000:]
     told = json.loads(ended.stdout.strip().splitlines()[-1])
     assert list(told["rows"].values()) == counts
-    assert told["ids"] == local_ids(store, store.snapshot().version)
-    assert told["history"] == list(range(store.snapshot().version + 1))
+    assert told["ids"] == local_ids(store, published.version)
+    assert told["history"] == list(range(published.version + 1))
     assert {name for name, how in told["ended"].items() if how == "done"} == set()
+    assert sorted(told["rebuilt_ids"]) == told["ids"]
+    assert told["rebuilt"] == told["taken"] == told["exported"] == len(told["ids"])
+    assert sp.open(store.url).snapshot().table("descriptors").num_rows == len(told["ids"])
     assert before <= {info.key for info in store.objects.list("")}

@@ -87,15 +87,15 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     store: sp.Store, tmp_path: Path
 ) -> None:
     with store.transaction() as txn:
-        txn.create_table("t", SCHEMA, properties={"page_bytes": "512"})
-        txn.append("t", pa.table({"n": range(1000), "text": ["x"] * 1000}, SCHEMA))
+        txn.create_table("t", SCHEMA, properties={"page_bytes": "1024"})
+        txn.append("t", pa.table({"n": range(10_000), "text": ["x" * 10] * 10_000}, SCHEMA))
     for number in range(10):
         with store.transaction() as txn:
             txn.update("t", "n", rows=[number], values=[-1])
     with store.transaction() as txn:
         txn.set_table_properties("t", {"page_bytes": "65536"})
     store.checkpoint()
-    assert store.snapshot().table("t").pages("text").num_rows > 4
+    assert store.snapshot().table("t").pages("text").num_rows > 100
     orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
     store.objects.put(orphan, b"x" * 100)
     expected = store.snapshot().table("t").read()
@@ -111,7 +111,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     done = submit("vacuum", vacuum)
 
     assert compacted["ok"]
-    assert store.snapshot().table("t").pages("text").num_rows == 1
+    assert store.snapshot().table("t").pages("text").num_rows < 8
     assert published["ok"]
     assert published["checkpoint"] is not None
     assert done["applied"]

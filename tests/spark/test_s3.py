@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
-from spark_pages.spark import compact_pages, publish_delta, reconstruct_snapshot
+from spark_pages.spark import compact_pages, publish_delta, reconstruct_snapshot, submit
+from spark_pages.spark.session import find_java
 from tests.s3.server import ACCESS_KEY_ID, MISSING, SECRET_ACCESS_KEY, S3Server, new_url, server_binary
 from tests.spark.conftest import FLIGHTS, flights
 from tests.spark.test_write import frame
@@ -62,3 +63,25 @@ def test_rows_are_written_read_compacted_and_published_on_s3(
     assert read.equals(flights(0, 20_100))
     plan = found._jdf.queryExecution().toString()
     assert SECRET_ACCESS_KEY not in plan
+
+
+@pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
+def test_a_job_by_spark_submit_reaches_the_store_by_the_name_of_a_profile(
+    server: S3Server, profile: str
+) -> None:
+    url = new_url()
+    store = sp.create(url, storage_options=server.options())
+    with store.transaction() as txn:
+        txn.create_table("flights", FLIGHTS, properties={"page_bytes": "1024"})
+        txn.append("flights", flights(0, 5_000))
+    with store.transaction() as txn:
+        txn.set_table_properties("flights", {"page_bytes": "65536"})
+    pages = store.snapshot().table("flights").pages("id").num_rows
+
+    done = submit("compact_pages", [url, "--table", "flights", "--profile", profile])
+
+    after = sp.open(url, storage_options=server.options()).snapshot().table("flights")
+    assert done["tasks"] > 0
+    assert after.pages("id").num_rows < pages
+    assert after.read().equals(flights(0, 5_000))
+    assert SECRET_ACCESS_KEY not in str(done)
