@@ -151,7 +151,8 @@ def reconstruct_snapshot(
         made = checkpoint_of(source.log, source.local, Spread(url, lambda: spark))
     ordered = check or (output is not None and made is None)
     counts = _counts(spark, url, source, ordered)
-    pages = _pages(spark, url, source, counts)
+    tasks = _tasks(url, source, counts)
+    pages = _pages(spark, tasks, counts.removed)
     if ordered:
         pages = _with_places(spark, pages, source.local, counts.ties)
     if output is not None and output.path is not None:
@@ -163,7 +164,7 @@ def reconstruct_snapshot(
     elif output is not None and output.path is not None:
         num_pages = spark.read.format(output.form).load(output.path).count()
     else:
-        num_pages = pages.count()
+        num_pages = _count(spark, tasks, counts.removed)
     expected = source.local if made is None else _standing_on(source.log, made)
     differences = [] if found is None else _differences(found, expected, counts.layout.chains)
     return {
@@ -273,10 +274,7 @@ def _groups(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
 # second pass: pages with their first rows
 
 
-def _pages(spark: SparkSession, url: str, source: _Source, counts: _Counts) -> DataFrame:
-    """A row for each page that a segment or commit holds and that is still there."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
+def _tasks(url: str, source: _Source, counts: _Counts) -> list[SegmentRows | CommitRows]:
     starts: dict[int, dict[ChainKey, int]] = {}
     for (segment, key), row in counts.layout.segments.items():
         starts.setdefault(segment, {})[key] = row
@@ -285,14 +283,42 @@ def _pages(spark: SparkSession, url: str, source: _Source, counts: _Counts) -> D
         splices.setdefault(version, {})[record, number] = row
     segments = [(node, starts.get(index, {})) for index, node in enumerate(source.segments)]
     commits = [(version, splices.get(version, {})) for version in source.commits]
-    tasks: list[SegmentRows | CommitRows] = [
+    return [
         *(SegmentRows(url, tuple(each)) for each in _groups(segments, _SEGMENTS_PER_TASK)),
         *(CommitRows(url, tuple(each)) for each in _groups(commits, _COMMITS_PER_TASK)),
     ]
+
+
+def _pages(
+    spark: SparkSession, tasks: Sequence[SegmentRows | CommitRows], removed: NDArray[np.int64]
+) -> DataFrame:
+    """A row for each page that a segment or commit holds and that is still there."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     packed = [(pickle.dumps(task),) for task in tasks]
     names = spark.createDataFrame(spark.sparkContext.parallelize(packed, max(len(packed), 1)), "task binary")
-    run = _RunRows(spark.sparkContext.broadcast(counts.removed))
+    run = _RunRows(spark.sparkContext.broadcast(removed))
     return names.mapInArrow(run, from_arrow_schema(ROWS_SCHEMA))
+
+
+def _count(spark: SparkSession, tasks: Sequence[SegmentRows | CommitRows], removed: NDArray[np.int64]) -> int:
+    """How many pages there are, all of them computed; nothing goes through the JVM, which is most of the time
+    of what does.
+    """
+    if not tasks:
+        return 0
+    count = _CountRows(spark.sparkContext.broadcast(removed))
+    return int(spark.sparkContext.parallelize(tasks, len(tasks)).map(count).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _CountRows:
+    """What an executor does with a task whose rows nobody wants to have."""
+
+    removed: Broadcast[NDArray[np.int64]]
+
+    def __call__(self, task: SegmentRows | CommitRows) -> int:
+        return sum(batch.num_rows for batch in task.rows(self.removed.value))
 
 
 @dataclass(frozen=True, slots=True)

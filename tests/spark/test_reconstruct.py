@@ -117,3 +117,12 @@ def test_an_output_folder_that_is_there_is_kept_unless_it_may_go(
 def test_an_output_that_makes_no_sense_is_refused(form: str, path: str | None) -> None:
     with pytest.raises(InvalidInputError):
         Output(form, path)
+
+
+def test_without_a_check_or_an_output_all_pages_are_computed_and_counted(
+    spark: SparkSession, history: History
+) -> None:
+    result = reconstruct_snapshot(spark, history.url, check=False)
+
+    snapshot = history.store.snapshot().log
+    assert result["pages"] == sum(snapshot.chain(key).num_pages for key in snapshot.chain_keys())
