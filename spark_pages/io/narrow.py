@@ -186,6 +186,16 @@ def widen_rows(
         np.add.accumulate(out, axis=1, out=out)
 
 
+def widen_some(kept: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any], kind: int, base: int) -> bool:
+    """Some numbers of a buffer, into `out`; False where they hang on their neighbours."""
+    if kind == _FROM_NEIGHBOUR:
+        return False
+    out[:] = kept[which]
+    if base:
+        out += out.dtype.type(base & (1 << (8 * out.itemsize)) - 1)
+    return True
+
+
 def kept_bytes(entry: TableEntry) -> int:
     """Bytes that a buffer in narrow form takes, with the zeros behind it."""
     return -(-entry[1] * entry[4] // 8) * 8

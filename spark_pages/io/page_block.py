@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.io.narrow import ONE_ENTRY_BYTES, TableEntry, kept_bytes, widen, widen_rows
+from spark_pages.io.narrow import ONE_ENTRY_BYTES, TableEntry, kept_bytes, widen, widen_rows, widen_some
 from spark_pages.io.stream_shape import Extent, FlatColumn, Place
 
 _NO_TEXT = np.zeros(0, np.uint8)
@@ -137,6 +137,15 @@ class PageBlock:
             rows = self._rows_of(begin, pages, count, _UNSIGNED[narrow])
             bases, firsts = (np.array(each[first:stop]) for each in (self._bases, self._firsts))
             widen_rows(rows, target.reshape(pages, count), kind, bases, firsts)
+
+    def take_into(self, index: int, entries: NDArray[np.int64], out: NDArray[Any]) -> bool:
+        """Some numbers of a page are written to `out`, unless all have to be widened for that."""
+        begin, entry = index * self.stride + self._values[0], self._entry
+        if entry is None:
+            out[:] = np.frombuffer(self._memory, out.dtype, self.rows, begin)[entries]
+            return True
+        kept = np.frombuffer(self._memory, _UNSIGNED[entry[4]], entry[1], begin)
+        return widen_some(kept, entries, out, entry[2], self._bases[index])
 
     def valid_into(self, index: int, out: NDArray[np.bool_]) -> None:
         """Which entries of a page are not null; shape (rows,)."""

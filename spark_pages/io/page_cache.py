@@ -69,7 +69,7 @@ class Sweep:
         Pages that other calls are loading.
     """
 
-    ready: dict[PageKey, pa.RecordBatch]
+    ready: dict[PageKey, pa.RecordBatch | PlainPage]
     packed: dict[PageKey, memoryview]
     unread: list[PageKey]
     awaited: dict[PageKey, Flight]
@@ -174,7 +174,7 @@ class PageCache:
             for key in keys:
                 page = upc.get(key) or held.get(key)
                 if page is not None:
-                    found.ready[key] = page.batch
+                    found.ready[key] = page.content
                     if touch and key in upc:
                         upc.move_to_end(key)
                 elif (other := flights.get(key)) is not None and not other.has_ended:

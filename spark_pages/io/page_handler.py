@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.flight import Flight
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage, PageCache, Sweep
 from spark_pages.io.page_key import PageKey, key_of, keys_of_run
-from spark_pages.io.page_reader import Load, PageReader, decode_loaded
+from spark_pages.io.page_reader import Load, PageReader, decode_into
 from spark_pages.io.page_rows import decode_loose, resized
 from spark_pages.io.plain_page import PlainPage, as_batch
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
@@ -163,8 +162,7 @@ class PageHandler:
         Returns
         -------
         list of list of pyarrow.Array or PlainPage
-            Of pages that are not kept, where `admit` is False, some are not put together yet: who joins them
-            saves a copy of each.
+            Most are not put together yet: who joins them, or takes a few entries of each, saves a copy.
 
         Notes
         -----
@@ -275,7 +273,7 @@ class PageHandler:
             packed = live.cache.board(key, flight)
             if packed is None:
                 return None
-            _decode([(key, partial(decode_loaded, key, packed, True, True))], flight)
+            decode_into(Load(flight, keep_packed=True, admit=True), [key], [packed], owned=True)
         finally:
             self._finish(live, flight, True)
         with live.lock:
@@ -311,18 +309,17 @@ class PageHandler:
             if len(found.ready) == len(wanted):
                 return {**found.ready}, ReadCounts(upc_hits=len(wanted))
             at_hand = self._load(live, found, loose, load)
+        except BaseException:
+            with live.lock:  # what a call that failed has asked of the storage was asked of it, too
+                live.total.add(_counted(load))
+            raise
         finally:
             evictions = self._finish(live, flight, admit)
         ready: dict[PageKey, pa.RecordBatch | PlainPage] = {**found.ready}
         spent = ReadCounts(
             upc_hits=len(ready), cpc_hits=at_hand, joined=len(found.awaited), evictions=evictions
         )
-        for requests, size, pages, disk_hits in load.tally:
-            spent.requests += requests
-            spent.bytes_read += size
-            spent.misses += pages
-            spent.coalesced += pages - requests
-            spent.disk_hits += disk_hits
+        spent.add(_counted(load))
         with live.lock:
             live.total.add(spent)
         for key, page in flight.loaded.items():
@@ -334,17 +331,16 @@ class PageHandler:
     def _load(self, live: _Live, found: Sweep, loose: Mapping[PageKey, PageDescriptor], load: Load) -> int:
         """All pages that fall to this call are in its flight; gives how many of them were at hand."""
         in_files = found.unread
-        works: list[tuple[PageKey, Work]] = [
-            (key, partial(decode_loaded, key, packed, load.keep_packed, True, load.admit))
-            for key, packed in found.packed.items()
-        ]
+        # By this thread alone: several take the GIL from each other, and 16 took more than twice as long.
+        decode_into(load, list(found.packed), list(found.packed.values()), owned=True)
+        at_hand = len(found.packed)
         if loose:
             in_files = [key for key in found.unread if key[0]]
-            works += [(key, partial(_load_loose, loose[key])) for key in found.unread if not key[0]]
-        # By this thread alone: several take the GIL from each other, and 16 took more than twice as long.
-        _decode(works, load.flight)
+            for key in (key for key in found.unread if not key[0]):
+                _load_loose(key, loose[key], load.flight)
+            at_hand += len(found.unread) - len(in_files)
         live.reader.load(in_files, load)
-        return len(works)
+        return at_hand
 
     def _await(
         self,
@@ -358,7 +354,7 @@ class PageHandler:
         for key, flight in awaited.items():
             groups.setdefault(id(flight), (flight, []))[1].append(key)
         for flight, keys in groups.values():
-            ready.update((key, page.batch) for key, page in flight.wait(keys).items())
+            ready.update((key, page.content) for key, page in flight.wait(keys).items())
         left = [key for key in awaited if key not in ready]
         if not left:
             return ReadCounts()
@@ -391,9 +387,6 @@ class PageHandler:
         return (PageHandler, (self._store, self._config))
 
 
-Work = Callable[[], LoadedPage]
-
-
 def _values_of(run: PageRun, found: list[pa.RecordBatch | PlainPage]) -> list[pa.Array | PlainPage]:
     """The values of the pages of a run, as many as each shows."""
     values = [page if isinstance(page, PlainPage) else page.column(0) for page in found]
@@ -404,15 +397,23 @@ def _values_of(run: PageRun, found: list[pa.RecordBatch | PlainPage]) -> list[pa
     return values
 
 
-def _decode(works: Sequence[tuple[PageKey, Work]], flight: Flight) -> None:
-    for key, work in works:
-        try:
-            flight.arrive(key, work())
-        except SparkPagesError as error:
-            flight.fail((key,), error)
-            raise
+def _counted(load: Load) -> ReadCounts:
+    """What has been read for a call so far."""
+    counts = ReadCounts()
+    for requests, size, pages, disk_hits in load.tally:
+        counts.requests += requests
+        counts.bytes_read += size
+        counts.misses += pages
+        counts.coalesced += pages - requests
+        counts.disk_hits += disk_hits
+    return counts
 
 
-def _load_loose(page: PageDescriptor) -> LoadedPage:
-    batch = decode_loose(page)
-    return LoadedPage(batch, batch.nbytes + ENTRY_OVERHEAD_BYTES, None)
+def _load_loose(key: PageKey, page: PageDescriptor, flight: Flight) -> None:
+    """A page that is in no file is in the flight."""
+    try:
+        batch = decode_loose(page)
+    except SparkPagesError as error:
+        flight.fail((key,), error)
+        raise
+    flight.arrive(key, LoadedPage(batch, batch.nbytes + ENTRY_OVERHEAD_BYTES, None))

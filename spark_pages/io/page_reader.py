@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.io.block_codec import open_alike
@@ -263,7 +264,7 @@ class PageReader:
             packed = disk.get(key)
             if packed is not None:
                 try:
-                    load.flight.arrive(key, decode_loaded(key, packed, load.keep_packed, True, load.admit))
+                    load.flight.arrive(key, decode_loaded(key, packed, load.keep_packed, True))
                 except DamageError:
                     disk.drop(key)
                 else:
@@ -273,24 +274,45 @@ class PageReader:
         return missing
 
     def _decode(self, span: PageSpan, view: memoryview, load: Load, owned: bool) -> None:
-        flight, start = load.flight, span.start
-        packed = [view[key[1] - start : key[1] - start + key[3]] for key in span.keys]
-        alike = itertools.repeat(None) if load.admit else open_alike(packed, span.keys)
-        for key, each, found in zip(span.keys, packed, alike, strict=False):
-            try:
-                if found is None:
-                    page = decode_loaded(key, each, load.keep_packed, owned, load.admit)
-                else:
-                    page = LoadedPage(found, found.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
-            except SparkPagesError as error:
-                flight.fail((key,), error)
-                raise
-            flight.arrive(key, page)
+        start = span.start
+        decode_into(
+            load, span.keys, [view[key[1] - start : key[1] - start + key[3]] for key in span.keys], owned
+        )
 
 
-def decode_loaded(
-    key: PageKey, packed: memoryview, keep: bool, owned: bool, admit: bool = True
-) -> LoadedPage:
+def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview], owned: bool) -> None:
+    """The pages are in the flight, every byte of them checked.
+
+    Parameters
+    ----------
+    load
+        Says what is kept of them.
+    keys, packed
+        File pages, with header and payload of each.
+    owned
+        See `decode_loaded`.
+
+    Raises
+    ------
+    DamageError
+        Names path and offset of the first that is not what was written. It is in the flight too; those before
+        it are in the flight as pages.
+    """
+    flight, keep = load.flight, load.keep_packed
+    if load.admit and not owned:
+        packed = [memoryview(bytes(page)) if keep or footprint(page)[0] else page for page in packed]
+        owned = True
+    alike = open_alike(packed, keys, apart=load.admit)
+    for key, each, found in zip(keys, packed, alike, strict=True):
+        try:
+            page = decode_loaded(key, each, keep, owned) if found is None else _loaded(found, each, keep)
+        except SparkPagesError as error:
+            flight.fail((key,), error)
+            raise
+        flight.arrive(key, page)
+
+
+def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> LoadedPage:
     """The page as it goes into the caches, every byte of it checked.
 
     Parameters
@@ -304,21 +326,22 @@ def decode_loaded(
     owned
         Whether `packed` holds its memory alone. Else what is kept is a copy: pages that were read together
         share memory, and budgets could not hold.
-    admit
-        Whether it is to be kept. Else it is not put together here: see `PlainPage`.
 
     Raises
     ------
     DamageError
         Names path and offset.
     """
-    shared, size = footprint(packed)
-    if (shared or keep) and not owned:
+    if (keep or footprint(packed)[0]) and not owned:
         packed = memoryview(bytes(packed))
     page = open_page(packed, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5])
+    return _loaded(page, packed, keep)
+
+
+def _loaded(page: pa.RecordBatch | PlainPage, packed: memoryview, keep: bool) -> LoadedPage:
+    """A page with what it costs to keep it."""
+    shared, size = footprint(packed)
     if isinstance(page, PlainPage):
         size = page.block.held_bytes
-        if admit:
-            page = page.batch()
     held = (0 if shared else size) + (len(packed) if shared or keep else 0)
     return LoadedPage(page, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)

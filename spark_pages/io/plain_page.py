@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -26,12 +28,13 @@ class PlainPage:
         Entries, and how many of them are null.
     """
 
-    __slots__ = ("_array", "block", "index", "nulls", "rows")
+    __slots__ = ("_array", "_taken_from", "block", "index", "nulls", "rows")
 
     def __init__(self, block: PageBlock, index: int) -> None:
         self.block, self.index = block, index
         self.rows, self.nulls = block.rows, block.nulls[index]
         self._array: pa.Array | None = None
+        self._taken_from = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,6 +89,33 @@ class PlainPage:
     def valid_into(self, out: NDArray[np.bool_]) -> None:
         """Which entries are not null; shape (rows,)."""
         self.block.valid_into(self.index, out)
+
+    def valid(self) -> NDArray[np.bool_]:
+        """Which entries are not null; shape (rows,)."""
+        found = np.empty(self.rows, np.bool_)
+        self.valid_into(found)
+        return found
+
+    def take_into(self, entries: NDArray[np.int64], out: NDArray[Any]) -> bool:
+        """Some values of a fixed width are written to `out`; what stands under nulls is anything.
+
+        Parameters
+        ----------
+        entries : int64, shape (n_entries,)
+            Which, inside of the page.
+        out : shape (n_entries,)
+            As wide as the values.
+
+        Returns
+        -------
+        bool
+            False, and nothing is written, where `array` is the better way: it is made already, every value
+            has to be widened for it, or this is the second time, so that there may be a third.
+        """
+        if self._taken_from or self._array is not None:
+            return False
+        self._taken_from = True
+        return self.block.take_into(self.index, entries, out)
 
     def text(self) -> NDArray[np.uint8]:
         """The bytes that offsets point into."""

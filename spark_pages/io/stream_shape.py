@@ -188,6 +188,8 @@ def nulls_of_alike(streams: NDArray[np.uint8], extent: Extent) -> NDArray[np.int
         None where they say anything else than that one: then each is for `extent_of`.
     """
     at, begin = extent.nulls_at, extent.begin
+    if begin > streams.shape[1]:
+        return None
     messages = streams[:, :begin]
     same = messages == messages[0]
     same[:, at : at + 8] = True

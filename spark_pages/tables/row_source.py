@@ -28,7 +28,8 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.assembling import Values, as_array, assembled, entries_of, in_units
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.expiry import reopening
-from spark_pages.tables.joining import as_type, gather_in_parts, take_entries
+from spark_pages.tables.gathering import gather_in_parts
+from spark_pages.tables.joining import as_type, take_entries
 from spark_pages.tables.row_ranges import RowRanges
 
 RESOLVED = ("created_by", "deleted_by")
@@ -195,11 +196,10 @@ class RowSource:
         columns = []
         fetched = self._fetch(names, runs, reading, late)
         for name, run, pages_of, (bounds, offsets) in zip(names, runs, fetched, plans, strict=True):
-            arrays = list(map(as_array, pages_of))
-            if arrays:
-                end = int(rows[-1]) + len(arrays[-1]) - int(offsets[-1])
-                reading.last[int(run.page_ids[-1])] = (arrays[-1], end)
-            columns.append(gather_in_parts(arrays, bounds, offsets, order, self.schema.field(name).type))
+            if pages_of:
+                end = int(rows[-1]) + entries_of(pages_of[-1]) - int(offsets[-1])
+                reading.last[int(run.page_ids[-1])] = (pages_of[-1], end)
+            columns.append(gather_in_parts(pages_of, bounds, offsets, order, self.schema.field(name).type))
         return pa.table(columns, schema=self.schema_of(names))
 
     def _take_in_parts(
@@ -217,10 +217,9 @@ class RowSource:
         for first in range(0, run.num_pages, _PART_PAGES):
             part = run.slice(first, min(first + _PART_PAGES, run.num_pages))
             (found_pages,) = self._fetch([name], [part], Reading(False, reading.trace), [False])
-            arrays = list(map(as_array, found_pages))
             shares = bounds[first : first + part.num_pages + 1]
             wanted = offsets[shares[0] : shares[-1]]
-            found += gather_in_parts(arrays, shares - shares[0], wanted, None, kind).chunks
+            found += gather_in_parts(found_pages, shares - shares[0], wanted, None, kind).chunks
         lengths = np.array([len(array) for array in found], dtype=np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)

@@ -14,6 +14,7 @@ from spark_pages.io import CacheStats, PageHandler, ReadTrace
 from spark_pages.io.page_key import key_of
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage, PageRun, page_batches
+from spark_pages.tables.assembling import as_array
 from tests.io.fakes import FolderStore, MemoryStore, constant_page, inline_page, write_pages
 
 ARRAYS = [pa.array(range(n * 100, n * 100 + 50)) for n in range(6)]
@@ -296,7 +297,8 @@ def test_what_a_run_holds_is_what_its_descriptors_give(store, pages):
 
     (found,) = handler.get_values([run], trace=trace)
 
-    assert found == [batch.column("data") for batch in PageHandler(store).get_pages(run.descriptors(0, 6))]
+    expected = [batch.column("data") for batch in PageHandler(store).get_pages(run.descriptors(0, 6))]
+    assert list(map(as_array, found)) == expected
     assert (len(trace.page_ids), trace.misses, trace.cpc_hits) == (6, 4, 2)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, StorageError
-from spark_pages.io import PageHandler, ReadTrace, local_file, page_handler, page_reader
+from spark_pages.io import PageHandler, ReadTrace, local_file, page_reader
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 
 ARRAYS = [pa.array(range(n * 100, n * 100 + 50)) for n in range(6)]
@@ -96,7 +96,7 @@ def test_a_page_of_the_cpc_that_many_threads_ask_for_is_decoded_once(store, page
     handler = PageHandler(store, upc_bytes=0)
     handler.get_page(pages[0])
     gate, begun, decoded = threading.Event(), threading.Event(), []
-    real = page_handler.decode_loaded
+    real = page_reader.decode_loaded
 
     def decode(*arguments):
         decoded.append(arguments[0])
@@ -104,7 +104,7 @@ def test_a_page_of_the_cpc_that_many_threads_ask_for_is_decoded_once(store, page
         assert gate.wait(DEADLINE_S)
         return real(*arguments)
 
-    monkeypatch.setattr(page_handler, "decode_loaded", decode)
+    monkeypatch.setattr(page_reader, "decode_loaded", decode)
     calls = [threads.submit(handler.get_page, pages[0])]
     assert begun.wait(DEADLINE_S)
     calls += [threads.submit(handler.get_page, pages[0]) for _ in range(3)]

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_pages.tables import joining
-from spark_pages.tables.joining import gather_in_parts, join
+from spark_pages.tables import gathering
+from spark_pages.tables.gathering import gather_in_parts
+from spark_pages.tables.joining import join
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 
@@ -94,7 +95,7 @@ def test_rows_of_every_type_are_those_that_were_appended(parts, data):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_wide_table_of_one_type_is_gathered_from_many_pages(name, monkeypatch):
-    monkeypatch.setattr(joining, "_DENSE", 0)
+    monkeypatch.setattr(gathering, "_DENSE", 0)
     kind, values = VALUES[name]
     parts = [pa.table({"v": array_of(kind, [value] * 3, 1, 1)}) for value in values * 2]
     table = store_with(*parts).snapshot().table("t")
