@@ -21,7 +21,7 @@ from spark_pages.log.tree import Node
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import number_column, numbers_of
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, no_stats
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
 from spark_pages.spark.arrow_types import spark_type
 from spark_pages.spark.fold import CommitCount, SegmentCount, SpliceCount
 from spark_pages.spark.shipping import objects_of
@@ -155,19 +155,17 @@ class CommitRows:
 
     def rows(self, removed: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Batches of `ROWS_SCHEMA`, without the pages of these ids, which are sorted."""
-        some: list[pa.RecordBatch] = []
-        waiting = 0
-        for batch in self._rows_of_sources(removed):
-            some.append(batch)
-            waiting += batch.num_rows
-            if waiting >= _BATCH_ROWS:
-                yield from pa.Table.from_batches(some).combine_chunks().to_batches()
-                some, waiting = [], 0
+        some: list[_Runs] = []
+        for runs in self._runs():
+            some.append(runs)
+            if sum(each.pages.num_rows for each in some) >= _BATCH_ROWS:
+                yield _joined_rows(some, removed)
+                some = []
         if some:
-            yield from pa.Table.from_batches(some).combine_chunks().to_batches()
+            yield _joined_rows(some, removed)
 
-    def _rows_of_sources(self, removed: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """A batch for each source of pages that a record has."""
+    def _runs(self) -> Iterator[_Runs]:
+        """The runs of each source of pages that a record has."""
         first_rows = dict(self.commits)
         for commit in _read_commits(self.url, tuple(first_rows)):
             for index, record in enumerate(commit.records):
@@ -178,23 +176,45 @@ class CommitRows:
                     if first_row is not None and splice.stop > splice.start:
                         by_source.setdefault(splice.source, []).append((splice, first_row))
                 for source, splices in by_source.items():
-                    yield _rows_of_splices(*sources.load(source), splices, removed)
+                    yield _Runs.of(*sources.load(source), splices)
 
 
-def _rows_of_splices(
-    pages: pa.RecordBatch,
-    stats: pa.RecordBatch,
-    splices: Sequence[tuple[Splice, int]],
-    removed: NDArray[np.int64],
-) -> pa.RecordBatch:
-    places = np.concatenate([np.arange(splice.start, splice.stop) for splice, _ in splices])
-    if len(places) != pages.num_rows or not (places == np.arange(pages.num_rows)).all():
-        chosen = number_column(places, pa.int64())
-        pages, stats = pages.take(chosen), stats.take(chosen)
-    keys = [(splice.table_id, splice.field_id) for splice, _ in splices]
-    begins = np.array([first_row for _, first_row in splices], dtype=np.int64)
-    counts = np.array([splice.stop - splice.start for splice, _ in splices], dtype=np.int64)
-    return _rows(keys, begins, counts, pages, stats, removed)
+@dataclass(frozen=True, eq=False, slots=True)
+class _Runs:
+    """Runs of pages that lie one after another, with the chain, first row and length of each."""
+
+    keys: list[ChainKey]
+    begins: list[int]
+    counts: list[int]
+    pages: pa.RecordBatch
+    stats: pa.RecordBatch
+
+    @classmethod
+    def of(cls, pages: pa.RecordBatch, stats: pa.RecordBatch, splices: Sequence[tuple[Splice, int]]) -> _Runs:
+        """What splices put in, each at its first row."""
+        places = np.concatenate([np.arange(splice.start, splice.stop) for splice, _ in splices])
+        if len(places) != pages.num_rows or not (places == np.arange(pages.num_rows)).all():
+            chosen = number_column(places, pa.int64())
+            pages, stats = pages.take(chosen), stats.take(chosen)
+        return cls(
+            [(splice.table_id, splice.field_id) for splice, _ in splices],
+            [first_row for _, first_row in splices],
+            [splice.stop - splice.start for splice, _ in splices],
+            pages,
+            stats,
+        )
+
+
+def _joined_rows(some: Sequence[_Runs], removed: NDArray[np.int64]) -> pa.RecordBatch:
+    """One batch for all: commits bring a few pages each, and a batch has its price."""
+    return _rows(
+        [key for each in some for key in each.keys],
+        np.array([begin for each in some for begin in each.begins], dtype=np.int64),
+        np.array([count for each in some for count in each.counts], dtype=np.int64),
+        concat_batches([each.pages for each in some], PAGE_SCHEMA),
+        concat_batches([each.stats for each in some], STATS_SCHEMA),
+        removed,
+    )
 
 
 class _Sources:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.spark.session import PROJECT, find_java
@@ -73,3 +74,26 @@ def test_a_profile_of_the_configuration_holds_properties_of_spark_and_no_secret(
     assert all(re.fullmatch(r"spark\.[\w.-]+\s+\S.*", line) for line in lines)
     assert not re.search(r"(?i)password|secret_access|access_key|token", "\n".join(lines))
     assert "spark.sql.python.filterPushdown.enabled    true" in lines
+
+
+_OF_ANY_NAME = re.compile(
+    r"spark\.(executorEnv|yarn\.appMasterEnv|kubernetes\.driverEnv|kubernetes\.(driver|executor)\.secrets)\.[\w-]+"
+)
+
+
+def test_spark_knows_every_property_of_every_profile(spark: SparkSession) -> None:
+    entries = spark._jvm.org.apache.spark.internal.config.ConfigEntry
+    for holder in ("deploy.k8s.Config$", "deploy.yarn.config.package$", "sql.internal.SQLConf$"):
+        spark._jvm.java.lang.Class.forName(f"org.apache.spark.{holder}")  # their properties are known now
+
+    unknown = [
+        f"{file.name}: {name}"
+        for file in (PROJECT / "conf").glob("*.conf")
+        for line in file.read_text().splitlines()
+        if line and not line.startswith("#")
+        for name in line.split()[:1]
+        if name != "spark.master" and not _OF_ANY_NAME.fullmatch(name) and entries.findEntry(name) is None
+    ]
+
+    assert entries.findEntry("spark.executor.memroy") is None
+    assert unknown == []
