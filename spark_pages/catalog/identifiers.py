@@ -270,7 +270,8 @@ class IdentifierContext:
         else:
             listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
             hint = close or f"There are {listed}."
-        where = f" in {', '.join(table.shown for table in seen)}" if seen else ""
+        shown = ", ".join(table.shown for table in seen)
+        where = f" in {shown}" if shown else ""
         return ColumnNotFoundError(f"There is no column {name!r}{where}.", hint=hint, column=name)
 
 

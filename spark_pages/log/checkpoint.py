@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_pages.log.digest import check_object
 from spark_pages.log.names import part_key, segment_key, stats_key
-from spark_pages.log.root import Root, decode_catalog, decode_root
+from spark_pages.log.root import CatalogPage, Root, decode_catalog, decode_root
 from spark_pages.log.segment import Segment, decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.state import TableName
 from spark_pages.log.tree import Node, nodes_of
@@ -73,7 +73,7 @@ class TreeReader:
         key = stats_key(node.stats_digest)
         return decode_stats(self.fetch(Location(key, node.stats_length, node.stats_digest)), key)
 
-    def _catalog(self, location: Location) -> Sequence[TableDefinition]:
+    def _catalog(self, location: Location) -> CatalogPage:
         return decode_catalog(self.fetch(location), location.key)
 
     def _manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -133,10 +133,14 @@ class Checkpoint:
         if index == len(files) or files[index].first > name:
             return None
         definitions = self.tree.catalog(files[index].location)
-        place = bisect_left(definitions, name, key=lambda d: (d.namespace_id, d.name))
-        if place == len(definitions) or (definitions[place].namespace_id, definitions[place].name) != name:
+        place = bisect_left(definitions.names, name)
+        if place == len(definitions) or definitions.names[place] != name:
             return None
         return definitions[place]
+
+    def names(self) -> set[TableName]:
+        """All names of the catalog. Reads every catalog file, and decodes their names alone."""
+        return {name for file in self.root.catalog for name in self.tree.catalog(file.location).names}
 
     def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
         """All that is live, or what has its name in a namespace, sorted by name.
@@ -149,8 +153,7 @@ class Checkpoint:
             definition
             for file in self.root.catalog
             if namespace_id is None or file.first[0] <= namespace_id <= file.last[0]
-            for definition in self.tree.catalog(file.location)
-            if namespace_id is None or definition.namespace_id == namespace_id
+            for definition in self.tree.catalog(file.location).of_namespace(namespace_id)
         ]
 
 

@@ -48,7 +48,12 @@ def encode_table(
 
 
 def decode_table(
-    data: bytes, schema: pa.Schema, key: str, dictionary: Sequence[str] = (), optional: Sequence[str] = ()
+    data: bytes,
+    schema: pa.Schema,
+    key: str,
+    dictionary: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    whole: bool = True,
 ) -> dict[str, pa.Array]:
     """The columns of a schema, which the bytes must hold, each in one piece.
 
@@ -58,6 +63,8 @@ def decode_table(
         String columns to give as dictionary arrays, which is quicker than to encode them afterwards.
     optional
         Numeric columns that earlier releases did not write: null where they are missing.
+    whole
+        Whether other columns are decoded too, and so checked.
 
     Raises
     ------
@@ -67,7 +74,7 @@ def decode_table(
     try:
         # Not `read_table`: it goes by way of datasets, which cost ten times the time and 50 MB at first use.
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=list(dictionary))
-        table = file.read(use_threads=False)
+        table = file.read(None if whole else schema.names, use_threads=False)
         absent = set(optional).difference(table.column_names)
         columns = {
             field.name: no_numbers(table.num_rows, field.type)

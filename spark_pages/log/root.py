@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import pyarrow as pa
@@ -61,6 +63,10 @@ _CATALOG_SCHEMA = pa.schema(
         pa.field("properties", pa.string()),
         pa.field("created_at_us", pa.int64()),
     ]
+)
+
+_NAMES_SCHEMA = pa.schema(
+    [pa.field("namespace_id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)]
 )
 
 
@@ -252,16 +258,29 @@ def encode_catalog(definitions: Sequence[TableDefinition], version: int | None =
 
 
 class CatalogPage(Sequence[TableDefinition]):
-    """The definitions of one catalog file, each made when it is first asked for."""
+    """The definitions of one catalog file, each made when it is first asked for.
 
-    def __init__(self, rows: pa.Table, key: str) -> None:
-        self._rows = rows
+    Parameters
+    ----------
+    data, key
+        The file. All but the names is decoded with the first definition: schemas take a hundred times more.
+    """
+
+    def __init__(self, data: bytes, key: str) -> None:
+        self._data = data
         self._key = key
         self._made: dict[int, TableDefinition] = {}
+        told = decode_table(data, _NAMES_SCHEMA, key, whole=False)
+        numbers, names = (told[column].to_pylist() for column in _NAMES_SCHEMA.names)
+        self.names: list[TableName] = list(zip(numbers, names, strict=True))
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        return pa.table(decode_table(self._data, _CATALOG_SCHEMA, self._key))
 
     def __len__(self) -> int:
         """How many tables the file describes."""
-        return int(self._rows.num_rows)
+        return len(self.names)
 
     @overload
     def __getitem__(self, index: int) -> TableDefinition: ...
@@ -279,6 +298,13 @@ class CatalogPage(Sequence[TableDefinition]):
             made = self._made[index] = self._make(index)
         return made
 
+    def of_namespace(self, namespace_id: int | None) -> Sequence[TableDefinition]:
+        """Those whose name is in a namespace, or all."""
+        if namespace_id is None:
+            return self
+        start = bisect_left(self.names, (namespace_id, ""))
+        return self[start : bisect_left(self.names, (namespace_id + 1, ""))]
+
     def _make(self, index: int) -> TableDefinition:
         (row,) = self._rows.slice(index, 1).to_pylist()
         try:
@@ -292,4 +318,4 @@ class CatalogPage(Sequence[TableDefinition]):
 
 def decode_catalog(data: bytes, key: str) -> CatalogPage:
     """The definitions of a catalog file; its digest has been checked."""
-    return CatalogPage(pa.table(decode_table(data, _CATALOG_SCHEMA, key)), key)
+    return CatalogPage(data, key)

@@ -9,7 +9,7 @@ from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain, OpenRun, Piece
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.model.tail import ChainTail
 
 
@@ -129,6 +129,29 @@ class LogSnapshot:
             if definition is not None:
                 live[name] = definition
         return [live[name] for name in sorted(live)]
+
+    def table_names(self) -> list[tuple[str, str]]:
+        """Namespace and name of each live table but the store's own, sorted by id of the namespace and name.
+
+        Notes
+        -----
+        Reads the whole catalog, and decodes nothing of it but names.
+        """
+        names = self.checkpoint.names() if self.checkpoint else set()
+        gone = {name for name, table_id in self.state.names.items() if table_id is None}
+        names = (names | self.state.names.keys()) - gone
+        namespaces = {number: name for name, number in BUILT_IN.items()} | self.namespace_names()
+        return [(namespaces[number], name) for number, name in sorted(names) if number >= 0]
+
+    def namespace_names(self) -> dict[int, str]:
+        """Names of the namespaces that users made, by id. Reads what the catalog has of them."""
+        return {each.table_id: each.name for each in self.tables(NAMESPACE_NAMES)}
+
+    def ids_of_name(self, name: str) -> list[int]:
+        """Ids of the tables of a name. Reads a catalog file for each namespace at most."""
+        namespaces = [*BUILT_IN.values(), *self.namespace_names()]
+        found = (self.table((number, name)) for number in namespaces)
+        return [each.table_id for each in found if each is not None]
 
     def chain_keys(self) -> Iterable[ChainKey]:
         """The chains of all live tables, sorted."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
+from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.service.answers import TableMetaSnapshot
 from spark_pages.service.failures import NO_TOKEN, late, to_flight
 from spark_pages.service.freshness import SharedLoads
@@ -35,6 +36,7 @@ from spark_pages.service.wire import (
     frame_of_changes,
     frame_of_snapshot,
     no_rows,
+    object_to_plain,
     place_to_plain,
 )
 
@@ -109,6 +111,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             "open": self._open,
             "version": self._version,
             "tables": self._tables,
+            "objects": self._objects,
         }
         self._gets: dict[str, Callable[[Question, Access], Frame]] = {
             "get_table_meta_snapshot": self._table,
@@ -124,7 +127,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
     # what Flight calls
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
-        """A small question: ``health`` without a token, ``open``, ``version``, ``tables``."""
+        """A small question: ``health`` without a token, ``open``, ``version``, ``tables``, ``objects``."""
         if action.type == "health":
             status = "serving" if self.gate.is_open else "draining"
             return [fl.Result(encode_header({"status": status}))]
@@ -245,6 +248,17 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
     def _tables(self, question: Question, access: Access) -> dict[str, Any]:
         found = self._service.tables(question.perhaps_number("version"))
         return {"tables": [list(names) for names in found if access.allows(names[0])]}
+
+    def _objects(self, question: Question, access: Access) -> dict[str, Any]:
+        """Namespaces that may be read; types, which belong to none, for whoever may read the catalog."""
+        found = self._service.namespaces_and_types(question.perhaps_number("version"))
+        return {
+            "objects": [
+                object_to_plain(each)
+                for each in found
+                if access.allows(each.name if each.namespace_id == NAMESPACE_NAMES else "system")
+            ]
+        }
 
     def _table(self, question: Question, access: Access) -> Frame:
         db, table = _named(question, access)

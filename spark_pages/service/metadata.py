@@ -20,7 +20,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.tree import Node
 from spark_pages.model.chain import ChainEdit, ChainKey, Piece
 from spark_pages.model.run import PageRun
-from spark_pages.model.table import TableDefinition
+from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.service.answers import (
     PieceName,
@@ -134,6 +134,11 @@ class MetadataService:
         Reads the whole catalog of the checkpoint where it is not in memory.
         """
         return self._on(version, self._list)
+
+    def namespaces_and_types(self, version: int | None = None) -> list[TableDefinition]:
+        """What tells of the namespaces and types of a version; reads what the catalog has of them."""
+        kinds = (NAMESPACE_NAMES, TYPE_NAMES)
+        return self._on(version, lambda snapshot: [each for kind in kinds for each in snapshot.tables(kind)])
 
     # seed 004
 

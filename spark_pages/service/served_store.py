@@ -6,24 +6,23 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any, NoReturn, Self
 
+import pyarrow as pa
+
 from spark_pages.catalog.resolve import split_name
-from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError, TableNotFoundError
+from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.state import LogState, TableName
-from spark_pages.model.chain import ChainKey, ColumnChain
-from spark_pages.model.ids import CATALOG_TABLE
-from spark_pages.model.table import BUILT_IN, TableDefinition
+from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.service.calls import ServiceCalls, Token
 from spark_pages.service.learned import LearnedPieces
+from spark_pages.service.served_log import ServedLog
 from spark_pages.service.served_objects import NamedTable, ServedObjects
 from spark_pages.service.served_pieces import ServedPieces
 from spark_pages.service.table_view import ServedTable, carried_on
-from spark_pages.service.wire import changes_of_frame, snapshot_of_frame
+from spark_pages.service.wire import changes_of_frame, object_from_plain, snapshot_of_frame
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.directory import PageDirectory
@@ -110,6 +109,32 @@ class ServedStore:
         except (LookupError, TypeError, ValueError):
             raise DamageError(f"The service at {self.url} told no tables.") from None
 
+    def namespaces_and_types(self, version: int) -> list[TableDefinition]:
+        """What tells of the namespaces that may be read, and of types, in a version."""
+        told = self._calls.ask("objects", version=version)
+        try:
+            return [object_from_plain(each) for each in told["objects"]]
+        except (LookupError, TypeError, ValueError):
+            raise DamageError(f"The service at {self.url} told no namespaces and types.") from None
+
+    def sql(
+        self,
+        text: str,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """What a query gives; as `Store.sql`, for what changes nothing.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is no query, beside what `Store.sql` raises.
+        """
+        from spark_pages.tables.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+        return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag)
+
     def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:
         """A table as of a version, with what is known of it from an earlier one.
 
@@ -177,44 +202,6 @@ class ServedStore:
         self.close()
 
 
-class ServedLog(LogSnapshot):
-    """A version of which nothing is known before it is asked for, table by table.
-
-    For what looks at several tables by their ids, such as ``system.tables``.
-    """
-
-    def __init__(self, store: ServedStore, version: int, timestamp_us: int) -> None:
-        super().__init__(LogState(version=version, timestamp_us=timestamp_us), None)
-        self._store = store
-
-    @cached_property
-    def names(self) -> dict[int, tuple[str, str]]:
-        """Namespace and name of each table that may be read, by its id."""
-        return self._store.tables(self.state.version)
-
-    def chain(self, key: ChainKey) -> ColumnChain:
-        """See `LogSnapshot.chain`."""
-        db, name = ("system", "catalog") if key[0] == CATALOG_TABLE else self.names.get(key[0], ("", ""))
-        if not name:
-            return ColumnChain()
-        return self._store.table_at(db, name, self.state.version).chain(key)
-
-    def table(self, name: TableName) -> TableDefinition | None:
-        """See `LogSnapshot.table`; of the built-in namespaces only."""
-        of = {number: each for each, number in BUILT_IN.items()}
-        if name[0] not in of:
-            return None
-        try:
-            return self._store.table_at(of[name[0]], name[1], self.state.version).definition
-        except TableNotFoundError:
-            return None
-
-    def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
-        """See `LogSnapshot.tables`; one call for each table."""
-        found = [self._store.table_at(*name, self.state.version).definition for name in self.names.values()]
-        return [each for each in found if namespace_id is None or each.namespace_id == namespace_id]
-
-
 class ServedSnapshot(Snapshot):
     """A version of a store behind a service; read like any other snapshot."""
 
@@ -229,18 +216,6 @@ class ServedSnapshot(Snapshot):
             "A snapshot of a connected store cannot be pickled: it holds a token.",
             hint="Call `connect` where it is needed.",
         )
-
-    def tables(self) -> list[str]:
-        """Names of the tables that may be read, sorted; the system's own are left out."""
-        return sorted(name if db == "default" else f"{db}.{name}" for db, name in self.log.names.values())
-
-    def namespaces(self) -> NoReturn:
-        """Refused: `tables` tells those that may be read."""
-        raise _untold("namespaces")
-
-    def types(self) -> NoReturn:
-        """Refused."""
-        raise _untold("types")
 
     def table(self, name: str) -> Table:
         """A table by name; see `Snapshot.table`.
@@ -273,10 +248,9 @@ class ServedSnapshot(Snapshot):
         raise missing
 
 
-def _untold(what: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"A connected snapshot does not list {what}.",
-        hint=f"Read system.{what}, with a token for read:system, or open the store itself.",
+def _refuse_to_write(_: str) -> NoReturn:
+    raise InvalidInputError(
+        "A connected store is only read.", hint="Open the store itself to change it: `spark_pages.open`."
     )
 
 

@@ -348,3 +348,31 @@ def _understood(decode: Callable[[], Decoded]) -> Decoded:
 def no_rows() -> pa.RecordBatch:
     """No descriptors."""
     return descriptor_rows(empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA))
+
+
+def object_to_plain(definition: TableDefinition) -> list[Any]:
+    """A namespace or a type as plain values."""
+    schema = base64.b64encode(definition.schema.serialize().to_pybytes()).decode()
+    return [
+        definition.namespace_id, definition.table_id, definition.name, schema,
+        dict(definition.properties), definition.created_at_us,
+    ]  # fmt: skip
+
+
+def object_from_plain(told: list[Any]) -> TableDefinition:
+    """What `object_to_plain` was given.
+
+    Raises
+    ------
+    DamageError, LookupError, TypeError, ValueError
+        If it is none.
+    """
+    namespace_id, table_id, name, schema, properties, created_at_us = told
+    plain = {
+        "schema": base64.b64decode(schema),
+        "next_field_id": 2,
+        "aligned": True,
+        "properties": {str(key): str(value) for key, value in properties.items()},
+        "created_at_us": int(created_at_us),
+    }
+    return definition_from_plain(plain, int(table_id), int(namespace_id), str(name))

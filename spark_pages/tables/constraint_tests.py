@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import VALUE, checks_of
-from spark_pages.errors import ConstraintError, InvalidInputError
+from spark_pages.errors import ColumnNotFoundError, ConstraintError, InvalidInputError
 from spark_pages.model.columns import number_column
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 from spark_pages.tables.filters import ParsedFilter, parse_filter
@@ -30,7 +30,12 @@ def compile_check(sql: str, schema: pa.Schema) -> ParsedFilter:
     InvalidInputError
         If it is none, or does not fit the columns.
     """
-    parsed = parse_filter(sql, schema)
+    try:
+        parsed = parse_filter(sql, schema)
+    except ColumnNotFoundError as error:
+        raise InvalidInputError(
+            f"The check {sql!r} does not fit: {error.message}", hint=error.hint
+        ) from error
     if parsed is None or not parsed.columns:
         raise InvalidInputError(f"The check {sql!r} is about no column.")
     try:

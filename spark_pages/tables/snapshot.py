@@ -12,11 +12,13 @@ from spark_pages.catalog.types import UserType, user_type
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.table import NAMESPACE_NAMES, SYSTEM_NAMESPACE, TYPE_NAMES, TableDefinition
+from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.tables.cards import snapshot_card
+from spark_pages.tables.catalog_rows import CatalogRows
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.expiry import reopening
-from spark_pages.tables.system_tables import SYSTEM_TABLES, system_table
+from spark_pages.tables.system_layouts import LAYOUTS
+from spark_pages.tables.system_tables import SYSTEM_TABLES, SystemTable
 from spark_pages.tables.table import Table
 
 if TYPE_CHECKING:
@@ -111,8 +113,10 @@ class Snapshot:
     @reopening
     def tables(self) -> list[str]:
         """Names of the tables, sorted; the system's own are left out."""
-        own = SYSTEM_NAMESPACE
-        return [show_name(d) for d in self.log.tables() if d.is_table and d.namespace_id != own]
+        return [
+            name if namespace == "default" else f"{namespace}.{name}"
+            for namespace, name in self.log.table_names()
+        ]
 
     @reopening
     def table(self, name: str) -> Table:
@@ -155,14 +159,11 @@ class Snapshot:
 
     def _system_table(self, name: str) -> Table:
         """One of the tables that tell of the catalog, made once."""
-
-        def make(definition: TableDefinition, log: LogSnapshot) -> Table:
-            return Table(definition, PageDirectory(log, definition), self._pages, self)
-
         known = self._system.get(name)
         if known is None:
             zero = self.table_of(find_table(self.log, "system.catalog"))
-            known = self._system[name] = system_table(name, zero, self.log, make)
+            rows = CatalogRows(zero, self.log, LAYOUTS[name].kind)
+            known = self._system[name] = SystemTable(name, rows, self._pages, self)
         return known
 
     def uncommitted(self) -> Snapshot:

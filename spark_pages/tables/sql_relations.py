@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.identifiers import LogicalFieldId, match_name
 from spark_pages.catalog.resolve import parse_name
+from spark_pages.catalog.table_zero import CATALOG_NAME
 from spark_pages.errors import InvalidInputError, NotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, SYSTEM_NAMESPACE
@@ -113,7 +114,7 @@ def known_name(snapshot: Snapshot, parts: Sequence[str]) -> str | None:
         f"{known}.{table}"
         for known, number in _namespaces(snapshot.log).items()
         if known.lower() == namespace.lower()
-        for table in _names(snapshot.log, number).get(name.lower(), ())
+        for table in _names(snapshot.log, known, number).get(name.lower(), ())
     ]
     found = match_name(f"{namespace}.{name}", alike, "table")
     return None if found is None else found.removeprefix("default.")
@@ -135,13 +136,13 @@ def _namespaces(log: LogSnapshot) -> dict[str, int]:
 _known: WeakKeyDictionary[LogSnapshot, dict[int, dict[str, list[str]]]] = WeakKeyDictionary()
 
 
-def _names(log: LogSnapshot, namespace_id: int) -> dict[str, list[str]]:
+def _names(log: LogSnapshot, namespace: str, namespace_id: int) -> dict[str, list[str]]:
     """Names of the tables of a namespace, by the name without its case; kept as long as the version is."""
     kept = _known.setdefault(log, {})
     if namespace_id not in kept:
         names: dict[str, list[str]] = {}
-        own = SYSTEM_TABLES if namespace_id == SYSTEM_NAMESPACE else ()
-        for name in (*(each.name for each in log.tables(namespace_id)), *own):
+        own = (*SYSTEM_TABLES, CATALOG_NAME) if namespace_id == SYSTEM_NAMESPACE else ()
+        for name in (*(name for of, name in log.table_names() if of == namespace), *own):
             names.setdefault(name.lower(), []).append(name)
         kept[namespace_id] = names
     return kept[namespace_id]

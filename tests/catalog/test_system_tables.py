@@ -7,6 +7,10 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, TableNotFoundError
+from spark_pages.log import root
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.storage import MeteredStore
+from spark_pages.tables.filters import parse_filter
 from spark_pages.tables.store import Store
 from tests.tables.stores import metered
 
@@ -171,6 +175,7 @@ def test_only_what_is_asked_for_is_read_of_table_zero(flights):
     other, meter = metered(flights)
     table = other.snapshot().table("system.tables")
     table.read(["name"])
+    table.read(["name"], filter=[("name", "==", "flights")])
     names = meter.counts.requests
 
     table.read(["name"])
@@ -178,6 +183,80 @@ def test_only_what_is_asked_for_is_read_of_table_zero(flights):
     assert meter.counts.requests == names
     table.read(["comment"])
     assert meter.counts.requests > names
+
+
+CONDITIONS = {
+    "tables": [
+        "name = 'flights'", "name in ('orders', 'nothing', null)", "name = 'orders' or name = 'flights'",
+        "namespace = 'sales' and name = 'orders'", "created_by = 1 and name < 'g'", "name = 'none'",
+        "name = 'flights' or row_count = 2", "not name = 'flights'", "table_id > 2", "name = 'catalog'",
+    ],
+    "columns": [
+        "\"table\" = 'flights'", "\"table\" in ('flights', 'orders') and name = 's'", "name = 's'",
+        "\"table\" = 'orders' and position = 1", "nullable", "field_id = 2", "\"table\" = 'Flights'",
+        "\"table\" = 'flights' and \"table\" = 'orders'", "\"table\" is null",
+    ],
+    "constraints": ["\"table\" = 'flights'", "\"table\" = 'orders'", "name = 'positive' and kind = 'check'"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name in CONDITIONS for text in CONDITIONS[name]])
+def test_a_filter_that_is_tested_on_table_zero_first_passes_the_same_rows(flights, name, text):
+    with flights.transaction() as txn:
+        txn.create_table("sales.flights", SCHEMA)
+        txn.rename_table("sales.orders", "orders")
+        txn.reorder_columns("orders", ["s"])
+    table = flights.snapshot().table(f"system.{name}")
+    whole = table.read()
+
+    expected = whole.filter(parse_filter(text, whole.schema).expression)
+
+    assert table.read(filter=text) == expected
+    assert table.scan(filter=text).read_all() == expected
+    assert table.read(["name"], filter=text) == expected.select(["name"])
+    assert table.read(filter=text, start=1) == whole.slice(1).filter(
+        parse_filter(text, whole.schema).expression
+    )
+
+
+def test_a_table_is_described_by_a_few_pages_of_table_zero_whatever_else_there_is(store):
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(50)])
+    for first in range(0, 40, 4):
+        with store.transaction() as txn:
+            for number in range(first, first + 4):
+                txn.create_table(f"t{number:02}", schema)
+    store.checkpoint()
+    other, _ = metered(store)
+
+    def bytes_read(text: str | None) -> int:
+        held = Store(MeteredStore(other.objects))
+        table = held.snapshot().table("system.columns")
+        before = held.cache_stats.bytes_read
+        assert table.read(["name", "type"], filter=text).num_rows == (50 if text else 13 + 40 * 50)
+        return held.cache_stats.bytes_read - before
+
+    assert bytes_read("\"table\" = 't20'") * 5 < bytes_read(None)
+
+
+def test_names_of_all_tables_are_listed_without_their_definitions(store, monkeypatch):
+    with store.transaction() as txn:
+        txn.create_namespace("sales")
+        txn.create_table("sales.t", SCHEMA)
+        txn.create_table("t", SCHEMA)
+    store.checkpoint()
+    other = Store(store.objects)
+    snapshot = other.snapshot()
+    made = []
+    monkeypatch.setattr(root, "definition_from_plain", lambda *told: made.append(told))
+    with pytest.raises(AttributeError):
+        snapshot.log.tables()
+    assert made
+    made.clear()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogSnapshot, "namespace_names", lambda _: {2: "sales"})
+        assert Store(store.objects).snapshot().tables() == ["t", "sales.t"]
+    assert not made
 
 
 def test_a_store_of_ten_thousand_columns_is_shown_in_pages(store):

@@ -306,11 +306,26 @@ def codecs() -> dict[Any, Any]:
         root.encode_root: _encode_root,
         root.decode_root: value_of,
         root.encode_catalog: _encode_catalog,
-        root.decode_catalog: value_of,
+        root.decode_catalog: _decode_catalog,
         segment.checkpoint_of: _checkpoint_of,
         compaction.encode_range: _encode_range,
         compaction.decode_range: _decode_range,
     }
+
+
+class _CatalogPage(list[Any]):
+    """Definitions as a catalog file gives them out."""
+
+    @property
+    def names(self) -> list[tuple[int, str]]:
+        return [(each.namespace_id, each.name) for each in self]
+
+    def of_namespace(self, namespace_id: int | None) -> list[Any]:
+        return [each for each in self if namespace_id in (None, each.namespace_id)]
+
+
+def _decode_catalog(data: bytes, key: str) -> _CatalogPage:
+    return _CatalogPage(value_of(data, key))
 
 
 def remembering() -> dict[Any, Any]:
