@@ -20,9 +20,6 @@ from spark_pages.io.plain_page import PlainPage, as_batch, plain_page
 from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
-_TINY_BYTES = 1 << 10
-"""Payloads of fewer bytes are mostly framing of Arrow, of which zstd leaves a quarter less than LZ4."""
-
 _FEW = 32
 """Pages of fewer entries are not narrowed: there is nothing to gain."""
 
@@ -65,8 +62,7 @@ def encode_page(
     data
         The entries; of a slice only the slice is written.
     codec
-        Wanted codec. A payload that it would not shrink is stored as it is; one of less than 1 KiB that
-        was to be LZ4 is zstd, which costs nothing there.
+        Wanted codec. A payload that it would not shrink is stored as it is.
     prefix_meta, suffix_meta
         Binary arrays as long as `data`: what belongs in front of and behind each entry (seed 003).
     page_metadata
@@ -104,8 +100,6 @@ def encode_page(
         stream_size = size
     else:
         plain = b"".join((head, body, END_OF_STREAM))
-    if codec is Codec.LZ4 and len(plain) < _TINY_BYTES:
-        codec = Codec.ZSTD
     payload = compress(codec, plain) if codec is not Codec.NONE else plain
     if len(payload) >= len(plain):
         codec, payload = Codec.NONE, plain

@@ -103,13 +103,16 @@ def swapped_tails(
     left = INLINE_TRANSACTION_BYTES - sum(waiting_bytes(column) for _, column in columns)
     if left < 0:
         return None
-    splices = []
+    plan: list[tuple[ColumnIngest, ChainTail, Sequence[TailPage]]] = []
     for _, column in columns:
         key = (column.splice.table_id, column.splice.field_id)
         tail = base.tail(key) if column.splice.table_id >= 0 else ChainTail(0)
-        swap = _swap(column, tail, most_bytes, left)
-        left -= sum(len(page.data) for page in tail.pages if page.page_id in swap.removed)
-        splices.append(swap)
+        gone = _gone(column, tail, min(most_bytes, left))
+        left -= sum(len(page.data) for page in gone)
+        plan.append((column, tail, gone))
+    if not any(gone for _, _, gone in plan):
+        return None  # three times of four, and no page has been encoded for that
+    splices = [_swap(column, tail, gone) for column, tail, gone in plan]
     if not any(splice.removed for splice in splices):
         return None
     staged = [page for splice in splices for page in splice.pages if isinstance(page, StagedPage)]
@@ -121,20 +124,27 @@ def waiting_bytes(column: ColumnIngest) -> int:
     return int(column.waiting.nbytes) + _FRAME_BYTES
 
 
-def _swap(column: ColumnIngest, tail: ChainTail, most_bytes: int, left: int) -> StagedSplice:
+def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> Sequence[TailPage]:
+    """The last pages that the append of one column takes along, if they fit what comes."""
+    if not column.nulls:
+        usable = _plain_tail(tail.pages)
+        count = pages_to_swap(usable, column.waiting_rows, waiting_bytes(column), most_bytes)
+        return usable[len(usable) - count :]
+    last = tail.pages[-1:]
+    if len(column.waiting) or not last or not last[0].constant:
+        return ()
+    return last if last[0].data == _nulls(column, 1).encoded.data else ()
+
+
+def _nulls(column: ColumnIngest, count: int) -> StagedPage:
+    return stage_constant(pa.scalar(None, column.wanted.type), count)
+
+
+def _swap(column: ColumnIngest, tail: ChainTail, gone: Sequence[TailPage]) -> StagedSplice:
     """The append of one column, and what it takes along."""
-    gone: Sequence[TailPage] = ()
     if column.nulls and not len(column.waiting):
-        page = stage_constant(pa.scalar(None, column.wanted.type), column.nulls)
-        last = tail.pages[-1:]
-        if last and last[0].constant and last[0].data == page.encoded.data:
-            gone = last
-            page = stage_constant(pa.scalar(None, column.wanted.type), column.nulls + last[0].entries)
-        pages = [page]
+        pages = [_nulls(column, column.nulls + sum(page.entries for page in gone))]
     else:
-        usable = _plain_tail(tail.pages) if not column.nulls else ()
-        count = pages_to_swap(usable, column.waiting_rows, waiting_bytes(column), min(most_bytes, left))
-        gone = usable[len(usable) - count :]
         joined = _joined(gone, column)
         if joined is None:
             gone, joined = (), column.waiting
@@ -142,7 +152,7 @@ def _swap(column: ColumnIngest, tail: ChainTail, most_bytes: int, left: int) -> 
         if len(joined):
             pages.append(stage_page(joined, page_stats(joined), column.codec))  # inline: no bloom filter
         if column.nulls:
-            pages.append(stage_constant(pa.scalar(None, column.wanted.type), column.nulls))
+            pages.append(_nulls(column, column.nulls))
     rows = sum(page.entries for page in gone)
     return replace(
         column.splice,

@@ -65,7 +65,7 @@ def test_metadata_of_entries_and_of_the_page_comes_back():
 def test_the_header_is_laid_out_as_the_format_says():
     header = SMALL.data[:64]
 
-    assert struct.unpack_from("<4sHBB", header) == (b"SPPG", 1, Codec.ZSTD, 0)
+    assert struct.unpack_from("<4sHBB", header) == (b"SPPG", 1, Codec.LZ4, 0)
     assert struct.unpack_from("<QQQQ", header, 8)[0] == SMALL.actual_len - 64
     assert struct.unpack_from("<QQQQ", header, 8)[2:] == (3, xxhash.xxh3_64_intdigest(SMALL.data[64:]))
     assert header[40:56] == bytes(16)

@@ -18,7 +18,7 @@ from tests.simulation.scenarios import EXHAUSTIVE, RANDOM, SCENARIOS
 from tests.simulation.search import Given, Tally, play, search_all, simulation
 from tests.simulation.world import lay
 
-_CHUNK = 2_000
+_CHUNK = 20_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.exhaustive:
             complete = "complete" if tally.complete else "cut short"
             print(f"{name}: {tally.schedules:,} schedules, {tally.states:,} states, {complete}", flush=True)
-        elif total % (50 * _CHUNK) == 0:
+        elif total % (5 * _CHUNK) == 0:
             print(f"{total:,} schedules, {total / (time.monotonic() - began):,.0f} a second", flush=True)
     seconds = time.monotonic() - began
     print(

@@ -9,8 +9,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages.io import encode_page
 from spark_pages.model.page import PageKind
 from spark_pages.storage import MeteredStore
+from spark_pages.tables import page_writer
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store
@@ -300,3 +302,19 @@ def test_a_swap_asks_storage_for_nothing_before_its_commit():
     assert entries(Store(store.objects)) == [4]
 
     assert ((meter.counts - before).creates, (meter.counts - before).requests) == (1, 1)
+
+
+def test_each_page_is_encoded_once_whether_the_append_takes_others_along_or_not(monkeypatch):
+    store = new_store()
+    encoded: list[int] = []
+
+    def counting(values: pa.Array, **options: object) -> object:
+        encoded.append(len(values))
+        return encode_page(values, **options)
+
+    monkeypatch.setattr(page_writer, "encode_page", counting)
+
+    for index in range(4):
+        append(store, rows(index))
+
+    assert encoded == [1, 1, 1, 1, 1, 1, 4, 4]
