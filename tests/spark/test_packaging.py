@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -37,8 +38,10 @@ print(json.dumps({"where": seen[0], "rows": rows.count()}))
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_executors_run_the_wheel_that_was_submitted(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
-    subprocess.run([*build, "-w", str(tmp_path), str(PROJECT)], check=True, capture_output=True)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w"]
+    if importlib.util.find_spec("pip") is None:  # an environment that uv has made
+        build = ["uv", "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o"]
+    subprocess.run([*build, str(tmp_path), str(PROJECT)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     package = wheel.rename(tmp_path / "spark_pages.zip")  # Spark puts no other ending on the path
     (tmp_path / "job.py").write_text(JOB)
