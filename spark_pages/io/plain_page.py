@@ -82,10 +82,6 @@ class PlainPage:
         """The entries as the batch that was written."""
         return pa.RecordBatch.from_arrays([self.array()], schema=self.schema)
 
-    def numbers_into(self, out: NDArray[np.uint8]) -> None:
-        """Values of a fixed width, or offsets, are written to `out`, which is as long as they are."""
-        self.block.numbers_into(self.index, self.index + 1, out)
-
     def valid_into(self, out: NDArray[np.bool_]) -> None:
         """Which entries are not null; shape (rows,)."""
         self.block.valid_into(self.index, out)
