@@ -14,9 +14,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import find_table, split_name
-from spark_pages.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from spark_pages.errors import SchemaMismatchError, TableNotFoundError
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime
@@ -168,8 +167,8 @@ def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch
 
     Raises
     ------
-    SchemaMismatchError, InvalidInputError
-        If values do not fit their column, or there are many rows for a table with a primary key.
+    SchemaMismatchError, ConstraintError
+        If values do not fit their column or a constraint of the table.
 
     Notes
     -----
@@ -189,11 +188,6 @@ def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch
         return TaskRows(partition, plan, None)
     if held_bytes <= FEW_BYTES:
         return TaskRows(partition, plan, _packed(held))
-    if key_columns(plan.definition):
-        raise InvalidInputError(
-            f"Table {plan.definition.name!r} has a primary key, and tasks cannot compare their rows with it.",
-            hint="Append with `Transaction.append`, in one process.",
-        )
     stream = pa.RecordBatchReader.from_batches(held[0].schema, chain(held, batches))
     return TaskRows(partition, plan, _written(plan, stream))
 
@@ -217,6 +211,8 @@ def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None
     ------
     CommitConflictError
         If the table was changed meanwhile in a way that does not go together; nothing was committed.
+    ConstraintError
+        If a primary key would be there twice; names it. Nothing was committed.
     CommitUnknownError
         If the outcome could not be found out.
     """

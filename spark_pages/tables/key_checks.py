@@ -12,9 +12,11 @@ from spark_pages.catalog.constraints import key_columns
 from spark_pages.errors import ConstraintError
 from spark_pages.io.bounds import plain_type
 from spark_pages.model.table import TableDefinition
+from spark_pages.tables.key_hashes import first_repeated, first_repeated_of_many
 from spark_pages.tables.row_ranges import RowRanges, intersection, union
 from spark_pages.tables.staging import StagedSplice
 from spark_pages.tables.table import Table
+from spark_pages.tables.written_rows import StagedWrites
 
 _FEW_KEYS = 1000
 """So few keys of one column are asked for one by one, which bloom filters can answer."""
@@ -37,6 +39,16 @@ def changed_keys(definition: TableDefinition, splices: Iterable[StagedSplice]) -
     return changed if changed is not None and changed.num_rows else None
 
 
+def written_keys(definition: TableDefinition, written: Iterable[StagedWrites]) -> RowRanges | None:
+    """The rows that others have written for a table, as `changed_keys` gives those of splices."""
+    bounds = [
+        (of.first_row, of.first_row + sum(each.num_rows for each in of.written))
+        for of in written
+        if of.table_id == definition.table_id
+    ]
+    return RowRanges.joined(np.array(bounds)) if bounds else None
+
+
 def check_key(table: Table, changed: RowRanges) -> None:
     """Nothing, if no key of these rows is that of another row.
 
@@ -55,18 +67,11 @@ def check_key(table: Table, changed: RowRanges) -> None:
     Notes
     -----
     Reads the keys of these rows, which are in memory as a rule, and of the other rows those in pages whose
-    statistics and bloom filters do not rule all new keys out: none, where keys grow. Memory for the new keys
-    and a million of the others.
+    statistics and bloom filters do not rule all new keys out: none, where keys grow. Memory for a million
+    keys, or, where more are new, for the hashes of eight million: so often the keys are read.
     """
-    key = key_columns(table.definition)
-    new = table.rows_in(key, changed)
-    repeated = first_repeated(new)
-    if repeated is None:
-        others = RowRanges.outside(changed, table.num_rows)
-        for ranges in _portions(intersection([_candidates(table, key, new), others])):
-            repeated = first_repeated(pa.concat_tables([new, table.rows_in(key, ranges)]))
-            if repeated is not None:
-                break
+    few = changed.num_rows <= _ROWS_AT_ONCE
+    repeated = _repeated_of_few(table, changed) if few else _repeated_of_many(table, changed)
     if repeated is not None:
         raise ConstraintError(
             f"The primary key of {table.name!r} would be there more than once: {repeated}. Nothing was "
@@ -76,15 +81,38 @@ def check_key(table: Table, changed: RowRanges) -> None:
         )
 
 
-def first_repeated(keys: pa.Table) -> dict[str, object] | None:
-    """One key that stands in several rows, or None."""
-    plain = [column.cast(plain_type(column.type)) for column in keys.columns]
-    named = pa.table(plain, [f"k{index}" for index in range(keys.num_columns)])
-    counted = named.group_by(named.column_names).aggregate([([], "count_all")])
-    repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).slice(0, 1).to_pylist()
-    if not repeated:
-        return None
-    return {name: repeated[0][f"k{index}"] for index, name in enumerate(keys.column_names)}
+def _repeated_of_few(table: Table, changed: RowRanges) -> dict[str, object] | None:
+    key = key_columns(table.definition)
+    new = table.rows_in(key, changed)
+    repeated = first_repeated(new)
+    if repeated is None:
+        others = RowRanges.outside(changed, table.num_rows)
+        for ranges in _portions(intersection([_candidates(table, key, new), others])):
+            repeated = first_repeated(pa.concat_tables([new, table.rows_in(key, ranges)]))
+            if repeated is not None:
+                break
+    return repeated
+
+
+def _repeated_of_many(table: Table, changed: RowRanges) -> dict[str, object] | None:
+    key = key_columns(table.definition)
+    others = RowRanges.outside(changed, table.num_rows)
+    met: list[RowRanges] = []
+
+    def new_keys() -> Iterator[pa.Table]:
+        first = not met
+        for ranges in _portions(changed):
+            keys = table.rows_in(key, ranges)
+            if first and others.num_rows:
+                met.append(_candidates(table, key, keys))
+            yield keys
+
+    def other_keys() -> Iterator[pa.Table]:
+        if met:
+            for ranges in _portions(intersection([union(met), others])):
+                yield table.rows_in(key, ranges)
+
+    return first_repeated_of_many(changed.num_rows, new_keys, other_keys)
 
 
 def _candidates(table: Table, key: Sequence[str], new: pa.Table) -> RowRanges:

@@ -16,10 +16,7 @@ from numpy.typing import ArrayLike
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
-from spark_pages.errors import (
-    CommitConflictError,
-    InvalidInputError,
-)
+from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit_messages import AlreadyLanded
 from spark_pages.log.features import check_writable
@@ -35,7 +32,7 @@ from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.catalog_verbs import CatalogVerbs
-from spark_pages.tables.key_checks import changed_keys, check_key
+from spark_pages.tables.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.page_file_names import PageFileNames
 from spark_pages.tables.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
@@ -217,8 +214,10 @@ class Transaction(CatalogVerbs):
         pending.check_removed_once()
         if not ragged:
             pending.check_ragged()
-        prepared = place_in_memory(self._log.store, pending.splices)
-        record = pending.record(self._heading, prepared, self._read_version, self._base.state, self._show)
+        return self._shown(name, pending, place_in_memory(self._log.store, pending.splices))
+
+    def _shown(self, name: str, work: Workspace, prepared: Prepared) -> Table:
+        record = work.record(self._heading, prepared, self._read_version, self._base.state, self._show)
         fold = Fold(self._base.state, self._log.load_manifest)
         fold.record(record, self._read_version + 1)
         return self._view(self._log.bind(fold.state(), self._base)).uncommitted().table(name)
@@ -312,15 +311,11 @@ class Transaction(CatalogVerbs):
 
         Notes
         -----
-        Do not append other rows to the same table. Grows with columns and lists, not with pages.
+        Do not append other rows to the same table. Grows with columns and lists, not with pages, unless the
+        table has a primary key: the commit compares the keys with each other and with those that are there.
         """
         self._check_open()
         definition = self._tables.find(table)
-        if key_columns(definition):
-            raise InvalidInputError(
-                f"Rows of {table!r} cannot be written elsewhere: nobody would compare their primary key.",
-                hint="Append them.",
-            )
         self._rows.settle()
         table_id = definition.table_id
         staged = [of for of in self._work.written if of.table_id == table_id]
@@ -479,6 +474,11 @@ class Transaction(CatalogVerbs):
         if self._work.written:
             prepared = with_written(self._log.store, prepared, self._work.written, f"{manifest}1")
         self._rows.wait()
+        for definition in keyed:
+            appended = written_keys(definition, self._work.written)
+            if appended is not None:
+                check_key(self._shown(show_name(definition), self._work, prepared), appended)
+                self._work.relied.add(definition.table_id)
         return lambda _: prepared, True
 
     def _bring_in(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:

@@ -152,6 +152,23 @@ def failing(partition: int, attempts: int) -> Any:
     return pass_on
 
 
+def test_many_rows_of_a_table_with_a_primary_key_are_compared_before_the_commit(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    with store.transaction() as txn:
+        txn.add_constraint("flights", "flights_key", primary_key=["id"])
+    twice = frame(spark, 10, ROWS).unionAll(frame(spark, ROWS, 10, parts=1))
+
+    with pytest.raises(Exception, match=r"ConstraintError.*more than once: {'id': 300\d\d}"):
+        write(twice, store)
+    orphans = page_files(store)
+    write(frame(spark, 10, ROWS), store)
+
+    assert orphans, "the tasks had written, and nothing names it"
+    assert sp.open(store.url).snapshot().version == 3
+    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, ROWS + 10))
+
+
 def test_a_task_that_is_repeated_writes_its_rows_once(spark: SparkSession, store: sp.Store) -> None:
     rows = frame(spark, 10, ROWS)
 
