@@ -200,9 +200,11 @@ def comparable(array: pa.Array) -> pa.Array:
 
 
 def order_type(kind: pa.DataType) -> pa.DataType:
-    """The integer type of the same width and order; the type itself where there is none."""
+    """A type of the same width and order that Arrow compares; the type itself where it does."""
     if kind.id in _LIKE_INTEGER_IDS:
         return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if pa.types.is_decimal(kind) and kind.scale < 0:
+        return pa.decimal128(kind.precision) if kind.bit_width == 128 else pa.decimal256(kind.precision)
     return kind
 
 

@@ -12,6 +12,7 @@ from spark_pages.catalog.widening import stored_types
 from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.io.bounds import plain_type
 from spark_pages.io.value_hash import Hashes, hash_values
+from spark_pages.tables.asked_values import exact_values
 from spark_pages.tables.expiry import reopening
 from spark_pages.tables.filter_tree import AllOf, AnyOf, Condition, Tree
 from spark_pages.tables.row_ranges import RowRanges, intersection, union
@@ -94,28 +95,20 @@ def _hashes(condition: Condition, kind: pa.DataType, *, some: bool = False) -> H
     """
     kind = plain_type(kind)
     values = condition.value if condition.operator == "in" else [condition.value]
-    if some:
-        plain = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
-        values = [value for value in plain if _is_of(value, kind)]
     try:
-        given = [pa.scalar(value, kind) for value in values]
-        if any(value is None or not _same(one, value) for one, value in zip(given, values, strict=True)):
-            return None
-        return hash_values(pa.array(given, kind))
+        if some:
+            values = [value for value in values if _is_of(value, kind)]
+        given = exact_values(values, kind)
+        return None if given.null_count else hash_values(given)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
 
 
 def _is_of(value: Any, kind: pa.DataType) -> bool:
     try:
-        return _same(pa.scalar(value, kind), value)
+        return len(exact_values([value], kind)) == 1
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return False
-
-
-def _same(one: pa.Scalar, value: Any) -> bool:
-    """Whether the value is one of the column's type as it is, not rounded: the test itself does not round."""
-    return bool(one.as_py() == (value.as_py() if isinstance(value, pa.Scalar) else value))
 
 
 def _touched(begins: NDArray[np.int64], ends: NDArray[np.int64], ranges: RowRanges) -> NDArray[np.bool_]:

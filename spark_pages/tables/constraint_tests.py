@@ -19,6 +19,7 @@ from spark_pages.errors import ColumnNotFoundError, ConstraintError, InvalidInpu
 from spark_pages.model.columns import number_column
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 from spark_pages.tables.filters import ParsedFilter, parse_filter
+from spark_pages.tables.row_test import passing
 
 
 @lru_cache(maxsize=256)
@@ -39,7 +40,7 @@ def compile_check(sql: str, schema: pa.Schema) -> ParsedFilter:
     if parsed is None or not parsed.columns:
         raise InvalidInputError(f"The check {sql!r} is about no column.")
     try:
-        schema.empty_table().filter(parsed.expression)
+        passing(schema.empty_table(), parsed.expression)
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
             f"The check {sql!r} does not fit {', '.join(f'{f.name}: {f.type}' for f in schema)}: {error}",
@@ -131,7 +132,7 @@ class RowTests:
             columns = [rows.column(name) for name in test.columns]
             numbers = number_column(np.arange(rows.num_rows, dtype=np.int64), pa.int64())
             given = pa.table([*columns, numbers], [*test.names, ""])
-            wrong = given.filter(test.fails)
+            wrong = passing(given, test.fails)
             if not wrong.num_rows:
                 continue
             row = int(wrong.column("")[0].as_py())

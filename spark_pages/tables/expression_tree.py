@@ -136,10 +136,18 @@ def _call(function: str, words: Iterator[tuple[str, str]], batch: pa.RecordBatch
     inner = iter(pending)
     for word, value in inner:
         if word == "options":
-            options = batch.column(int(value))[0].as_py()
+            told = batch.column(int(value))[0]
+            options = {name: _plain(told[name]) for name in told.type.names}
         else:
             arguments.append(_next_node(_again((word, value), inner), batch))
     return _Call(function, tuple(arguments), options)
+
+
+def _plain(option: pa.Scalar) -> Any:
+    """An option; lists stay Arrow's values, of which Python cannot hold all."""
+    if not isinstance(option, pa.ListScalar):
+        return option.as_py()
+    return [value if value.is_valid else None for value in option.values or ()]
 
 
 def _until_end(function: str, words: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:

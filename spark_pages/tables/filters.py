@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from spark_pages.catalog.identifiers import VisibleTable
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.bounds import comparable, decode_bounds, plain_type
+from spark_pages.tables.asked_values import exact_values
 from spark_pages.tables.expression_tree import expression_parts
 from spark_pages.tables.filter_tree import OPERATORS as OPERATORS
 from spark_pages.tables.filter_tree import AllOf, AnyOf, Tree
@@ -155,7 +156,7 @@ def may_match(
     if not values:
         return np.zeros(len(entries), dtype=bool)
     try:
-        given = _as_column(values, kind)
+        given = comparable(exact_values(values, plain_type(kind)))
         low, high = (comparable(decode_bounds(kind, stats.column(name))) for name in ("min", "max"))
         if condition.operator in ("==", "in"):
             tests = [_overlap(low, high, *hull) for hull in _hulls(given)]
@@ -165,22 +166,6 @@ def may_match(
         return some_value
     matching: NDArray[np.bool_] = some_value & reduce(or_, tests)
     return matching
-
-
-def _as_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values as those of the column, in a type that Arrow compares.
-
-    Raises
-    ------
-    ValueError
-        If one would be rounded: the test itself does not round it.
-    """
-    kind = plain_type(kind)
-    given = [pa.scalar(value, kind) for value in values]
-    for one, value in zip(given, values, strict=True):
-        if one.as_py() != (value.as_py() if isinstance(value, pa.Scalar) else value):
-            raise ValueError(f"no {kind} is equal to the value")
-    return comparable(pa.array(given, kind))
 
 
 def _hulls(given: pa.Array) -> Iterator[tuple[pa.Scalar, pa.Scalar]]:

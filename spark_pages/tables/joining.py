@@ -27,7 +27,7 @@ class DoesNotFitError(Exception):
 @lru_cache(256)
 def empty_array(kind: pa.DataType) -> pa.Array:
     """No entries of a type."""
-    return pa.chunked_array([], kind).combine_chunks()
+    return pa.nulls(0, kind)
 
 
 def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:

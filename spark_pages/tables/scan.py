@@ -19,6 +19,7 @@ from spark_pages.tables.joining import DoesNotFitError, join
 from spark_pages.tables.read_ahead import read_ahead
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Held, Reading, RowSource, rows_without_columns
+from spark_pages.tables.row_test import passing
 from spark_pages.tables.windows import BATCH_ROWS, plan_windows
 
 WINDOWS_AHEAD = 2
@@ -142,9 +143,8 @@ def _filtered(
     number = "row" + "_" * max(map(len, tested), default=0)  # no column has so long a name
     numbers = number_column(ranges.rows(), pa.int64())
     table = source.slices(tested, ranges, reading, request.batch_rows or BATCH_ROWS)
-    passed = (table.append_column(number, numbers) if tested else pa.table({number: numbers})).filter(
-        parsed.expression
-    )
+    numbered = table.append_column(number, numbers) if tested else pa.table({number: numbers})
+    passed = passing(numbered, parsed.expression)
     rows = passed.column(number)
     rest = [name for name in names if name not in tested]
     if not passed.num_rows:

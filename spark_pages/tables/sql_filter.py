@@ -25,6 +25,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from spark_pages.catalog.identifiers import IdentifierContext, VisibleColumn, VisibleTable
 from spark_pages.errors import InvalidInputError
 from spark_pages.sql.parsing import unreadable
+from spark_pages.tables.asked_values import array_of_values, stands_in_quotes, value_of_text
 
 FUNCTIONS = (
     "abs, ceil, coalesce, contains, ends_with, extract (year, quarter, month, week, day, hour, minute or "
@@ -276,10 +277,10 @@ class _Translator:
             return pa.scalar(bool(node.this))
         if not node.is_string:
             return self._number(node, kind)
-        if kind is None or not _from_text(kind):
+        if kind is None or not stands_in_quotes(kind):
             return pa.scalar(node.name)
         try:
-            return _of_text(node.name, kind)
+            return value_of_text(node.name, kind)
         except (pa.ArrowException, ValueError) as error:
             raise self._wrong(f"expected a {kind} in quotes, found {node.name!r} ({error})", node) from error
 
@@ -303,9 +304,11 @@ class _Translator:
         others = [each for each in node.expressions if not isinstance(each, exp.Literal)]
         parts = [column == self.expression(each, kind) for each in others]
         if literals:
-            members = [self._value(each, kind).as_py() for each in literals]
+            members = array_of_values([self._value(each, kind) for each in literals])
             # Arrow says of null that it is no member; SQL says that it does not know.
             parts += [column.is_null() & _UNKNOWN, column.isin(members)]
+            if kind is None or pa.types.is_floating(kind):  # Arrow's list knows two zeros, SQL one
+                parts += [column == each for each in members if each.as_py() == 0]
         return reduce(or_, parts)
 
     def _between(self, node: exp.Between) -> pc.Expression:
@@ -374,27 +377,3 @@ class _Translator:
             line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
             place = f" at line {line}, column {column}"
         return InvalidInputError(f"Cannot use the filter {self._text!r}{place}: {what}.", hint=hint)
-
-
-def _from_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_temporal(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
-
-
-def _of_text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """The value of a type that stands in quotes; a time without a zone is one of UTC."""
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        try:
-            return pa.scalar(text).cast(kind)
-        except pa.ArrowInvalid:
-            plain = pa.scalar(text).cast(pa.timestamp(kind.unit))
-            return plain.cast(pa.int64()).cast(kind)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return pa.scalar(text).cast(kind)
-    if pa.types.is_decimal(kind):
-        return pa.scalar(Decimal(text))
-    return pa.scalar(text.encode(), kind)

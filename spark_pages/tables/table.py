@@ -32,6 +32,7 @@ from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
 from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Reading, RowSource, rows_without_columns
+from spark_pages.tables.row_test import passing
 from spark_pages.tables.scan import ScanRequest, scan_batches, scan_tables
 from spark_pages.tables.scan_plan import ScanPlan, explain_scan
 from spark_pages.tables.skipping import candidate_rows
@@ -348,7 +349,7 @@ class Table:
         if parsed is not None:
             check_columns(self.definition, parsed.columns)
             try:
-                self.schema.empty_table().filter(parsed.expression)
+                passing(self.schema.empty_table(), parsed.expression)
             except (pa.ArrowException, TypeError) as error:
                 kinds = self._source.schema_of(parsed.columns or self.columns)
                 types = ", ".join(f"{field.name}: {field.type}" for field in kinds)

@@ -41,6 +41,7 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
         lambda span: span - span % dt.timedelta(milliseconds=1)
     ),
     pa.decimal64(9, 2): st.decimals(-99, 99, places=2),
+    pa.decimal128(10, -2): st.integers(-99, 99).map(lambda number: Decimal(100 * number)),
     pa.decimal256(60, 1): st.decimals(-99, 99, places=1),
     pa.list_(pa.int8()): st.lists(st.integers(0, 3), max_size=2),
     pa.null(): st.none(),

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,9 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "double": (pa.float64(), [0.1, -0.0, float("inf"), None]),
     "decimal": (pa.decimal128(9, 2), [Decimal("1.50"), None, Decimal("-7.00")]),
     "wide decimal": (pa.decimal256(60, 1), [Decimal("1.5"), None]),
+    "narrow decimal": (pa.decimal32(7, 2), [Decimal("1.50"), None, Decimal("-99999.99")]),
+    "decimal of hundreds": (pa.decimal128(10, -2), [Decimal(100), None, Decimal(-12300)]),
+    "interval": (pa.month_day_nano_interval(), [pa.MonthDayNano([1, -2, 2**60]), None]),
     "date": (pa.date32(), [dt.date(2020, 2, 29), None]),
     "time": (pa.time64("us"), [dt.time(1, 2, 3), None]),
     "zoned": (pa.timestamp("us", "Europe/Paris"), [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), None]),
@@ -38,11 +42,17 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "binary view": (pa.binary_view(), [b"\0", None, b"more than twelve bytes"]),
     "fixed": (pa.binary(3), [b"abc", None]),
     "list": (pa.list_(pa.int16()), [[1, None], [], None, [2] * 20]),
+    "large list": (pa.large_list(pa.float32()), [[1.0, None], None, []]),
+    "list view": (pa.list_view(pa.int8()), [[1, None], None, [], [5] * 30]),
     "list of views": (pa.list_(pa.string_view()), [["a"], None, ["more than twelve bytes", None]]),
     "fixed list": (pa.list_(pa.float32(), 2), [[1.0, 2.0], None]),
     "struct": (pa.struct([("x", pa.int32()), ("y", pa.string())]), [{"x": 1, "y": None}, None]),
+    "empty struct": (pa.struct([]), [{}, None]),
     "map": (pa.map_(pa.string(), pa.int8()), [[("k", 1)], [], None]),
     "dictionary": (TEXT, ["red", "green", None]),
+    "dictionary of decimals": (pa.dictionary(pa.int8(), pa.decimal128(5, 2)), [Decimal("1.50"), None]),
+    "runs": (pa.run_end_encoded(pa.int16(), pa.string()), ["a", "b", None]),
+    "tensor": (pa.fixed_shape_tensor(pa.float32(), [2]), [[1.0, 2.0], None]),
     "struct of dictionary": (pa.struct([("c", TEXT)]), [{"c": "red"}, {"c": None}, None]),
     "list of dictionary": (pa.list_(TEXT), [["red", "blue"], [None], None]),
     "uuid": (pa.uuid(), [b"0123456789abcdef", None]),
@@ -70,7 +80,13 @@ def tables(draw: st.DrawFn) -> list[pa.Table]:
 def array_of(kind: pa.DataType, values: list[object], before: int, behind: int) -> pa.Array:
     """An array that begins inside of its buffers and ends before they do."""
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    long = pa.array([None] * before + values + [None] * behind, storage)
+    given = [None] * before + values + [None] * behind
+    if pa.types.is_run_end_encoded(storage):
+        long = pc.run_end_encode(pa.array(given, storage.value_type), storage.run_end_type)
+    elif pa.types.is_dictionary(storage):
+        long = pa.array(given, storage.value_type).dictionary_encode().cast(storage)
+    else:
+        long = pa.array(given, storage)
     if isinstance(kind, pa.BaseExtensionType):
         long = pa.ExtensionArray.from_storage(kind, long)
     return long.slice(before, len(values))
@@ -166,3 +182,20 @@ def test_a_value_larger_than_a_window_is_scanned():
 
     assert table.scan().read_all()["v"].to_pylist() == values
     assert table.take([3, 0])["v"].to_pylist() == [values[3], values[0]]
+
+
+@pytest.mark.parametrize("mode", ["sparse", "dense"])
+def test_unions_come_back(mode):
+    kinds, numbers = pa.array([0, 1, 1, 0, 1] * 40, pa.int8()), pa.array(range(200), pa.int32())
+    children = [numbers, pa.array([f"text {i}" for i in range(200)])]
+    if mode == "sparse":
+        union = pa.UnionArray.from_sparse(kinds, children, ["a", "b"])
+    else:
+        union = pa.UnionArray.from_dense(kinds, numbers, children, ["a", "b"])
+    parts = [pa.table({"v": union.slice(first, 50)}) for first in (3, 100, 53)]
+    table = store_with(*parts).snapshot().table("t")
+    whole = [value for part in parts for value in part["v"].to_pylist()]
+
+    assert table.read()["v"].to_pylist() == whole
+    assert table.take([149, 0, 60])["v"].to_pylist() == [whole[149], whole[0], whole[60]]
+    assert table.scan(batch_rows=20).read_all()["v"].to_pylist() == whole

@@ -1,0 +1,71 @@
+"""The values that a filter asks for, as values of a column's type. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+
+def exact_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values under another type, none of them rounded: the test of a row does not round them either.
+
+    Parameters
+    ----------
+    values
+        Python's or Arrow's. Those of Arrow are compared as Arrow's: Python knows no nanoseconds, and no year
+        10,000.
+
+    Raises
+    ------
+    ValueError, TypeError, OverflowError, pyarrow.ArrowException
+        If one is no value of the type.
+    """
+    kinds = {value.type if isinstance(value, pa.Scalar) else None for value in values}
+    if len(kinds) > 1:
+        return pa.array([exact_values([value], kind)[0] for value in values], kind)
+    (given_kind,) = kinds or {None}
+    if given_kind is None:
+        found = pa.array(values, kind)
+        same = found.to_pylist() == list(values)
+    else:
+        given = pa.array(values, given_kind)
+        found = given.cast(kind)
+        same = found.cast(given_kind).equals(given)
+    if not same:
+        raise ValueError(f"no {kind} is equal to one of the values")
+    return found
+
+
+def array_of_values(values: list[pa.Scalar]) -> pa.Array:
+    """Values of one type as they are, of several as Arrow brings them together."""
+    if len({value.type for value in values}) == 1:
+        return pa.array(values, values[0].type)
+    return pa.array([value.as_py() for value in values])
+
+
+def stands_in_quotes(kind: pa.DataType) -> bool:
+    """Whether values of a type are text in quotes where SQL tells of them."""
+    return bool(
+        pa.types.is_temporal(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """The value of a type that stands in quotes; a time without a zone is one of UTC."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        try:
+            return pa.scalar(text).cast(kind)
+        except pa.ArrowInvalid:
+            plain = pa.scalar(text).cast(pa.timestamp(kind.unit))
+            return plain.cast(pa.int64()).cast(kind)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        return pa.scalar(text).cast(kind)
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(text))
+    return pa.scalar(text.encode(), kind)

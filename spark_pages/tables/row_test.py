@@ -1,0 +1,69 @@
+"""The rows of a table for which an Arrow expression is true, whatever the types of its columns. Pure.
+
+Arrow compares most types and picks rows of most, but not of all: what it has no kernel for is tested as the
+values that it stands for, and picked by number.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_pages.io.bounds import plain_type, plain_values
+from spark_pages.model.columns import number_column
+from spark_pages.tables.joining import join, take_entries
+
+
+def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
+    """The rows for which the expression is true, in order.
+
+    Raises
+    ------
+    pyarrow.ArrowException, TypeError
+        If it does not fit the columns; that does not depend on the rows.
+    DoesNotFitError
+        As `joining.join`, for columns of views and of run-end encoded values.
+    """
+    odd = [field.name for field in table.schema if _tested_type(field.type) != field.type]
+    if not odd:
+        return table.filter(expression)
+    rows = _rows_that_pass(table, odd, expression)
+    others = table.drop_columns(odd).take(rows)
+    columns = [
+        pa.chunked_array([take_entries(join(column.chunks, column.type), rows)], column.type)
+        if name in odd
+        else others.column(name)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _rows_that_pass(table: pa.Table, odd: list[str], expression: pc.Expression) -> pa.Array:
+    tested = table
+    for name in odd:
+        column = table.column(name)
+        kind = _tested_type(column.type)
+        values = pa.chunked_array([plain_values(chunk).cast(kind) for chunk in column.chunks], kind)
+        tested = tested.set_column(table.column_names.index(name), name, values)
+    number = "_" * (1 + max(map(len, table.column_names)))  # no column has so long a name
+    rows = number_column(np.arange(table.num_rows), pa.int64())
+    return tested.append_column(number, rows).filter(expression).column(number).combine_chunks()
+
+
+@lru_cache(256)
+def _tested_type(kind: pa.DataType) -> pa.DataType:
+    """A type for which Arrow has all kernels, of the same values; the type itself where it has them."""
+    if pa.types.is_run_end_encoded(kind):
+        return _tested_type(plain_type(kind))
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return kind
