@@ -18,7 +18,7 @@ from spark_pages.errors import ConstraintError, InvalidInputError
 from spark_pages.model.ids import is_temporary
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.constraint_tests import compile_check
-from spark_pages.tables.key_checks import first_repeated
+from spark_pages.tables.key_hashes import first_repeated
 from spark_pages.tables.table import Table
 from spark_pages.tables.table_changes import TableChanges
 from spark_pages.tables.workspace import Workspace
