@@ -275,6 +275,23 @@ class IdentifierContext:
         return ColumnNotFoundError(f"There is no column {name!r}{where}.", hint=hint, column=name)
 
 
+def column_of(table: VisibleTable, name: str) -> VisibleColumn:
+    """The column of a table that is called by its name alone.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If there is none; suggests names that look like it.
+    InvalidInputError
+        If several are meant.
+    """
+    seen = IdentifierContext((table,))
+    found = seen.column([name])
+    if not found.places:
+        raise seen._unknown([name])
+    return found.places[0][1]
+
+
 def match(name: str, known: Iterable[VisibleColumn]) -> list[VisibleColumn]:
     """The columns that a name may mean: spelled exactly so, else without regard to case."""
     columns = list(known)

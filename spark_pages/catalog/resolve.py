@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from spark_pages.catalog.identifiers import LogicalFieldId, VisibleColumn, VisibleTable, suggest
+from spark_pages.catalog.identifiers import (
+    LogicalFieldId,
+    VisibleColumn,
+    VisibleTable,
+    column_of,
+    suggest,
+)
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
@@ -73,16 +79,19 @@ def show_name(definition: TableDefinition) -> str:
     return definition.name if namespace in ("", "default") else f"{namespace}.{definition.name}"
 
 
+def logical_fields(definition: TableDefinition) -> dict[str, LogicalFieldId]:
+    """The columns of a table by name, as the catalog knows them."""
+    namespace, table = definition.namespace_id, definition.table_id
+    return {
+        name: LogicalFieldId(namespace, table, field_id) for name, field_id in definition.field_ids.items()
+    }
+
+
 def visible_table(definition: TableDefinition) -> VisibleTable:
     """The table as names in a condition on its rows see it."""
+    fields = logical_fields(definition)
     columns = tuple(
-        VisibleColumn(
-            name,
-            name,
-            LogicalFieldId(definition.namespace_id, definition.table_id, field_id),
-            definition.schema.field(name).type,
-        )
-        for name, field_id in definition.field_ids.items()
+        VisibleColumn(name, name, field, definition.schema.field(name).type) for name, field in fields.items()
     )
     return VisibleTable(definition.name, definition.name, columns, definition.namespace)
 
@@ -105,14 +114,30 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
             version=snapshot.state.version,
         ) from missing
     if definition is None:
-        names = [show_name(table) for table in snapshot.tables() if table.is_table]
+        listed = [name if of == "default" else f"{of}.{name}" for of, name in snapshot.table_names()]
         raise TableNotFoundError(
             f"There is no table {text!r} at version {snapshot.state.version}.",
-            hint=suggest(text, names) or "`snapshot.tables()` lists the tables.",
+            hint=suggest(text, listed) or "`snapshot.tables()` lists the tables.",
             table=text,
             version=snapshot.state.version,
         )
     return definition
+
+
+def find_columns(definition: TableDefinition, columns: Iterable[str] | None) -> Sequence[str]:
+    """The columns asked for as the table spells them, whatever the case of their names; or all of them.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If the table has no such column; suggests names that look like it.
+    InvalidInputError
+        If several differ from a name by case only.
+    """
+    if columns is None:
+        return list(definition.field_ids)
+    table = visible_table(definition)
+    return [column_of(table, name).name for name in columns]
 
 
 def check_columns(definition: TableDefinition, columns: Iterable[str] | None) -> Sequence[str]:

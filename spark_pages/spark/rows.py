@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.errors import InvalidInputError
 from spark_pages.model.chain import ColumnChain, LazyRun, Piece
 from spark_pages.model.run import PageRun
@@ -74,6 +75,7 @@ class RowsReader(DataSourceReader):
         self._wanted = partitions
         self._rows = rows
         self._read = list(dict.fromkeys([*self._names, *table.filter_columns(rows)]))
+        self._keys = [table.directory.key(name) for name in self._read]
         self._filter: list[Condition] = []
         self._table: Table | None = table
 
@@ -103,7 +105,7 @@ class RowsReader(DataSourceReader):
         table = self._planned()
         asked = [each for each in (self._filter, self._rows) if each]
         rows = intersection([RowRanges.of(0, table.num_rows), *map(table.rows_to_read, asked)])
-        runs = [table.directory.chain(name).all_pages() for name in self._read]
+        runs = [table.directory.chain_of(key).all_pages() for key in self._keys]
         cells = _cells(rows, runs)
         weights = _stored_bytes(cells, runs)
         groups = self._wanted or max(MIN_PARTITIONS, int(weights.sum()) // PARTITION_BYTES + 1)
@@ -122,7 +124,7 @@ class RowsReader(DataSourceReader):
         """The rows of one task as Arrow batches."""
         if not isinstance(partition, RowsPartition) or not partition.ranges:
             return
-        chains = {name: _chain(runs) for name, runs in zip(self._read, partition.columns, strict=True)}
+        chains = {key: _chain(runs) for key, runs in zip(self._keys, partition.columns, strict=True)}
         fields = [self._definition.schema.field(name) for name in self._read]
         # A table tells its rows by its first column, which the task may not have been given.
         definition = replace(self._definition, schema=pa.schema(fields))
@@ -192,6 +194,11 @@ def _not_shipped() -> NoReturn:
 class _GivenChains(PageDirectory):
     """The directory of a task: the chains that came with its partition."""
 
-    def __init__(self, definition: TableDefinition, chains: dict[str, ColumnChain]) -> None:
+    def __init__(self, definition: TableDefinition, chains: dict[PhysicalKey, ColumnChain]) -> None:
         self.definition = definition
-        self._chains = chains
+        self._given = chains
+        self._chains = {}
+
+    def chain_of(self, key: PhysicalKey) -> ColumnChain:
+        """The chain of a key."""
+        return self._given[key]

@@ -6,6 +6,7 @@ in `stream`; rows are written in `writer`. Options are read in `options`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_pages.catalog.resolve import check_columns
+from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery
@@ -31,6 +32,7 @@ from spark_pages.spark.writer import TableStreamWriter, TableWriter
 from spark_pages.spark.writing import WritePlan, plan_write
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
+from spark_pages.tables.table_names import spelled
 
 
 class SparkPagesDataSource(DataSource):
@@ -67,7 +69,7 @@ class SparkPagesDataSource(DataSource):
         if query.view != "rows":
             return from_arrow_schema(spark_schema(VIEWS[query.view].schema(query)))
         table = self._table()
-        names = check_columns(table.definition, self._given.columns())
+        names = find_columns(table.definition, self._given.columns())
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         return from_arrow_schema(spark_schema(pa.schema([table.schema.field(name) for name in names])))
 
@@ -92,7 +94,10 @@ class SparkPagesDataSource(DataSource):
         return ChangeStream(self._url, query, schema, self._given.number("maxVersionsPerTrigger"))
 
     def _query(self) -> ViewQuery:
-        return self._given.query(self._snapshot().version)
+        query = self._given.query(self._snapshot().version)
+        if query.table is None:
+            return query
+        return replace(query, table=spelled(self._snapshot(), query.table.split(".")))
 
     def _snapshot(self) -> Snapshot:
         if self._pinned is None:
@@ -104,7 +109,7 @@ class SparkPagesDataSource(DataSource):
         return self._pinned
 
     def _table(self) -> Table:
-        name = self.options.get("table")
+        name = self._query().table
         if not name:
             raise InvalidInputError(
                 "The view 'rows' needs a table.", hint='Name it with .option("table", "…").'

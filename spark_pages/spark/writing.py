@@ -9,7 +9,7 @@ files that nothing names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.shipping import objects_of, store_of
 from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.table_names import spelled
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.written_rows import WrittenRows, write_rows
 
@@ -104,6 +105,7 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
         If the rows cannot be of this table; names the first column that does not fit.
     """
     snapshot = store_of(url).snapshot()
+    options = replace(options, table=spelled(snapshot, options.table.split(".")))
     definition = _definition(snapshot, schema, options)
     check_fits(definition, schema)
     app_id, app_version = options.app_id, options.app_version

@@ -63,7 +63,7 @@ def _left_by(source: RowSource, condition: Condition, candidates: RowRanges) -> 
     hashes: Hashes | None = None
     denied: list[NDArray[np.int64]] = []
     start, stop = int(candidates.starts[0]), int(candidates.ends[-1])
-    for part in source.directory.chain(condition.column).runs(start, stop):
+    for part in source.directory.chain_of(condition.key).runs(start, stop):
         if not has_bloom(part.run).any():
             continue
         if hashes is None:

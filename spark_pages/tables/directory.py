@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.errors import ObjectNotFoundError, PageNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
@@ -75,10 +76,25 @@ class PageDirectory:
         """
         chain = self._chains.get(column)
         if chain is None:
-            check_columns(self.definition, [column])
-            key = (self.definition.table_id, self.definition.field_ids[column])
-            chain = self._chains[column] = self._snapshot.chain(key)
+            chain = self._chains[column] = self.chain_of(self.key(column))
         return chain
+
+    def key(self, column: str) -> PhysicalKey:
+        """The key of a column's chain: the last of the stages that a name goes through.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            If the table has no such column.
+        """
+        check_columns(self.definition, [column])
+        definition = self.definition
+        field = LogicalFieldId(definition.namespace_id, definition.table_id, definition.field_ids[column])
+        return field.physical
+
+    def chain_of(self, key: PhysicalKey) -> ColumnChain:
+        """The chain of a key; one that was never written has no pages."""
+        return self._snapshot.chain(key)
 
     @reopening
     def latest(self, column: str) -> PageDescriptor | None:

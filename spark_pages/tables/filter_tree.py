@@ -2,26 +2,46 @@
 
 A tree never says more than its filter: every row that passes the filter meets the tree. What cannot be said
 as a condition is `ANY_ROW`.
+
+`resolved` takes a tree from names to field ids: statistics are found by the `PhysicalKey` of a column, never
+by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
+
+from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey, VisibleTable, column_of
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One comparison of a column with a value."""
+    """One comparison of a column with a value.
+
+    Attributes
+    ----------
+    column, operator, value
+        What is compared; the operator is one of `OPERATORS`.
+    field
+        The column in the catalog; None before the tree is `resolved`.
+    """
 
     column: str
     operator: str
     value: Any = None
+    field: LogicalFieldId | None = None
+
+    @property
+    def key(self) -> PhysicalKey:
+        """The key of the chain whose statistics tell of the column."""
+        assert self.field is not None, f"{self.column!r} has not been resolved"
+        return self.field.physical
 
     def expression(self) -> pc.Expression:
         """The same as an Arrow expression."""
@@ -74,3 +94,23 @@ Tree: TypeAlias = Condition | AllOf | AnyOf
 
 ANY_ROW = AllOf(())
 NO_ROW = AnyOf(())
+
+
+def resolved(tree: Tree, table: VisibleTable) -> Tree:
+    """The tree with the field id of each column, and its name as the table spells it.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If there is no such column.
+    InvalidInputError
+        If several are meant.
+    """
+    match tree:
+        case Condition():
+            column = column_of(table, tree.column)
+            return replace(tree, column=column.name, field=column.field)
+        case AllOf(parts):
+            return AllOf(tuple(resolved(part, table) for part in parts))
+        case AnyOf(parts):
+            return AnyOf(tuple(resolved(part, table) for part in parts))

@@ -8,7 +8,9 @@ A filter is one of three things:
   hold: the convention of `pyarrow.parquet`.
 
 Each is tested exactly, by Arrow. Beside that it is turned into a tree of conditions that statistics
-understand (`spark_pages.tables.filter_tree`), as far as it can be.
+understand (`spark_pages.tables.filter_tree`), as far as it can be, and the tree is resolved: names become
+field ids, by which statistics are found. Names in text and in lists are found as
+`spark_pages.catalog.identifiers` says; those of an Arrow expression are exact, as they are to Arrow.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.catalog.identifiers import VisibleTable
+from spark_pages.catalog.identifiers import VisibleTable, column_of
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.bounds import comparable, decode_bounds, plain_type
 from spark_pages.tables.asked_values import exact_values
 from spark_pages.tables.expression_tree import expression_parts
 from spark_pages.tables.filter_tree import OPERATORS as OPERATORS
-from spark_pages.tables.filter_tree import AllOf, AnyOf, Tree
+from spark_pages.tables.filter_tree import AllOf, AnyOf, Tree, resolved
 from spark_pages.tables.filter_tree import Condition as Condition
 
 Filter: TypeAlias = Any
@@ -50,7 +52,7 @@ class ParsedFilter:
     columns
         Columns that it reads, or None where an expression does not tell.
     tree
-        What statistics can use of it.
+        What statistics can use of it; resolved, where the table is known.
     """
 
     expression: pc.Expression
@@ -72,6 +74,8 @@ def parse_filter(
 
     Raises
     ------
+    ColumnNotFoundError
+        If it names a column that the table does not have.
     InvalidInputError
         If it is no filter; says which part.
     """
@@ -83,11 +87,13 @@ def parse_filter(
         given = parse_sql(given, schema or pa.schema([]), table)
     if isinstance(given, pc.Expression):
         parts = expression_parts(given)
-        return ParsedFilter(given, parts.columns, parts.tree)
+        if table is None or not _are_exact(parts.columns, table):
+            return ParsedFilter(given, parts.columns, parts.tree)
+        return ParsedFilter(given, parts.columns, resolved(parts.tree, table))
     if not isinstance(given, Sequence) or not given:
         raise _not_a_filter(given)
     lists = [given] if isinstance(given[0], tuple) else given
-    alternatives = tuple(tuple(_condition(item) for item in conditions) for conditions in lists)
+    alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
     if not all(alternatives):
         raise _not_a_filter(given)
     expression = reduce(or_, (reduce(and_, (c.expression() for c in each)) for each in alternatives))
@@ -95,7 +101,13 @@ def parse_filter(
     return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))))
 
 
-def _condition(item: Any) -> Condition:
+def _are_exact(columns: Sequence[str] | None, table: VisibleTable) -> bool:
+    """Whether the table has columns spelled so: what else an expression names is refused as Arrow would."""
+    known = {column.name for column in table.columns}
+    return known.issuperset(columns or ())
+
+
+def _condition(item: Any, table: VisibleTable | None) -> Condition:
     if not isinstance(item, tuple) or not 2 <= len(item) <= 3 or not isinstance(item[0], str):
         raise _not_a_filter(item)
     operator = str(item[1]).lower().replace("=", "==", 1) if item[1] == "=" else str(item[1]).lower()
@@ -110,7 +122,10 @@ def _condition(item: Any) -> Condition:
                 f"{item!r}: expected a list of values after {operator!r}, found {value!r}."
             )
         value = list(value)
-    return Condition(item[0], operator, value)
+    if table is None:
+        return Condition(item[0], operator, value)
+    column = column_of(table, item[0])
+    return Condition(column.name, operator, value, column.field)
 
 
 def _not_a_filter(given: Any) -> InvalidInputError:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import overload
 
 from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError
@@ -83,13 +84,21 @@ class StagedDirectory(PageDirectory):
 
     def chain(self, column: str) -> ColumnChain:
         """The chain of a column with what is staged; see `PageDirectory.chain`."""
-        self._check_current()
         check_columns(self.definition, [column])
+        return self._now().chain(column)
+
+    def chain_of(self, key: PhysicalKey) -> ColumnChain:
+        """The chain of a key with what is staged."""
+        return self._now().chain_of(key)
+
+    def _now(self) -> PageDirectory:
+        """The directory of all that is staged by now."""
+        self._check_current()
         work = self._work
         seen = (self._registered, len(work.splices), sum(len(each.rows) for each in work.updates.values()))
         if self._shown is None or seen != self._seen:
             self._shown, self._seen = self._staged(), seen
-        return self._shown.chain(column)
+        return self._shown
 
     def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
         """The pages that rows [l, r) touch, as of a time in microseconds, or with what is staged."""

@@ -14,7 +14,7 @@ from spark_pages.tables.row_source import RESOLVED, RowSource
 
 @reopening
 def candidate_rows(source: RowSource, tree: Tree, start: int, stop: int) -> RowRanges:
-    """The rows of [start, stop) that may meet the tree.
+    """The rows of [start, stop) that may meet the tree, which is resolved.
 
     Notes
     -----
@@ -40,7 +40,7 @@ def _may_meet(source: RowSource, condition: Condition, start: int, stop: int) ->
     kind = source.schema.field(condition.column).type
     bounds, keep = [np.array([], dtype=np.int64)], [np.array([], dtype=bool)]
     last = start
-    for part in source.directory.chain(condition.column).runs(start, stop):
+    for part in source.directory.chain_of(condition.key).runs(start, stop):
         entries = part.run.numbers("entry_count")
         keep.append(may_match(condition, kind, part.run.stats, entries))
         ends = part.run.prefix_entries.astype(np.int64) + part.first_row

@@ -9,7 +9,13 @@ import pyarrow as pa
 
 from spark_pages.catalog.identifiers import match_name, suggest
 from spark_pages.catalog.types import typed
-from spark_pages.errors import ColumnNotFoundError, SchemaMismatchError, TableExistsError
+from spark_pages.errors import (
+    AlreadyExistsError,
+    ColumnNotFoundError,
+    InvalidInputError,
+    SchemaMismatchError,
+    TableExistsError,
+)
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
 from spark_pages.sql.statements import (
     AddColumn,
@@ -41,8 +47,8 @@ from spark_pages.sql.statements import (
     UndropTable,
 )
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.sql_relations import find_table, known_name
 from spark_pages.tables.table import Table
+from spark_pages.tables.table_names import find_table, known_name, name_of_new
 from spark_pages.tables.transaction import Transaction
 
 _TITLES: dict[type[Statement], str] = {
@@ -84,7 +90,7 @@ def apply_change(statement: Statement, transaction: Transaction, snapshot: Snaps
                     transaction.drop_table(_named(snapshot, name))
         case UndropTable(tables):
             for name in tables:
-                transaction.undrop_table(".".join(name))
+                transaction.undrop_table(name_of_new(snapshot, name))
         case TruncateTable(tables):
             for name in tables:
                 transaction.truncate_table(_named(snapshot, name))
@@ -102,8 +108,11 @@ def _apply_to_names(statement: Statement, transaction: Transaction, snapshot: Sn
     """The transaction has staged what the statement says of a namespace or a type."""
     match statement:
         case CreateNamespace(name, if_not_exists, properties):
-            if not (if_not_exists and _known(name, _namespaces(snapshot)) is not None):
+            known = _known(name, _namespaces(snapshot))
+            if known is None:
                 transaction.create_namespace(name, properties or {})
+            elif not if_not_exists:
+                raise _is_there("namespace", known)
         case DropNamespace(name, if_exists):
             known = _known(name, _namespaces(snapshot))
             if known is not None or not if_exists:
@@ -112,6 +121,9 @@ def _apply_to_names(statement: Statement, transaction: Transaction, snapshot: Sn
             known = _known(name, _namespaces(snapshot))
             transaction.set_namespace_properties(known or name, properties)
         case CreateType(name, base, not_null, check):
+            known = _known(name, _types(snapshot))
+            if known is not None:
+                raise _is_there("type", known)
             base = base if isinstance(base, pa.DataType) else _type_name(base, snapshot)
             transaction.create_type(name, base, not_null, check)
         case DropType(name, if_exists):
@@ -132,7 +144,13 @@ def new_name(snapshot: Snapshot, name: Name, if_not_exists: bool) -> str | None:
     """
     known = known_name(snapshot, name)
     if known is None:
-        return ".".join(name)
+        new = name_of_new(snapshot, name)
+        if new.startswith("temp."):
+            raise InvalidInputError(
+                f"{new!r} would be gone when its statement ends: temporary tables are of one transaction.",
+                hint="Make it with `transaction.create_table`, where it is used.",
+            )
+        return new
     if if_not_exists:
         return None
     raise TableExistsError(f"There is a table {known!r} at version {snapshot.version} already.", table=known)
@@ -180,7 +198,10 @@ def _alter(table: Table, changes: Iterable[Change], transaction: Transaction, sn
             case RenameTable(new_table):
                 # As in Spark and DuckDB, a new name without a namespace stays in the old one.
                 namespace = (table.definition.namespace,) if len(new_table) == 1 else ()
-                new_full = ".".join((*namespace, *new_table)).removeprefix("default.")
+                new_full = name_of_new(snapshot, (*namespace, *new_table))
+                known = known_name(snapshot, (*namespace, *new_table))
+                if known not in (None, table.name):
+                    raise TableExistsError(f"There is a table {known!r} already.", table=known)
                 transaction.rename_table(name, new_full)
                 name = new_full
             case SetType(column_name, kind):
@@ -206,9 +227,15 @@ def _add_constraint(
     elif constraint.foreign_key is not None:
         here, other, there = constraint.foreign_key
         mine = [_column(each, columns, table) for each in here]
-        target = find_table(snapshot, other)
-        theirs = [_column(each, target.columns, target.name) for each in there]
-        transaction.add_constraint(table, constraint.name, foreign_key=(mine, target.name, theirs))
+        itself = name_of_new(snapshot, other).lower() == table.lower()
+        target = None if itself else find_table(snapshot, other)
+        name, known = (target.name, target.columns) if target else (table, columns)
+        theirs = [_column(each, known, name) for each in there]
+        transaction.add_constraint(table, constraint.name, foreign_key=(mine, name, theirs))
+
+
+def _is_there(kind: str, known: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f"There is a {kind} {known!r} already.")
 
 
 def _field(column: Column, snapshot: Snapshot) -> pa.Field:

@@ -20,7 +20,8 @@ from spark_pages.sql.resolver import resolve
 from spark_pages.sql.statements import CreateTable, Insert, Select, Write
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.sql_changes import apply_change, new_name, title
-from spark_pages.tables.sql_relations import StoreRelations, find_table
+from spark_pages.tables.sql_relations import StoreRelations
+from spark_pages.tables.table_names import find_table
 from spark_pages.tables.transaction import Transaction
 
 RESULT = pa.schema([("statement", pa.string()), ("version", pa.int64()), ("rows", pa.int64())])

@@ -70,6 +70,8 @@ DIRECTORY: dict[str, Call] = {
     "get_latest_page_meta": lambda d: d.get_latest_page_meta("n").page_id,
     "get_ranged_pages_meta": lambda d: [each.page_id for each in d.get_ranged_pages_meta("n", 0, 4, 1 << 60)],
     "chain": lambda d: d.chain("n").num_rows,
+    "chain_of": lambda d: d.chain_of(d.key("n")).num_rows,
+    "key": lambda d: tuple(d.key("n")),
     "reopen": unasked,
 }
 NOT_SERVED = {

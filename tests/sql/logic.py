@@ -17,16 +17,18 @@ After ``statement error`` stands a regular expression that the message must matc
 letter for each column (I integer or truth value, R real or decimal, T anything else), and how rows are
 compared: ``nosort`` (as they come, the default) or ``rowsort``. Each row of the result is a line, its values
 parted by tabs; null is ``NULL``. The form is that of https://sqlite.org/sqllogictest, with rows as DuckDB
-writes them.
+writes them. ``skipif duckdb`` before a record says that DuckDB itself answers otherwise: `run_file_in_duckdb`
+holds it to all others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 
 from spark_pages.errors import SparkPagesError
@@ -41,6 +43,7 @@ class Record:
     head: list[str]
     sql: str
     expected: list[str]
+    only_here: bool = False
 
 
 def records(path: Path) -> Iterator[Record]:
@@ -58,32 +61,54 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def _record(block: list[tuple[int, str]]) -> Record:
-    (line, first), *rest = block
+    only_here = block[0][1] == "skipif duckdb"
+    (line, first), *rest = block[1:] if only_here else block
     texts = [text for _, text in rest]
     end = texts.index("----") if "----" in texts else len(texts)
-    return Record(line, first.split(), "\n".join(texts[:end]), texts[end + 1 :])
+    return Record(line, first.split(), "\n".join(texts[:end]), texts[end + 1 :], only_here)
 
 
 def run_file(path: Path, store: Store) -> list[str]:
     """What is not as the file says: line, statement, what was expected and what was found."""
-    wrong = []
-    for record in records(path):
-        fault = _fault(record, store)
-        if fault is not None:
-            wrong.append(f"{path.name}:{record.line}: {record.sql}\n    {fault}")
-    return wrong
+    return _wrong(path, records(path), store.sql, messages=True)
 
 
-def _fault(record: Record, store: Store) -> str | None:
+def run_file_in_duckdb(path: Path) -> tuple[list[str], list[str]]:
+    """What DuckDB answers otherwise than the file says, and what it does not though the file says so.
+
+    Errors have to be errors there too, under whatever message.
+    """
+    with duckdb.connect() as connection:
+
+        def run(text: str) -> pa.Table:
+            found = connection.sql(text)
+            return pa.table({}) if found is None else found.to_arrow_table()
+
+        wrong, same = [], []
+        for record in records(path):
+            fault = _wrong(path, [record], run, messages=False)
+            if record.only_here and not fault:
+                same.append(f"{path.name}:{record.line}: {record.sql}")
+            elif not record.only_here:
+                wrong += fault
+    return wrong, same
+
+
+def _wrong(path: Path, given: Iterable[Record], run: Callable[[str], pa.Table], messages: bool) -> list[str]:
+    found = ((record, _fault(record, run, messages)) for record in given)
+    return [f"{path.name}:{record.line}: {record.sql}\n    {fault}" for record, fault in found if fault]
+
+
+def _fault(record: Record, run: Callable[[str], pa.Table], messages: bool) -> str | None:
     kind, *words = record.head
     try:
-        result = store.sql(record.sql)
-    except SparkPagesError as error:
+        result = run(record.sql)
+    except (SparkPagesError, duckdb.Error) as error:
         if kind == "statement" and words[0] == "error":
             pattern = " ".join(words[1:])
             return (
                 None
-                if re.search(pattern, str(error))
+                if not messages or re.search(pattern, str(error))
                 else f"expected error {pattern!r}, found {str(error)!r}"
             )
         return f"found error {type(error).__name__}: {error}"

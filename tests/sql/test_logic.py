@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.logic import records, run_file
+from tests.sql.logic import records, run_file, run_file_in_duckdb
 
 FILES = sorted(Path(__file__).parent.glob("*.test"))
+ABOUT_NAMES = [path for path in FILES if path.stem in ("names", "scopes", "joins", "aliases")]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -16,6 +17,14 @@ def test_every_record_of_the_file_holds(path, store):
     wrong = run_file(path, store)
 
     assert wrong == []
+
+
+@pytest.mark.parametrize("path", ABOUT_NAMES, ids=lambda path: path.stem)
+def test_duckdb_finds_the_same_names_and_refuses_the_same_but_where_the_file_says_otherwise(path):
+    otherwise, as_here = run_file_in_duckdb(path)
+
+    assert otherwise == []
+    assert as_here == []
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+import spark_pages as sp
 from spark_pages.catalog.identifiers import (
     IdentifierContext,
     LogicalFieldId,
@@ -15,10 +17,14 @@ from spark_pages.catalog.identifiers import (
     VisibleTable,
     match_name,
 )
-from spark_pages.errors import ColumnNotFoundError, InvalidInputError
+from spark_pages.catalog.resolve import find_table, visible_table
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError, TableNotFoundError
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.sql.parsing import parse
 from spark_pages.sql.resolver import resolve
+from spark_pages.tables.filters import parse_filter
 from spark_pages.tables.sql_relations import StoreRelations
+from spark_pages.tables.store import Store
 
 
 def visible(alias: str, *columns: str, namespace: str | None = None, table_id: int = 5) -> VisibleTable:
@@ -154,3 +160,120 @@ def test_a_name_that_several_spell_differently_is_ambiguous():
 
 def test_keys_are_the_pairs_that_the_log_knows():
     assert LogicalFieldId(7, 5, 3).physical == PhysicalKey(5, 3) == (5, 3)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The keys of all chains that anybody asks the log for."""
+    keys: list[PhysicalKey] = []
+    chain = LogSnapshot.chain
+
+    def told(snapshot, key):
+        keys.append(key)
+        return chain(snapshot, key)
+
+    monkeypatch.setattr(LogSnapshot, "chain", told)
+    return keys
+
+
+@pytest.fixture
+def numbers(shop):
+    """Three pages of 100 rows in ``shop.orders``, of which statistics leave one open."""
+    for start in range(0, 300, 100):
+        with shop.transaction() as txn:
+            txn.append("shop.orders", {"number": range(start, start + 100), "customer": [7] * 100})
+    return shop
+
+
+def keys_of(store, *columns):
+    table = store.snapshot().table("shop.orders").definition
+    return {PhysicalKey(table.table_id, table.field_ids[column]) for column in columns}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "NUMBER >= 250",
+        "Orders.Number >= 250",
+        "shop.orders.number >= 250",
+        [("Number", ">=", 250)],
+        [[("NUMBER", ">=", 250)], [("number", "<", 0)]],
+        pc.field("number") >= 250,
+    ],
+)
+def test_a_filter_finds_statistics_and_pages_by_the_keys_of_its_names(numbers, asked, given):
+    orders = numbers.snapshot().table("shop.orders")
+    del asked[:]
+
+    rows = orders.candidate_rows(given)
+
+    assert set(asked) == keys_of(numbers, "number")
+    assert all(isinstance(key, PhysicalKey) for key in asked if key in keys_of(numbers, "number"))
+    assert rows.num_rows == 100
+    assert orders.read(["customer"], filter=given).num_rows == 50
+    assert set(asked) <= keys_of(numbers, "number", "customer")
+
+
+def test_conditions_are_known_by_field_id_before_statistics_are_looked_at(numbers):
+    definition = numbers.snapshot().table("shop.orders").definition
+
+    text = "NUMBER > 3 and Customer is null"
+    parsed = parse_filter(text, definition.bare_schema, visible_table(definition))
+
+    found = [(part.column, part.field, part.key) for part in parsed.tree.parts]
+    fields = [LogicalFieldId(definition.namespace_id, definition.table_id, number) for number in (1, 3)]
+    assert found == [("number", fields[0], fields[0].physical), ("customer", fields[1], fields[1].physical)]
+
+
+def test_a_query_asks_for_the_keys_that_its_names_are_resolved_to_and_no_others(numbers, asked):
+    text = "SELECT max(O.NUMBER) FROM Shop.Orders o WHERE Customer = 7 AND number < 120"
+    fields = resolved(numbers, text).fields
+    del asked[:]
+
+    assert numbers.sql(text).column(0).to_pylist() == [119]
+    assert set(asked) == {field.physical for field in fields} == keys_of(numbers, "number", "customer")
+
+
+@pytest.mark.parametrize("filtered", ["by Spark", "by option"])
+def test_spark_plans_and_its_tasks_read_by_the_keys_of_the_names_in_its_options(tmp_path, asked, filtered):
+    pytest.importorskip("pyspark")
+    from pyspark.sql.datasource import GreaterThanOrEqual  # noqa: PLC0415 - optional
+
+    from spark_pages.spark.source import SparkPagesDataSource  # noqa: PLC0415 - optional
+
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        names = ["id", "Number", "customer", "other"]
+        txn.create_table("Orders", pa.schema([(name, pa.int64()) for name in names]))
+        txn.append("Orders", dict.fromkeys(names, range(9)))
+    option = {"filter": "NUMBER >= 7"} if filtered == "by option" else {}
+    source = SparkPagesDataSource(
+        {"path": str(tmp_path / "store"), "table": "orders", "columns": "CUSTOMER", **option}
+    )
+    schema = source.schema()
+    reader = source.reader(schema)
+    del asked[:]
+
+    if filtered == "by Spark":
+        list(reader.pushFilters([GreaterThanOrEqual(("customer",), 7)]))
+    (partition, *_) = reader.partitions()
+    rows = pa.Table.from_batches(pickle.loads(pickle.dumps(reader)).read(partition))  # noqa: S301 - our own
+
+    # The first column tells how many rows there are.
+    wanted = {"id", "customer"} | ({"Number"} if filtered == "by option" else set())
+    definition = store.snapshot().table("Orders").definition
+    assert schema.names == ["customer"]
+    assert {key for key in asked if key[0]} == {
+        PhysicalKey(definition.table_id, definition.field_ids[name]) for name in wanted
+    }
+    assert {7, 8} <= set(rows["customer"].to_pylist())
+
+
+def test_an_unknown_table_is_told_without_decoding_any_definition(numbers, monkeypatch):
+    numbers.checkpoint()
+    snapshot = Store(numbers.objects).snapshot()
+    monkeypatch.setattr(LogSnapshot, "tables", None)
+    snapshot.log.namespace_names = lambda: {2: "shop"}
+
+    with pytest.raises(TableNotFoundError, match=r"Did you mean 'people'\?"):
+        find_table(snapshot.log, "peple")
