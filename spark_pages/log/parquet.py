@@ -6,9 +6,11 @@ import io
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_pages.errors import DamageError
+from spark_pages.log.parquet_claims import check_claims
 from spark_pages.model.columns import no_numbers
 
 
@@ -73,8 +75,12 @@ def decode_table(
     """
     try:
         # Not `read_table`: it goes by way of datasets, which cost ten times the time and 50 MB at first use.
-        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=list(dictionary))
+        claims = check_claims(data)
+        repeated = [name for name in claims.repeated if name not in dictionary]
+        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[*dictionary, *repeated])
         table = file.read(None if whole else schema.names, use_threads=False)
+        for name in set(repeated).intersection(table.column_names):
+            table = _spelt_out(table, name, claims.most_bytes)
         absent = set(optional).difference(table.column_names)
         columns = {
             field.name: no_numbers(table.num_rows, field.type)
@@ -93,6 +99,17 @@ def decode_table(
     raise DamageError(
         f"{key} should be Parquet with columns {', '.join(schema.names)}, but: {reason}", key=key
     )
+
+
+def _spelt_out(table: pa.Table, name: str, most_bytes: int) -> pa.Table:
+    """The table; a column that was read as a dictionary holds its values, if they are not too many bytes."""
+    column = table.column(name)
+    size = sum(
+        pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0 for chunk in column.chunks
+    )
+    if size > most_bytes:
+        raise ValueError(f"{size} bytes in column {name}, expected at most {most_bytes}")
+    return table.set_column(table.column_names.index(name), name, column.cast(column.type.value_type))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

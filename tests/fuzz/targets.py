@@ -49,8 +49,6 @@ RANGE = LogRange(0, 3)
 MOST_BYTES = 256 << 20
 """Arrow may allocate so much for inputs of at most 64 KiB: LZ4 expands 255 times."""
 
-OF_PARQUET = {"segment", "manifest", "stats", "nodes", "root", "catalog", "forged"}
-
 _MOST_PAGES = 200
 _HEADER_CHECKSUM = 56
 _DIGEST = re.compile(rb"spark_pages\.digest\x80\x01([0-9a-f]{64})")
@@ -173,17 +171,12 @@ def attempt(name: str, data: bytes) -> None:
     AssertionError
         If it took more memory than it may.
 
-    Notes
-    -----
-    Parquet's reader reserves what the header of a page of Parquet says, up to 2 GiB, and touches none of it
-    where that is a lie. So its objects are held to the memory that is really used.
     """
     pool = pa.default_memory_pool()
     before, resident = pool.max_memory() or 0, _resident_bytes()
     TARGETS[name](data)
     reserved = pool.max_memory() or 0
-    if name not in OF_PARQUET:
-        assert reserved <= max(before, MOST_BYTES), f"{name}: {reserved} bytes reserved for {len(data)}"
+    assert reserved <= max(before, MOST_BYTES), f"{name}: {reserved} bytes reserved for {len(data)}"
     grown = _resident_bytes() - resident
     assert grown <= MOST_BYTES, f"{name}: {grown} bytes used for {len(data)}"
 
