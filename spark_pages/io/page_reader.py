@@ -39,6 +39,9 @@ REMOTE_SPAN_BYTES = 8 << 20
 _SPANS_OF_A_JOB = 64
 _LOCAL_THREADS = 8
 
+_PAGES_OF_A_LOOK = 256
+"""Pages of the disk cache whose stored bytes are in memory together."""
+
 
 @dataclass(slots=True)
 class Load:
@@ -259,19 +262,25 @@ class PageReader:
 
     def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
         """Decode what the disk cache has; gives the rest. What is damaged there is as good as missing."""
-        missing = []
-        for key in keys:
-            packed = disk.get(key)
-            if packed is not None:
+        hits = 0
+        for first in range(0, len(keys), _PAGES_OF_A_LOOK):
+            some = ((key, disk.get(key)) for key in keys[first : first + _PAGES_OF_A_LOOK])
+            found = {key: packed for key, packed in some if packed is not None}
+            alike = open_alike(list(found.values()), list(found), apart=load.admit)
+            for (key, packed), page in zip(found.items(), alike, strict=True):
                 try:
-                    load.flight.arrive(key, decode_loaded(key, packed, load.keep_packed, True))
+                    kept = (
+                        decode_loaded(key, packed, load.keep_packed, True)
+                        if page is None
+                        else _loaded(page, packed, load.keep_packed)
+                    )
                 except DamageError:
                     disk.drop(key)
                 else:
-                    continue
-            missing.append(key)
-        load.tally.append((0, 0, 0, len(keys) - len(missing)))
-        return missing
+                    load.flight.arrive(key, kept)
+                    hits += 1
+        load.tally.append((0, 0, 0, hits))
+        return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
 
     def _decode(self, span: PageSpan, view: memoryview, load: Load, owned: bool) -> None:
         start = span.start

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
-from spark_pages.io import CacheConfig, PageHandler, ReadTrace
+from spark_pages.io import CacheConfig, PageHandler, ReadTrace, page_reader
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.page_key import key_of
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
@@ -86,6 +87,30 @@ def test_a_scan_uses_what_is_on_the_disk_and_adds_nothing(store, pages, folder):
 
     assert files(folder) == kept
     assert handler.stats().disk_hits == 2
+
+
+def test_neighbours_on_the_disk_are_opened_together_and_a_damaged_one_costs_only_itself(
+    store, pages, folder, monkeypatch
+):
+    monkeypatch.setattr(page_reader, "_PAGES_OF_A_LOOK", 5)
+    handler_of(store, folder).get_pages(pages)
+    alone = []
+    real = page_reader.decode_loaded
+    monkeypatch.setattr(
+        page_reader, "decode_loaded", lambda key, *rest: alone.append(key) or real(key, *rest)
+    )
+
+    assert values(handler_of(store, folder).get_pages(pages[:5])) == ARRAYS[:5]
+    assert alone == []
+
+    damaged = DiskCache(folder, CacheConfig().disk_bytes, store.url)._place(key_of(pages[2]))[1]
+    whole = Path(damaged).read_bytes()
+    Path(damaged).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    handler = handler_of(store, folder)
+
+    assert values(handler.get_pages(pages)) == ARRAYS
+    assert (handler.stats().disk_hits, handler.stats().misses) == (7, 1)
+    assert Path(damaged).read_bytes() == whole
 
 
 def test_every_flipped_bit_of_a_file_is_a_miss_and_is_mended(store, pages, folder):
