@@ -1,7 +1,7 @@
 """spark-submit job: the rows of a table, as of a version, as Parquet or as a Delta table.
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/export.py URL --table flights --output FOLDER
-[--version 7]
+[--version 7] [--overwrite] [--dry-run]
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ def main() -> int:
     parser.add_argument("--output", required=True, help="a folder")
     parser.add_argument("--format", default="parquet", help="parquet or delta")
     parser.add_argument("--version", type=int, help="the newest by default")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="what is there goes; after a job that was killed"
-    )
+    parser.add_argument("--overwrite", action="store_true", help="what is there goes")
     parser.add_argument(
         "--option", action="append", default=[], help="NAME=VALUE for Spark; env:NAME as value"
     )
@@ -29,8 +27,9 @@ def main() -> int:
     given = parser.parse_args()
 
     def work() -> dict[str, Any]:
+        from spark_pages.spark.external import External
         from spark_pages.spark.session import session
-        from spark_pages.spark.transfer import External, export
+        from spark_pages.spark.transfer import export
 
         target = External(given.format, given.output, named_options(given.option))
         return export(
@@ -39,7 +38,7 @@ def main() -> int:
             given.table,
             target,
             version=given.version,
-            mode="overwrite" if given.overwrite else "errorifexists",
+            overwrite=given.overwrite,
             dry_run=given.dry_run,
             profile=given.profile,
         )

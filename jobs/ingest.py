@@ -30,9 +30,10 @@ def main() -> int:
     given = parser.parse_args()
 
     def work() -> dict[str, Any]:
+        from spark_pages.spark.external import External
         from spark_pages.spark.options import WriteOptions
         from spark_pages.spark.session import session
-        from spark_pages.spark.transfer import External, ingest
+        from spark_pages.spark.transfer import ingest
 
         source = External(given.format, given.path, named_options(given.option), given.schema)
         options = WriteOptions(

@@ -2,6 +2,7 @@
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/reconstruct_snapshot.py URL [--version 7]
 [--output FOLDER [--format delta]] [--format checkpoint]
+[--dry-run]
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ def main() -> int:
     parser.add_argument(
         "--format", choices=("parquet", "delta", "checkpoint"), help="of the output; parquet by default"
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="what is there goes; after a job that was killed"
-    )
+    parser.add_argument("--overwrite", action="store_true", help="what is there goes")
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="compare with the local snapshot, descriptor by descriptor",
     )
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be read")
     given = parser.parse_args()
 
     def work() -> dict[str, Any]:
@@ -41,15 +41,16 @@ def main() -> int:
         output = None
         if given.output or given.format:
             output = Output(given.format or "parquet", given.output, given.overwrite)
-        spark = session("reconstruct_snapshot", master=None, delta=given.format == "delta")
+        delta = given.format == "delta"
         return reconstruct_snapshot(
-            spark,
+            None if given.dry_run else session("reconstruct_snapshot", master=None, delta=delta),
             given.url,
             given.version,
             output,
             given.check,
             given.profile,
             given.timestamp,
+            dry_run=given.dry_run,
         )
 
     return run_job(work)

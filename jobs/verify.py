@@ -1,6 +1,6 @@
 """spark-submit job: everything that the log names is read and compared; every page of a version by executors.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/verify.py URL [--version 7]
+spark-submit --properties-file conf/spark-defaults.conf jobs/verify.py URL [--version 7] [--dry-run]
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ def main() -> int:
     parser = arguments("Verify a store with Spark.")
     parser.add_argument("--pages", choices=("all", "sample", "none"), default="all", help="which are read")
     parser.add_argument("--version", type=int, help="whose pages are read; the newest by default")
+    parser.add_argument("--dry-run", action="store_true", help="only tell how many pages would be read")
     given = parser.parse_args()
 
     def work() -> dict[str, Any]:
         from spark_pages.spark.session import session
         from spark_pages.spark.verify import verify
 
-        return verify(session("verify", master=None), given.url, given.version, given.pages, given.profile)
+        return verify(
+            None if given.dry_run else session("verify", master=None),
+            given.url,
+            given.version,
+            given.pages,
+            given.profile,
+            dry_run=given.dry_run,
+        )
 
     return run_job(work)
 

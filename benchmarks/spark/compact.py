@@ -23,13 +23,13 @@ from spark_pages.spark.compact import plan_compact_pages
 _BLOCK = 1 << 20
 
 
-def prepare(url: str, rows: int) -> None:
-    """Pages of a sixteenth of what they could be, in appends of a million rows."""
+def prepare(url: str, rows: int, page_bytes: int = 4096) -> None:
+    """Pages smaller than they could be, in appends of a million rows."""
     store = sp.create(url, properties={"tail_page_bytes": "0"})
     random = np.random.default_rng(7)
     schema = pa.schema([("id", pa.int64()), ("value", pa.float64()), ("full", pa.int64())])
     with store.transaction() as txn:
-        txn.create_table("t", schema, properties={"page_bytes": "4096", "page_bytes.full": "65536"})
+        txn.create_table("t", schema, properties={"page_bytes": str(page_bytes), "page_bytes.full": "65536"})
     for first in range(0, rows, 1_000_000):
         count = min(1_000_000, rows - first)
         ids = np.arange(first, first + count)
@@ -56,13 +56,13 @@ def raw_seconds(folder: Path, size_bytes: int) -> float:
     return time.perf_counter() - started
 
 
-def measure(folder: Path, rows: int) -> list[Row]:
+def measure(folder: Path, rows: int, page_bytes: int) -> list[Row]:
     """One compaction, in a session that has compacted before."""
     spark = session("benchmark")
     for name, count in (("warm", 100_000), ("store", rows)):
         url = str(folder / name)
         log_note(f"writing {count:,} rows in small pages …")
-        prepare(url, count)
+        prepare(url, count, page_bytes)
         plan = plan_compact_pages(url, "t")
         before = sp.open(url).snapshot().table("t")
         full = before.pages("full").num_rows
@@ -92,9 +92,10 @@ def main() -> None:
     """Measure and show."""
     parser = arguments(__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--page-bytes", type=int, default=4096, help="of small pages; full ones have 65,536")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
-        rows = measure(Path(folder), given.rows)
+        rows = measure(Path(folder), given.rows, given.page_bytes)
     show("Page compaction by Spark, local[2]", rows, given.json)
 
 

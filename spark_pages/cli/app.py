@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spark_pages.cli import output, retention, upkeep, versions
+from spark_pages.cli import jobs, output, retention, upkeep, versions
 from spark_pages.cli.arguments import Json, Url
 from spark_pages.cli.compact_log import compact_log
 from spark_pages.cli.doctor import doctor
@@ -271,19 +271,6 @@ def read(
     )
 
 
-@app.command()
-def checkpoint(url: Url, json: Json = False) -> None:
-    """The newest version opens without the commits before it."""
-    import spark_pages
-
-    made = spark_pages.open(url).checkpoint()
-    facts = {"version": made.version, "key": made.location.key, "bytes": made.location.length}
-    if json:
-        output.print_json(facts)
-    else:
-        output.print_facts("Checkpoint", facts)
-
-
 app.command()(sql)
 app.command()(compact_log)
 app.command()(verify)
@@ -294,12 +281,15 @@ app.command()(serve)
 versions.register(app)
 retention.register(app)
 upkeep.register(app)
+jobs.register(app)
 
 _PANELS = {
     "Begin": "demo create",
     "Look": "info tables history pages locate read sql changes blame tags leases report",
     "Change": "tag untag restore",
-    "Keep in order": "checkpoint compact-log compact-pages publish-delta vacuum verify repair doctor",
+    "Keep in order": "checkpoint compact-log compact-pages publish-delta vacuum verify repair doctor "
+    "reconstruct-snapshot",
+    "In and out": "ingest export",
 }
 """How ``--help`` groups the verbs."""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from spark_pages.tables.store import Store
 
 Url = Annotated[
     str,
@@ -13,3 +16,17 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, and nothing else.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(help="Storage options by name; see docs/spark.md.", show_default="the environment"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
+
+
+def stored(url: str, profile: str | None) -> Store:
+    """The store of an address, with the storage options that a profile names."""
+    import spark_pages
+    from spark_pages.spark.profiles import storage_options, with_profile
+
+    with_profile(url, profile)  # a folder takes none
+    return spark_pages.open(url, storage_options(profile))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, stored
 from spark_pages.show.text import size
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ def vacuum(
         bool, typer.Option("--orphans", help="List the store for objects that no commit ever named.")
     ] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Delete; without it the plan is shown.")] = False,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """What no version that is kept needs goes: shown first, deleted with --apply."""
-    import spark_pages
     from spark_pages.log.retention import parse_retention
 
-    store = spark_pages.open(url)
+    store = stored(url, profile)
     keep = None if retention is None else parse_retention(retention)
     if not apply:
         _show(store.vacuum_plan(keep, orphans), json)

@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
+from spark_pages.cli.arguments import DryRun, Json, Profile, Url, stored
 
 
 def register(app: typer.Typer) -> None:
@@ -25,16 +23,16 @@ def compact_pages(
         str | None, typer.Option(help="This table only; all by default.", show_default=False)
     ] = None,
     dry_run: DryRun = False,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Runs of small pages are rewritten as full ones; rows stay what they are."""
-    import spark_pages
     from spark_pages.spark.compact import plan_compact_pages
 
-    store = spark_pages.open(url)
+    store = stored(url, profile)
     if dry_run:
         names = [table] if table else store.snapshot().tables()
-        done = [plan_compact_pages(url, name) for name in names]
+        done = [plan_compact_pages(url, name, profile) for name in names]
         shown = ["table", "runs", "pages_before", "bytes_before"]
     else:
         done = store.compact_pages(table)
@@ -49,13 +47,17 @@ def publish_delta(
     url: Url,
     history: Annotated[bool, typer.Option(help="Commit history and change feed, too.")] = True,
     dry_run: DryRun = False,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Checkpoints, history and change feed are Delta tables, without copying a page descriptor."""
     from spark_pages.spark.publish import publish_delta as publish
     from spark_pages.spark.upkeep import publish as plan
 
-    facts = plan(url, history=history, dry_run=True) if dry_run else asdict(publish(url, history=history))
+    if dry_run:
+        facts = plan(url, history=history, dry_run=True, profile=profile)
+    else:
+        facts = asdict(publish(url, history=history, profile=profile))
     if json:
         output.print_json(facts)
     else:

@@ -155,14 +155,20 @@ class PageHandler:
         return [resized(as_batch(ready[key]), page) for key, page in zip(keys, pages, strict=True)]
 
     def get_values(
-        self, runs: Sequence[PageRun], *, admit: bool = True, trace: ReadTrace | None = None
+        self,
+        runs: Sequence[PageRun],
+        *,
+        admit: bool = True,
+        trace: ReadTrace | None = None,
+        whole: bool = False,
     ) -> list[list[pa.Array | PlainPage]]:
         """The column ``data`` of every page of some runs, run by run, fetched together; see `get_pages`.
 
         Returns
         -------
         list of list of pyarrow.Array or PlainPage
-            Most are not put together yet: who joins them, or takes a few entries of each, saves a copy.
+            Most are not put together yet: who joins them, or takes a few entries of each, saves a copy. With
+            `whole` all other pages are batches, which hold what entries have beside their values, too.
 
         Notes
         -----
@@ -181,7 +187,8 @@ class PageHandler:
                 ids.update(zip(of_run, run.page_ids.tolist(), strict=True))
             trace.page_ids.extend(format_page_id(PageId(each)) for each in ids.values())
             trace.add(spent)
-        return [_values_of(run, [ready[key] for key in each]) for run, each in zip(runs, keys, strict=True)]
+        found = [[ready[key] for key in each] for each in keys]
+        return [_values_of(run, each, whole) for run, each in zip(runs, found, strict=True)]
 
     def foretell(self, run: PageRun) -> CacheStats:
         """What `get_values` of the run would take now: hits, misses, requests, bytes. Nothing is loaded.
@@ -387,13 +394,16 @@ class PageHandler:
         return (PageHandler, (self._store, self._config))
 
 
-def _values_of(run: PageRun, found: list[pa.RecordBatch | PlainPage]) -> list[pa.Array | PlainPage]:
+def _values_of(
+    run: PageRun, found: list[pa.RecordBatch | PlainPage], whole: bool
+) -> list[pa.Array | PlainPage]:
     """The values of the pages of a run, as many as each shows."""
-    values = [page if isinstance(page, PlainPage) else page.column(0) for page in found]
+    values = [page if whole or isinstance(page, PlainPage) else page.column(0) for page in found]
     counts = run.numbers("entry_count")
     differ = (counts != run.numbers("payload_entries")) & (run.numbers("kind") != PageKind.CONSTANT)
     for index in differ.nonzero()[0].tolist():
-        values[index] = resized(as_batch(found[index]), run.descriptor(index)).column(0)
+        batch = resized(as_batch(found[index]), run.descriptor(index))
+        values[index] = batch if whole else batch.column(0)
     return values
 
 

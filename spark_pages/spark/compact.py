@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -49,6 +49,10 @@ class _Run:
     bloom: float | None = None
     page_bytes: int = TARGET_PAGE_BYTES
     codec: Codec = Codec.LZ4
+
+
+Work = Callable[[str, str, "str | None"], dict[str, Any]]
+"""Does something with a table: address, table, profile."""
 
 
 def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict[str, Any]:
@@ -118,6 +122,29 @@ def compact_pages(spark: SparkSession, url: str, table: str, profile: str | None
         "bytes_written": sum(page.alloc_len for pages in done.pages for page in pages),
         "seconds": round(time.monotonic() - started, 3),
     }
+
+
+def each_table(url: str, table: str | None, profile: str | None, work: Work) -> dict[str, Any]:
+    """What `work` tells of a table; of all tables, one after another, what it tells of each, and sums.
+
+    Parameters
+    ----------
+    table
+        None for all.
+    work
+        `plan_compact_pages`, or `compact_pages` with its session.
+    """
+    if table is not None:
+        return work(url, table, profile)
+    snapshot = store_of(store_url(url, profile)).snapshot()
+    told = [work(url, name, profile) for name in snapshot.tables()]
+    summed = {
+        name: sum(each[name] for each in told)
+        for name in ("runs", "pages_before", "pages_after", "bytes_before", "bytes_written", "seconds")
+        if any(name in each for each in told)
+    }
+    versions = [each["version"] for each in told if each.get("version") is not None]
+    return {"ok": True, "tables": told, **summed, "version": max(versions, default=None)}
 
 
 class _Cluster:

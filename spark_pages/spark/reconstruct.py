@@ -8,9 +8,8 @@ commits removed. Nothing is shuffled: no window, no join, no global prefix sum.
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -26,9 +25,9 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey
-from spark_pages.model.run import LOCATION_COLUMNS, STATS_SCHEMA, PageRun
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
+from spark_pages.spark.comparison import differences
 from spark_pages.spark.fold import (
     CommitCount,
     Layout,
@@ -37,24 +36,22 @@ from spark_pages.spark.fold import (
     count_of_node,
     fold_counts,
 )
+from spark_pages.spark.local_pages import LocalPages
+from spark_pages.spark.output_folder import OutputFolder
+from spark_pages.spark.page_frame import SparkPages
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.spark.tasks import (
-    DESCRIPTOR,
-    ROWS_SCHEMA,
     CommitRows,
     CountCommits,
     CountSegments,
     SegmentRows,
 )
+from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import ObjectStore
 
 if TYPE_CHECKING:
-    from pyspark import Broadcast
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-_ORDER = ["table_id", "field_id", "first_row", "has_rows", "place"]
-"""Pages without rows stand before the page that begins at the same row; among themselves, by place."""
-
-_COMPARED = ["page_id", *(f.name for f in DESCRIPTOR if f.name not in ("page_id", *LOCATION_COLUMNS))]
 _COMMITS_PER_TASK = 64
 _SEGMENTS_PER_TASK = 16
 
@@ -73,7 +70,7 @@ class Output:
     path
         The folder; none of a checkpoint.
     overwrite
-        Whether what is in the folder goes: after a job that was killed. Else the folder must not exist.
+        Whether what is in the folder goes; else the folder must not exist.
 
     Raises
     ------
@@ -95,20 +92,22 @@ class Output:
 
 
 def reconstruct_snapshot(
-    spark: SparkSession,
+    spark: SparkSession | None,
     url: str,
     version: int | None = None,
     output: Output | None = None,
     check: bool = True,
     profile: str | None = None,
     timestamp: str | None = None,
+    *,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
     """The page descriptors of every live chain at a version, with their statistics, computed by Spark.
 
     Parameters
     ----------
     spark, url
-        A session, and the store.
+        A session, or None for this process alone; and the store.
     version
         The newest by default.
     output
@@ -120,6 +119,8 @@ def reconstruct_snapshot(
         Storage options by name.
     timestamp
         In place of a version: the last one not later than this, ISO 8601.
+    dry_run
+        Only tell what would be read.
 
     Returns
     -------
@@ -127,7 +128,7 @@ def reconstruct_snapshot(
         ``ok``, ``version``, ``checkpoint`` (version it stands on, or None), ``segments``, ``commits``,
         ``chains``, ``pages``, ``equal_to_local`` (None without `check`),
         ``differences`` (the first few chains that differ), ``output`` (a folder, or the key of a checkpoint),
-        ``form``, ``seconds``.
+        ``form``, ``bytes`` (written), ``seconds``.
 
     Raises
     ------
@@ -135,7 +136,7 @@ def reconstruct_snapshot(
 
     Notes
     -----
-    Below some ten million pages a single process is as fast; `check` loads all of them into it. The
+    Below some ten million pages a single process is as fast, and holds all of them; so does `check`. The
     driver holds the ids of pages that commits after the checkpoint removed.
 
     The order of pages without rows that stand at one row is that of the local snapshot, and so not
@@ -145,40 +146,39 @@ def reconstruct_snapshot(
     url = store_url(url, profile)
     if timestamp is not None:
         version = store_of(url).snapshot(timestamp=timestamp).version
-    source = _source(url, version)
-    made = None
+    objects = MeteredStore(objects_of(url))
+    source = _source(objects, version)
+    if dry_run:
+        return {**_told(source), "dry_run": True}
+    made, size_bytes = None, 0
     if output is not None and output.form == "checkpoint":
-        made = checkpoint_of(source.log, source.local, Spread(url, lambda: spark))
+        spread = Spread(url, None if spark is None else lambda: spark)
+        made = checkpoint_of(source.log, source.local, spread)
+        size_bytes = objects.counts.bytes_written + spread.bytes_written
     ordered = check or (output is not None and made is None)
     counts = _counts(spark, url, source, ordered)
-    tasks = _tasks(url, source, counts)
-    pages = _pages(spark, tasks, counts.removed)
-    if ordered:
-        pages = _with_places(spark, pages, source.local, counts.ties)
-    if output is not None and output.path is not None:
-        writing = pages.orderBy(*_ORDER).drop("has_rows", "place").write.format(output.form)
-        writing.mode("overwrite" if output.overwrite else "errorifexists").save(output.path)
-    found = pages.select(*_ORDER, *_COMPARED).toArrow() if check else None
-    if found is not None:
-        num_pages = found.num_rows
-    elif output is not None and output.path is not None:
-        num_pages = spark.read.format(output.form).load(output.path).count()
+    tasks, places = _tasks(url, source, counts), _places(source.local, counts.ties)
+    pages: LocalPages | SparkPages
+    if spark is None:
+        pages = LocalPages(tasks, counts.removed, places)
     else:
-        num_pages = _count(spark, tasks, counts.removed)
+        pages = SparkPages(spark, tasks, counts.removed, places)
+    if output is not None and output.path is not None:
+        size_bytes = pages.write(OutputFolder(output.form, output.path, output.overwrite))
+    found = pages.compared() if check else None
+    num_pages = pages.count() if found is None else found.num_rows
     expected = source.local if made is None else _standing_on(source.log, made)
-    differences = [] if found is None else _differences(found, expected, counts.layout.chains)
+    differing = [] if found is None else differences(found, expected, counts.layout.chains)
     return {
-        "ok": not differences,
-        "version": source.local.state.version,
-        "checkpoint": source.checkpoint.ref.version if source.checkpoint else None,
-        "segments": len(source.segments),
-        "commits": len(source.commits),
+        **_told(source),
+        "ok": not differing,
         "chains": len(counts.layout.chains),
         "pages": num_pages,
-        "equal_to_local": not differences if check else None,
-        "differences": differences[:5],
+        "equal_to_local": not differing if check else None,
+        "differences": differing[:5],
         "output": made.location.key if made else output.path if output else None,
         "form": output.form if output else None,
+        "bytes": size_bytes,
         "seconds": round(time.monotonic() - started, 3),
     }
 
@@ -197,8 +197,18 @@ class _Source:
         return self.local.checkpoint
 
 
-def _source(url: str, version: int | None) -> _Source:
-    log = Log(objects_of(url), Runtime())
+def _told(source: _Source) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "version": source.local.state.version,
+        "checkpoint": source.checkpoint.ref.version if source.checkpoint else None,
+        "segments": len(source.segments),
+        "commits": len(source.commits),
+    }
+
+
+def _source(objects: ObjectStore, version: int | None) -> _Source:
+    log = Log(objects, Runtime())
     local = log.snapshot(version)
     checkpoint = local.checkpoint
     if checkpoint is None:
@@ -238,7 +248,7 @@ class _Counts:
     ties: frozenset[ChainKey]
 
 
-def _counts(spark: SparkSession, url: str, source: _Source, ordered: bool) -> _Counts:
+def _counts(spark: SparkSession | None, url: str, source: _Source, ordered: bool) -> _Counts:
     known: list[SegmentCount] = []
     unknown: list[tuple[int, Node]] = []
     for number, node in enumerate(source.segments):
@@ -252,7 +262,9 @@ def _counts(spark: SparkSession, url: str, source: _Source, ordered: bool) -> _C
         *(CountCommits(url, tuple(each)) for each in _groups(source.commits, _COMMITS_PER_TASK)),
     ]
     counted: list[SegmentCount | CommitCount] = []
-    if tasks:
+    if spark is None:
+        counted = [each for task in tasks for each in task.counts()]
+    elif tasks:
         counted = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_run_count).collect()
     segments = known + [each for each in counted if isinstance(each, SegmentCount)]
     commits = [each for each in counted if isinstance(each, CommitCount)]
@@ -289,94 +301,15 @@ def _tasks(url: str, source: _Source, counts: _Counts) -> list[SegmentRows | Com
     ]
 
 
-def _pages(
-    spark: SparkSession, tasks: Sequence[SegmentRows | CommitRows], removed: NDArray[np.int64]
-) -> DataFrame:
-    """A row for each page that a segment or commit holds and that is still there."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    packed = [(pickle.dumps(task),) for task in tasks]
-    names = spark.createDataFrame(spark.sparkContext.parallelize(packed, max(len(packed), 1)), "task binary")
-    run = _RunRows(spark.sparkContext.broadcast(removed))
-    return names.mapInArrow(run, from_arrow_schema(ROWS_SCHEMA))
-
-
-def _count(spark: SparkSession, tasks: Sequence[SegmentRows | CommitRows], removed: NDArray[np.int64]) -> int:
-    """How many pages there are, all of them computed; nothing goes through the JVM, which is most of the time
-    of what does.
-    """
-    if not tasks:
-        return 0
-    count = _CountRows(spark.sparkContext.broadcast(removed))
-    return int(spark.sparkContext.parallelize(tasks, len(tasks)).map(count).sum())
-
-
-@dataclass(frozen=True, slots=True)
-class _CountRows:
-    """What an executor does with a task whose rows nobody wants to have."""
-
-    removed: Broadcast[NDArray[np.int64]]
-
-    def __call__(self, task: SegmentRows | CommitRows) -> int:
-        return sum(batch.num_rows for batch in task.rows(self.removed.value))
-
-
-@dataclass(frozen=True, slots=True)
-class _RunRows:
-    """What an executor does with a task."""
-
-    removed: Broadcast[NDArray[np.int64]]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for packed in batch.column(0).to_pylist():
-                yield from pickle.loads(packed).rows(self.removed.value)  # noqa: S301 - of our own driver
-
-
-def _with_places(
-    spark: SparkSession, pages: DataFrame, local: LogSnapshot, ties: frozenset[ChainKey]
-) -> DataFrame:
-    """The pages, with a number that orders those without rows that stand at one row.
+def _places(local: LogSnapshot, ties: frozenset[ChainKey]) -> pa.Table | None:
+    """Positions of pages without rows, where several stand at one row; None where none do.
 
     A page that replaces another takes its place, so neither age nor row tells which of them comes first:
     only the chain does. Chains that may have two of them are looked up locally; there is hardly ever one.
     """
-    from pyspark.sql import functions as f
-
-    pages = pages.withColumn("has_rows", f.expr("entry_count > 0"))
-    tied = sorted(ties & set(local.chain_keys()))
-    if not tied:
-        return pages.withColumn("place", f.lit(0))
-    known = spark.createDataFrame(pa.concat_tables([_places(local.chain(key).all_pages()) for key in tied]))
-    return pages.join(f.broadcast(known), "page_id", "left").fillna(0, ["place"])
-
-
-def _places(run: PageRun) -> pa.Table:
-    """Positions of the pages without rows."""
-    positions = np.flatnonzero(run.numbers("entry_count") == 0)
-    return pa.table({"page_id": run.page_ids[positions], "place": positions})
-
-
-# the comparison
-
-
-def _differences(found: pa.Table, local: LogSnapshot, chains: Iterable[ChainKey]) -> list[str]:
-    """Chains whose descriptors, or whose order or first rows, are not those of the local snapshot."""
-    found = found.combine_chunks().sort_by([(name, "ascending") for name in _ORDER])
-    keys = (found.column("table_id").to_numpy() << 32) | found.column("field_id").to_numpy()
-    differing = []
-    expected_keys = sorted({*local.chain_keys(), *chains})
-    for table_id, field_id in expected_keys:
-        key = (table_id << 32) | field_id
-        start, stop = np.searchsorted(keys, key, "left"), np.searchsorted(keys, key, "right")
-        mine = found.slice(start, stop - start)
-        run = local.chain((table_id, field_id)).all_pages()
-        theirs = {
-            name: (run.stats if name in STATS_SCHEMA.names else run.pages).column(name) for name in _COMPARED
-        }
-        theirs["first_row"] = pa.array(run.prefix_entries.astype(np.int64) - run.numbers("entry_count"))
-        if not all(mine.column(name).combine_chunks().equals(theirs[name]) for name in theirs):
-            differing.append(f"table {table_id} field {field_id}: {mine.num_rows} and {run.num_pages} pages")
-    if found.num_rows != sum(local.chain(key).num_pages for key in expected_keys):
-        differing.append("pages of chains that are not live")
-    return differing
+    runs = [local.chain(key).all_pages() for key in sorted(ties & set(local.chain_keys()))]
+    positions = [np.flatnonzero(run.numbers("entry_count") == 0) for run in runs]
+    if not runs:
+        return None
+    ids = np.concatenate([run.page_ids[where] for run, where in zip(runs, positions, strict=True)])
+    return pa.table({"page_id": ids, "place": np.concatenate(positions)})

@@ -94,7 +94,8 @@ def session(
     Notes
     -----
     Starting takes 5 to 15 s. Workers run the interpreter of this process, also in an environment that is
-    not activated. Nothing is written to the working directory; the warehouse is a temporary folder.
+    not activated; with `master` None that of ``PYSPARK_PYTHON``, where it is set. Nothing is written to the
+    working directory; the warehouse is a temporary folder.
     """
     check_spark(delta)
     from pyspark.sql import SparkSession
@@ -102,7 +103,8 @@ def session(
     from spark_pages.spark.functions import register
     from spark_pages.spark.source import SparkPagesDataSource
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master is not None or "PYSPARK_PYTHON" not in os.environ:  # spark-submit may have named one
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = SparkSession.getActiveSession()
     if spark is None:
         builder = SparkSession.builder.appName(app_name)
@@ -127,7 +129,7 @@ def _settings(master: str | None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.python": os.environ["PYSPARK_PYTHON"],
         "spark.pyspark.driver.python": sys.executable,
     }
     if master is None:  # the rest comes from the properties file of spark-submit

@@ -4,62 +4,26 @@ writes.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.spark.arrow_types import spark_schema, to_spark
+from spark_pages.spark.external import SOURCES, TARGETS, External, LocalRows, SparkRows
 from spark_pages.spark.options import WriteOptions
+from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.shipping import store_of, store_url
-from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_write, write_task
+from spark_pages.spark.writing import commit_write, plan_write
 from spark_pages.tables.written_rows import WrittenRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc")
-TARGETS = ("parquet", "delta")
-
-
-@dataclass(frozen=True, slots=True)
-class External:
-    """Data outside of the store.
-
-    Attributes
-    ----------
-    format
-        One of `SOURCES`, or of `TARGETS`.
-    path
-        Where it is; None for JDBC.
-    options
-        For Spark, under its names. A value ``env:NAME`` is what the environment variable holds, so that no
-        password stands on a command line.
-    schema
-        Of CSV and JSON, as Spark's DDL; else it is inferred.
-    """
-
-    format: str
-    path: str | None
-    options: Mapping[str, str]
-    schema: str | None = None
-
-    def resolved(self) -> dict[str, str]:
-        """The options with values from the environment.
-
-        Raises
-        ------
-        InvalidInputError
-            If a variable is not set.
-        """
-        return {name: _from_environment(name, value) for name, value in self.options.items()}
+    from pyspark.sql import SparkSession
 
 
 def ingest(
-    spark: SparkSession,
+    spark: SparkSession | None,
     url: str,
     source: External,
     options: WriteOptions,
@@ -73,7 +37,7 @@ def ingest(
     Parameters
     ----------
     spark, url, profile
-        A session, and the store.
+        A session, or None for this process alone (see `External.is_local`); and the store.
     source
         What to read.
     options
@@ -94,19 +58,16 @@ def ingest(
     ------
     SchemaMismatchError, TableNotFoundError, CommitConflictError
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     started = time.monotonic()
     if source.format not in SOURCES:
         raise InvalidInputError(f"{source.format!r} cannot be read: expected {', '.join(SOURCES)}.")
-    rows = _read(spark, source)
-    schema = to_arrow_schema(rows.schema, timezone="UTC")
-    plan = plan_write(store_url(url, profile), schema, overwrite, options)
+    rows = LocalRows.of(source) if spark is None else SparkRows(spark, source)
+    plan = plan_write(store_url(url, profile), rows.schema, overwrite, options)
     told: dict[str, Any] = {"ok": True, "table": options.table, "created": plan.creates}
     if dry_run:
         told |= {"dry_run": True, "rows": rows.count(), "read_version": plan.read_version}
     else:
-        tasks = [] if plan.landed else [TaskRows(*row) for row in _written(rows, plan)]
+        tasks = [] if plan.landed else rows.write(plan)
         version = commit_write(tasks, plan)
         written = [task.rows for task in tasks if isinstance(task.rows, WrittenRows)]
         few = [task.rows for task in tasks if isinstance(task.rows, bytes)]
@@ -123,13 +84,13 @@ def ingest(
 
 
 def export(
-    spark: SparkSession,
+    spark: SparkSession | None,
     url: str,
     table: str,
     target: External,
     *,
     version: int | None = None,
-    mode: str = "errorifexists",
+    overwrite: bool = False,
     dry_run: bool = False,
     profile: str | None = None,
 ) -> dict[str, Any]:
@@ -138,19 +99,28 @@ def export(
     Parameters
     ----------
     spark, url, profile, table
-        A session, the store and the table.
+        A session, or None for this process alone (see `OutputFolder.is_local`); the store and the table.
     target
         Parquet or Delta.
     version
         The newest by default.
-    mode
-        ``errorifexists``, ``overwrite`` or ``append``, as Spark has them. A job that was killed is repeated
-        with ``overwrite``.
+    overwrite
+        Whether what is there goes; else nothing may be there.
 
     Returns
     -------
     dict
-        ``ok``, ``table``, ``version``, ``rows``, ``output``, ``format``, ``seconds``.
+        ``ok``, ``table``, ``version``, ``rows``, ``output``, ``format``, ``bytes`` (of what was written),
+        ``seconds``.
+
+    Raises
+    ------
+    InvalidInputError
+        If something is at the target, and must stay.
+
+    Notes
+    -----
+    May be killed at any point and run again, and two may run at once: see `OutputFolder`.
     """
     started = time.monotonic()
     if target.format not in TARGETS or target.path is None:
@@ -158,10 +128,7 @@ def export(
             f"{target.format!r} cannot be written: expected {' or '.join(TARGETS)}, and a path."
         )
     snapshot = store_of(store_url(url, profile)).snapshot(version)
-    reading = spark.read.format("spark_pages").option("table", table).option("versionAsOf", snapshot.version)
-    if profile:
-        reading = reading.option("profile", profile)
-    told = {
+    told: dict[str, Any] = {
         "ok": True,
         "table": table,
         "version": snapshot.version,
@@ -170,50 +137,14 @@ def export(
         "format": target.format,
     }
     if dry_run:
-        return {**told, "dry_run": True, "seconds": round(time.monotonic() - started, 3)}
-    reading.load(url).write.format(target.format).mode(mode).options(**target.resolved()).save(target.path)
+        return {**told, "dry_run": True}
+    folder = OutputFolder(target.format, target.path, overwrite, target.resolved())
+    if spark is None:
+        rows = snapshot.table(table).scan()
+        schema = spark_schema(rows.schema)
+        told["bytes"] = folder.write_here(schema, (to_spark(batch, schema) for batch in rows))
+    else:
+        reading = spark.read.format("spark_pages").options(table=table, versionAsOf=snapshot.version)
+        reading = reading.option("profile", profile) if profile else reading
+        told["bytes"] = folder.write(reading.load(url))
     return {**told, "seconds": round(time.monotonic() - started, 3)}
-
-
-def _read(spark: SparkSession, source: External) -> DataFrame:
-    reading = spark.read.format(source.format).options(**source.resolved())
-    if source.schema is not None:
-        reading = reading.schema(source.schema)
-    return reading.load(source.path) if source.path else reading.load()
-
-
-def _written(rows: DataFrame, plan: WritePlan) -> list[tuple[Any, ...]]:
-    """What every task tells: one of them, whatever was repeated or speculated."""
-    import pickle
-
-    done = rows.mapInArrow(_WriteTask(plan), "task binary").toArrow()
-    return [pickle.loads(each) for each in done.column(0).to_pylist()]  # noqa: S301 - made by our own executors
-
-
-@dataclass(frozen=True, slots=True)
-class _WriteTask:
-    """Writes the rows of one partition on an executor."""
-
-    plan: WritePlan
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pickle
-
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        task = write_task(self.plan, context.partitionId(), iter(batches))
-        packed = pickle.dumps((task.partition, task.plan, task.rows))
-        yield pa.record_batch([pa.array([packed], pa.binary())], names=["task"])
-
-
-def _from_environment(name: str, value: str) -> str:
-    if not value.startswith("env:"):
-        return value
-    variable = value.removeprefix("env:")
-    if variable not in os.environ:
-        raise InvalidInputError(
-            f"Option {name} is taken from the environment variable {variable}, which is not set."
-        )
-    return os.environ[variable]

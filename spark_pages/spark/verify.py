@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.tables.snapshot import Snapshot
 from spark_pages.upkeep.faults import Fault, Findings
 from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.pages import PageCheck, PagesMode
@@ -42,22 +43,26 @@ class _Checked:
 
 
 def verify(
-    spark: SparkSession,
+    spark: SparkSession | None,
     url: str,
     version: int | None = None,
     pages: PagesMode = "all",
     profile: str | None = None,
+    *,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
     """The log, all checkpoints, and every page of a version have been read and compared.
 
     Parameters
     ----------
     spark, url, profile
-        A session, and the store.
+        A session, or None for this process alone; and the store.
     version
         Whose pages are read; the newest by default.
     pages
         Which pages are read: all, a sample of each stretch, or none.
+    dry_run
+        Only tell how many pages there are to be read.
 
     Returns
     -------
@@ -72,12 +77,17 @@ def verify(
     """
     started = time.monotonic()
     url = store_url(url, profile)
-    found = verify_here(objects_of(url), Runtime(), pages="none")
     snapshot = store_of(url).snapshot(version)
+    if dry_run:
+        return {"ok": True, "dry_run": True, "version": snapshot.version, "pages": num_pages(snapshot)}
+    found = verify_here(objects_of(url), Runtime(), pages="none")
     stretches = list(_stretches(url, snapshot.version))
     check = _CheckPages(url, snapshot.version, pages)
-    tasks = max(1, min(len(stretches), 8 * spark.sparkContext.defaultParallelism))
-    told = spark.sparkContext.parallelize(stretches, tasks).mapPartitions(check).collect()
+    if spark is None:
+        tasks, told = 0, list(check(stretches))
+    else:
+        tasks = max(1, min(len(stretches), 8 * spark.sparkContext.defaultParallelism))
+        told = spark.sparkContext.parallelize(stretches, tasks).mapPartitions(check).collect()
     faults = dict.fromkeys(found.damage) | {fault: None for each in told for fault in each.faults}
     damage = [fault for fault in faults if not fault.harmless]
     return {
@@ -94,6 +104,12 @@ def verify(
         "tasks": tasks,
         "seconds": round(time.monotonic() - started, 3),
     }
+
+
+def num_pages(snapshot: Snapshot) -> int:
+    """Pages of all tables of a version."""
+    tables = map(snapshot.table, [*snapshot.tables(), "system.catalog"])
+    return sum(each.directory.chain(column).num_pages for each in tables for column in each.columns)
 
 
 def _stretches(url: str, version: int) -> Iterator[_Stretch]:

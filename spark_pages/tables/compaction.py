@@ -17,10 +17,12 @@ import pyarrow as pa
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
 from spark_pages.io import Codec, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.io.plain_page import as_batch
 from spark_pages.model.actions import Claim
 from spark_pages.model.run import NewPage, PageRun
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.assembling import as_array, assembled, entries_of
 from spark_pages.tables.claims import claim_rows, release_claims
 from spark_pages.tables.compaction_plan import (
     CompactionTask,
@@ -29,7 +31,7 @@ from spark_pages.tables.compaction_plan import (
     tasks_within,
 )
 from spark_pages.tables.joining import as_type
-from spark_pages.tables.page_meta import PageMeta, alike_groups
+from spark_pages.tables.page_meta import Page, PageMeta, alike_groups
 from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
@@ -67,15 +69,27 @@ def rewrite_into(
     Entries keep what they have beside their values. Pages with other metadata than their neighbours are not
     joined with them.
     """
-    batches = pages.get_pages(run.descriptors(0, run.num_pages), admit=False)
     staged: list[StagedPage] = []
-    for alike in alike_groups(batches):
-        arrays = as_type((batch.column("data") for batch in alike), kind)
-        values = pa.chunked_array(arrays, kind).combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks)
-        staged += stage_column(values, target_bytes, codec, bloom, PageMeta.of(alike))
+    for alike in alike_groups(pages.get_values([run], admit=False, whole=True)[0]):
+        batches = [page for page in alike if isinstance(page, pa.RecordBatch)]
+        if len(batches) == len(alike):
+            meta = PageMeta.of(batches)
+        elif any(batch.num_columns > 1 for batch in batches):
+            meta = PageMeta.of([as_batch(page) for page in alike])
+        else:
+            meta = PageMeta(page=alike[0].schema.metadata)
+        staged += stage_column(_joined(alike, kind), target_bytes, codec, bloom, meta)
     return placed.place(staged, inline=False)
+
+
+def _joined(pages: Sequence[Page], kind: pa.DataType) -> pa.Array:
+    """The values of some pages as one array of a type."""
+    values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
+    stored = [each.type if isinstance(each, pa.Array) else each.column.kind for each in values]
+    if any(each != kind for each in stored):  # the column has got another type
+        values = as_type(map(as_array, values), kind)
+    arrays = assembled([(each, 0, entries_of(each)) for each in values], kind)
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

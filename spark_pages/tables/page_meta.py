@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.io import PlainPage
 from spark_pages.model.table import TableDefinition
 
 PREFIX, SUFFIX = "prefix_meta", "suffix_meta"
+
+Page: TypeAlias = pa.RecordBatch | PlainPage
+"""A whole page; one that is plain holds values alone."""
 
 PageMetadata = Mapping[str | bytes, str | bytes]
 """Of a page as a whole: keys and values, text or bytes."""
@@ -152,12 +156,15 @@ def _joined(batches: Sequence[pa.RecordBatch], name: str) -> pa.Array | None:
     )
 
 
-def alike_groups(batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+def alike_groups(pages: Sequence[Page]) -> list[list[Page]]:
     """The pages, in order, in groups of neighbours whose pages have the same metadata."""
-    groups: list[list[pa.RecordBatch]] = []
-    for batch in batches:
-        if groups and groups[-1][0].schema.metadata == batch.schema.metadata:
-            groups[-1].append(batch)
+    groups: list[list[Page]] = []
+    metadata: object = None
+    for page in pages:
+        found = page.schema.metadata
+        if groups and metadata == found:
+            groups[-1].append(page)
         else:
-            groups.append([batch])
+            groups.append([page])
+            metadata = found
     return groups

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import sys
 
+from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.publish import HISTORY, SEGMENTS
 from spark_pages.spark.reconstruct import Output, reconstruct_snapshot
 from spark_pages.spark.session import session
-from spark_pages.spark.transfer import External, export, ingest
+from spark_pages.spark.transfer import export, ingest
 
 store = sys.argv[1]
 table = f"delta.`{store}/{SEGMENTS.root}`"

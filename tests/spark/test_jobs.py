@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.spark.checkpoints import checkpoint
+from spark_pages.spark.external import External
 from spark_pages.spark.job import named_options
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.orphans import find_orphan_files
-from spark_pages.spark.transfer import External, export, ingest
+from spark_pages.spark.output_folder import OutputFolder
+from spark_pages.spark.transfer import export, ingest
 from spark_pages.spark.upkeep import compact_log, publish
 from spark_pages.spark.vacuum import vacuum
 from spark_pages.spark.verify import verify
@@ -58,6 +60,29 @@ def test_parquet_and_csv_come_in_and_go_out_again(
     assert read.column("n").to_pylist() == [*range(20_000), -1, -2]
     exported = pq.read_table(tmp_path / "out").sort_by("n")
     assert exported.equals(numbers(20_000))
+
+
+def test_of_two_exports_into_one_folder_one_is_there_whole(
+    spark: SparkSession, store: sp.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.transaction() as txn:
+        txn.create_table("t", NUMBERS)
+        txn.append("t", numbers(1_000))
+    target = External("parquet", str(tmp_path / "out"), {})
+    move, done = OutputFolder._move, []
+
+    def late(self: OutputFolder, *arguments: Any) -> None:
+        monkeypatch.setattr(OutputFolder, "_move", move)
+        done.append(export(spark, store.url, "t", target))
+        move(self, *arguments)
+
+    monkeypatch.setattr(OutputFolder, "_move", late)
+    with pytest.raises(InvalidInputError, match="is there already"):
+        export(spark, store.url, "t", target)
+
+    assert done[0]["bytes"] == sum(each.stat().st_size for each in (tmp_path / "out").glob("*.parquet"))
+    assert pq.read_table(tmp_path / "out").sort_by("n").equals(numbers(1_000))
+    assert {each.name for each in tmp_path.iterdir()} == {"out", "store"}
 
 
 def test_rows_of_another_shape_are_refused_before_anything_is_written(

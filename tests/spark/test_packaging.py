@@ -6,10 +6,14 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +22,9 @@ from spark_pages.spark.session import PROJECT, find_java
 from tests.spark.conftest import flights
 
 needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
+
+NEEDED = ("pyarrow", "numpy", "lz4", "fastavro", "obstore", "xxhash", "tenacity", "sqlglot")
+"""As docs/spark.md says."""
 
 JOB = """
 import json, sys
@@ -34,6 +41,84 @@ print(json.dumps({"where": seen[0], "rows": rows.count()}))
 """
 
 
+def submitted(folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What `JOB` told, of a store beside it, when it was submitted from this folder."""
+    (folder / "job.py").write_text(JOB)
+    store = sp.create(str(folder / "store"))
+    with store.transaction() as txn:
+        txn.create_table("flights", flights(0, 1).schema)
+        txn.append("flights", flights(0, 5_000))
+    import pyspark  # noqa: PLC0415 - only where Java is
+
+    ended = subprocess.run(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            *("--properties-file", str(PROJECT / "conf" / "spark-defaults.conf")),
+            *(*arguments, str(folder / "job.py"), str(folder / "store")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, **environment},
+    )
+    causes = [line for line in ended.stderr.splitlines() if "Error" in line]
+    assert ended.returncode == 0, causes or ended.stderr[-2000:]
+    told: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
+    return told
+
+
+@needs_java
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(
+    os.environ.get("SPARK_PAGES_TESTS") != "long", reason="packs 300 MB, and starts an executor of its own"
+)
+def test_executors_run_the_environment_that_was_submitted(tmp_path: Path) -> None:
+    import pyspark  # noqa: PLC0415 - only where Java is
+
+    home = tmp_path / "spark"  # where executors of a local cluster work, too
+    home.mkdir()
+    for each in Path(pyspark.__file__).parent.iterdir():
+        (home / each.name).symlink_to(each)
+    packed = tmp_path / "environment"
+    pack_environment(packed)
+    archive = tmp_path / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
+        tar.add(packed, ".")
+
+    told = submitted(
+        tmp_path,
+        *("--master", "local-cluster[1,1,1024]", "--conf", "spark.executor.memory=1g"),
+        *("--archives", f"{archive}#environment"),
+        PYSPARK_PYTHON="./environment/bin/python",  # the driver finds what was packed, too
+        SPARK_HOME=str(home),
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
+
+    assert told["rows"] == 5_000
+    where = Path(told["where"])
+    assert where.is_relative_to(home / "work"), where
+    assert where.parts[-6:-1] == ("environment", "lib", where.parts[-4], "site-packages", "spark_pages")
+
+
+def pack_environment(folder: Path) -> None:
+    """What ``venv-pack`` packs: an environment with what executors need, and no more of it."""
+    packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    packages.mkdir(parents=True)
+    (folder / "bin").mkdir()
+    base = Path(sys.executable).resolve()
+    (folder / "bin" / "python").symlink_to(base)
+    (folder / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")
+    installed = Path(pa.__file__).parents[1]
+    for name in NEEDED:
+        ignored = shutil.ignore_patterns("tests", "include", "__pycache__")
+        shutil.copytree(installed / name, packages / name, ignore=ignored, symlinks=True)
+    for libs in installed.glob("*.libs"):
+        shutil.copytree(libs, packages / libs.name)
+    shutil.copytree(Path(sp.__file__).parent, packages / "spark_pages")
+
+
 @needs_java
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
@@ -44,28 +129,9 @@ def test_executors_run_the_wheel_that_was_submitted(tmp_path: Path) -> None:
     subprocess.run([*build, str(tmp_path), str(PROJECT)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     package = wheel.rename(tmp_path / "spark_pages.zip")  # Spark puts no other ending on the path
-    (tmp_path / "job.py").write_text(JOB)
-    store = sp.create(str(tmp_path / "store"))
-    with store.transaction() as txn:
-        txn.create_table("flights", flights(0, 1).schema)
-        txn.append("flights", flights(0, 5_000))
-    import pyspark  # noqa: PLC0415 - only where Java is
 
-    ended = subprocess.run(
-        [
-            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            *("--properties-file", str(PROJECT / "conf" / "spark-defaults.conf")),
-            *("--py-files", str(package), str(tmp_path / "job.py"), str(tmp_path / "store")),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-    )
+    told = submitted(tmp_path, "--py-files", str(package), PYSPARK_PYTHON=sys.executable)
 
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    told = json.loads(ended.stdout.strip().splitlines()[-1])
     assert told["rows"] == 5_000
     assert package.name in told["where"]
 

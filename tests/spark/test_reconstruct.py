@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
@@ -105,12 +104,25 @@ def test_an_output_folder_that_is_there_is_kept_unless_it_may_go(
     output.mkdir()
     (output / "mine.txt").write_text("mine")
 
-    with pytest.raises(AnalysisException, match="PATH_ALREADY_EXISTS"):
+    with pytest.raises(InvalidInputError, match="is there already"):
         reconstruct_snapshot(spark, history.url, output=Output(path=str(output)), check=False)
     assert (output / "mine.txt").exists()
 
     reconstruct_snapshot(spark, history.url, output=Output("parquet", str(output), True), check=False)
     assert written_orders(pq.read_table(output)) == chain_orders(history.store)
+
+
+def test_one_process_writes_what_spark_writes(spark: SparkSession, history: History, tmp_path: Path) -> None:
+    of_spark, here = Output(path=str(tmp_path / "spark")), Output(path=str(tmp_path / "here"))
+
+    first = reconstruct_snapshot(spark, history.url, output=of_spark)
+    second = reconstruct_snapshot(None, history.url, output=here)
+
+    seconds_and_places = ("seconds", "output", "bytes")
+    assert {k: v for k, v in first.items() if k not in seconds_and_places} == {
+        k: v for k, v in second.items() if k not in seconds_and_places
+    }
+    assert pq.read_table(tmp_path / "here").equals(pq.read_table(tmp_path / "spark"))
 
 
 @pytest.mark.parametrize(("form", "path"), [("parquet", None), ("checkpoint", "folder"), ("csv", "folder")])

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
+from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
-from spark_pages.spark.transfer import External, ingest
+from spark_pages.spark.transfer import ingest
 
 ADDRESS = "jdbc:derby:memory:flights"
 

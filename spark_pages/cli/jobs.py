@@ -1,0 +1,198 @@
+"""Verbs that do by themselves what is small, and by Spark what is large, where Spark is installed.
+
+The jobs of the same names do it by ``spark-submit``, with the same flags.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from spark_pages.cli import output
+from spark_pages.cli.arguments import DryRun, Json, Profile, Url
+from spark_pages.show.text import size
+
+if TYPE_CHECKING:
+    from spark_pages.spark.reconstruct import Form
+
+SMALL_BYTES = 1 << 30
+"""So much one process reads or writes in less time than Spark takes to start and do it."""
+
+SMALL_PAGES = 2_000_000
+"""So many descriptors are held in memory."""
+
+Table = Annotated[str, typer.Option(help="The table.", show_default=False)]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", help="NAME=VALUE for Spark; env:NAME as value.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="What is there goes.")]
+
+
+def register(app: typer.Typer) -> None:
+    """The app has these verbs."""
+    for verb in (checkpoint, ingest, export, reconstruct_snapshot):
+        app.command()(verb)
+
+
+def checkpoint(
+    url: Url,
+    publish: Annotated[bool, typer.Option("--publish", help="As a commit of the Delta tables, too.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="In one process, however large it is.")] = False,
+    dry_run: DryRun = False,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """The newest version opens without the commits before it."""
+    from spark_pages.spark.checkpoints import checkpoint as write
+
+    start = None if local or not _has_spark() else partial(_session, "checkpoint")
+    told = write(url, start, publish=publish, dry_run=dry_run, profile=profile)
+    _tell("Checkpoint", told, json)
+
+
+def ingest(
+    url: Url,
+    table: Table,
+    format: Annotated[str, typer.Option(help="parquet, csv, json, orc, delta or jdbc.", show_default=False)],
+    path: Annotated[str | None, typer.Option(help="What to read; none for jdbc.", show_default=False)] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(help="Of csv and json, as DDL: 'id long, name string'.", show_default=False),
+    ] = None,
+    option: Options = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the table if it is not there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="The rows that are there go.")] = False,
+    app_id: Annotated[
+        str | None, typer.Option(help="With --app-version: repeated, it adds nothing twice.")
+    ] = None,
+    app_version: Annotated[int | None, typer.Option(help="A number that grows.")] = None,
+    dry_run: DryRun = False,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Rows of files or of a database into a table, in one commit."""
+    from spark_pages.spark.external import External
+    from spark_pages.spark.job import named_options
+    from spark_pages.spark.options import WriteOptions
+    from spark_pages.spark.transfer import ingest as bring
+
+    source = External(format, path, named_options(option or []), schema)
+    small = source.is_local and path is not None and _bytes_of(path) <= SMALL_BYTES
+    options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
+    spark = None if small else _session("ingest", delta=format == "delta")
+    told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
+    _tell("Ingest", told, json)
+
+
+def export(
+    url: Url,
+    table: Table,
+    output: Annotated[str, typer.Option(help="A folder.", show_default=False)],
+    format: Annotated[str, typer.Option(help="parquet or delta.")] = "parquet",
+    version: Annotated[int | None, typer.Option(help="The newest by default.", show_default=False)] = None,
+    overwrite: Overwrite = False,
+    option: Options = None,
+    dry_run: DryRun = False,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """The rows of a table as Parquet or as a Delta table."""
+    from spark_pages.spark.external import External
+    from spark_pages.spark.job import named_options
+    from spark_pages.spark.output_folder import OutputFolder
+    from spark_pages.spark.transfer import export as bring
+
+    target = External(format, output, named_options(option or []))
+    small = OutputFolder(format, output, overwrite, target.options).is_local
+    small = dry_run or (small and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
+    spark = None if small else _session("export", delta=format == "delta")
+    told = bring(
+        spark, url, table, target, version=version, overwrite=overwrite, dry_run=dry_run, profile=profile
+    )
+    _tell("Export", told, json)
+
+
+def reconstruct_snapshot(
+    url: Url,
+    version: Annotated[int | None, typer.Option(help="The newest by default.", show_default=False)] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="The last version not later than this, ISO 8601.", show_default=False)
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(help="A folder for the descriptors.", show_default=False)
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="parquet, delta or checkpoint.", show_default="parquet")
+    ] = None,
+    overwrite: Overwrite = False,
+    check: Annotated[bool, typer.Option(help="Compare with the local snapshot.")] = True,
+    dry_run: DryRun = False,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """The page descriptors of a version, computed anew from checkpoint and commits, and compared.
+
+    Exit code 1 where they differ.
+    """
+    from spark_pages.errors import InvalidInputError
+    from spark_pages.spark.reconstruct import Output
+    from spark_pages.spark.reconstruct import reconstruct_snapshot as rebuild
+    from spark_pages.spark.shipping import store_of, store_url
+
+    if version is not None and timestamp is not None:
+        raise InvalidInputError("A version and a timestamp were given: give one of them.")
+    made: Output | None = None
+    if output or format:
+        made = Output(cast("Form", format or "parquet"), output, overwrite)
+    shown = store_of(store_url(url, profile)).snapshot(version, timestamp).log
+    pages = sum(shown.chain(key).num_pages for key in shown.chain_keys())
+    small = dry_run or (format != "delta" and pages <= SMALL_PAGES)
+    spark = None if small else _session("reconstruct_snapshot", delta=format == "delta")
+    told = rebuild(spark, url, shown.state.version, made, check, profile, dry_run=dry_run)
+    _tell("Reconstruction", told, json)
+
+
+def _session(name: str, *, delta: bool = False) -> Any:
+    from spark_pages.spark.session import session
+
+    return session(name, "local[*]", delta=delta)
+
+
+def _has_spark() -> bool:
+    from spark_pages.errors import MissingDependencyError
+    from spark_pages.spark.session import check_spark
+
+    try:
+        check_spark()
+    except MissingDependencyError:
+        return False
+    return True
+
+
+def _bytes_of(path: str) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    root = Path(os.path.expanduser(path))
+    files = [root] if root.is_file() else [each for each in root.rglob("*") if each.is_file()]
+    return sum(each.stat().st_size for each in files)
+
+
+def _table_bytes(url: str, table: str, version: int | None, profile: str | None) -> int:
+    from spark_pages.spark.shipping import store_of, store_url
+
+    shown = store_of(store_url(url, profile)).snapshot(version).table(table)
+    runs = (shown.directory.chain(column).all_pages() for column in shown.columns)
+    return sum(int(run.numbers("actual_len").sum()) for run in runs)
+
+
+def _tell(title: str, told: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.print_json(told)
+    else:
+        shown = {name: size(value) if name.startswith("bytes") else value for name, value in told.items()}
+        output.print_facts(title, shown)
+    if not told["ok"]:
+        raise typer.Exit(output.EXIT_ERROR)

@@ -1,0 +1,163 @@
+"""What `ingest` reads, and `export` writes: data outside of the store."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.spark.arrow_types import spark_schema, to_spark
+from spark_pages.spark.writing import TaskRows, WritePlan, write_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc")
+TARGETS = ("parquet", "delta")
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """Data outside of the store.
+
+    Attributes
+    ----------
+    format
+        One of `SOURCES`, or of `TARGETS`.
+    path
+        Where it is; None for JDBC.
+    options
+        For Spark, under its names. A value ``env:NAME`` is what the environment variable holds, so that no
+        password stands on a command line.
+    schema
+        Of CSV and JSON, as Spark's DDL; else it is inferred.
+    """
+
+    format: str
+    path: str | None
+    options: Mapping[str, str]
+    schema: str | None = None
+
+    def resolved(self) -> dict[str, str]:
+        """The options with values from the environment.
+
+        Raises
+        ------
+        InvalidInputError
+            If a variable is not set.
+        """
+        return {name: _from_environment(name, value) for name, value in self.options.items()}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether one process reads it as Spark does: Parquet or ORC on a disk, without options."""
+        return (
+            self.format in ("parquet", "orc")
+            and self.path is not None
+            and os.path.exists(os.path.expanduser(self.path))
+            and not self.options
+            and self.schema is None
+        )
+
+
+class LocalRows:
+    """Rows that this process reads, in the types that they would have in Spark.
+
+    Attributes
+    ----------
+    schema
+        Of the rows.
+    """
+
+    def __init__(self, data: ds.Dataset) -> None:
+        self._data = data
+        read = [pa.field(f.name, _as_read(f.type)) for f in spark_schema(data.schema)]
+        self.schema: pa.Schema = pa.schema(read)
+
+    @classmethod
+    def of(cls, source: External) -> Self:
+        """The rows of a source.
+
+        Raises
+        ------
+        InvalidInputError
+            If it takes Spark.
+        """
+        if not source.is_local or source.path is None:
+            raise InvalidInputError(f"{source.path} as {source.format} is read by Spark, if it is there.")
+        path = os.path.expanduser(source.path)
+        return cls(ds.dataset(path, format=source.format, partitioning="hive"))
+
+    def count(self) -> int:
+        """How many there are."""
+        return int(self._data.count_rows())
+
+    def write(self, plan: WritePlan) -> list[TaskRows]:
+        """They are where a commit can name them."""
+        batches = (to_spark(batch, self.schema) for batch in self._data.to_batches())
+        return [write_task(plan, 0, batches)]
+
+
+class SparkRows:
+    """Rows that executors read; otherwise as `LocalRows`."""
+
+    def __init__(self, spark: SparkSession, source: External) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        reading = spark.read.format(source.format).options(**source.resolved())
+        if source.schema is not None:
+            reading = reading.schema(source.schema)
+        self._rows: DataFrame = reading.load(source.path) if source.path else reading.load()
+        self.schema: pa.Schema = to_arrow_schema(self._rows.schema, timezone="UTC")
+
+    def count(self) -> int:
+        """How many there are."""
+        return self._rows.count()
+
+    def write(self, plan: WritePlan) -> list[TaskRows]:
+        """They are where a commit can name them: one attempt of each task, whatever was repeated or
+        speculated.
+        """
+        done = self._rows.mapInArrow(_WriteTask(plan), "task binary").toArrow()
+        told = (pickle.loads(each) for each in done.column(0).to_pylist())  # noqa: S301 - of our own executors
+        return [TaskRows(*each) for each in told]
+
+
+@dataclass(frozen=True, slots=True)
+class _WriteTask:
+    """Writes the rows of one partition on an executor."""
+
+    plan: WritePlan
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task = write_task(self.plan, context.partitionId(), iter(batches))
+        packed = pickle.dumps((task.partition, task.plan, task.rows))
+        yield pa.record_batch([pa.array([packed], pa.binary())], names=["task"])
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """The type that Spark's readers give to a column of a file."""
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return pa.string() if pa.types.is_large_string(kind) else pa.binary()
+    return pa.timestamp("us", "UTC" if kind.tz else None) if pa.types.is_timestamp(kind) else kind
+
+
+def _from_environment(name: str, value: str) -> str:
+    if not value.startswith("env:"):
+        return value
+    variable = value.removeprefix("env:")
+    if variable not in os.environ:
+        raise InvalidInputError(
+            f"Option {name} is taken from the environment variable {variable}, which is not set."
+        )
+    return os.environ[variable]

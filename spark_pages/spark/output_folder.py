@@ -1,0 +1,147 @@
+"""Folders that jobs write: there whole, or not there.
+
+Spark writes Parquet into the folder that it is told, file by file: two jobs at once leave the rows of both,
+and one that is killed leaves a part. So a job writes beside it, under a name of its own, and renames. A Delta
+table needs none of that: its log says what belongs to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.runtime import Runtime
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFolder:
+    """Where the rows of a job go.
+
+    Attributes
+    ----------
+    form
+        ``parquet`` or ``delta``.
+    path
+        The folder, as Spark takes it.
+    overwrite
+        Whether what is there goes; else it must not be there.
+    options
+        For Spark's writer.
+    """
+
+    form: str
+    path: str
+    overwrite: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, rows: DataFrame) -> int:
+        """The rows are in the folder; gives the bytes that it holds.
+
+        Raises
+        ------
+        InvalidInputError
+            If something is there, now or by the time all is written, and must stay.
+
+        Notes
+        -----
+        A job that is killed leaves a folder ``_NAME-TOKEN`` beside it, which nobody needs. Renaming takes one
+        step on local disks and HDFS; an object store copies, and there two jobs at once must not have one
+        folder.
+        """
+        spark = rows.sparkSession
+        if self.form == "delta":
+            mode = "overwrite" if self.overwrite else "errorifexists"
+            rows.write.format("delta").mode(mode).options(**self.options).save(self.path)
+            return int(spark.sql(f"describe detail delta.`{self.path}`").collect()[0]["sizeInBytes"])
+        target = _path(spark, self.path)
+        files = target.getFileSystem(_conf(spark))
+        if not self.overwrite and files.exists(target):
+            raise self._taken()
+        unfinished = _path(spark, f"{target.getParent()}/_{target.getName()}-{Runtime().token()}")
+        try:
+            rows.write.format(self.form).options(**self.options).save(str(unfinished))
+            size_bytes = int(files.getContentSummary(unfinished).getLength())
+            self._move(spark, files, unfinished, target)
+        finally:
+            with suppress(Exception):  # it is gone where all went well; what went wrong is told already
+                files.delete(unfinished, True)
+        return size_bytes
+
+    def write_here(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+        """The rows are in the folder, written by this process as one Parquet file; gives its bytes.
+
+        Raises
+        ------
+        InvalidInputError
+            As of `write`; or if this takes Spark: another form, another place than a folder, options.
+        """
+        if not self.is_local:
+            raise InvalidInputError(f"{self.path} as {self.form} is written by Spark.")
+        target = os.path.abspath(os.path.expanduser(self.path))
+        if os.path.lexists(target) and not self.overwrite:
+            raise self._taken()
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        unfinished = os.path.join(os.path.dirname(target), f"_{os.path.basename(target)}-{Runtime().token()}")
+        os.mkdir(unfinished)
+        try:
+            file = os.path.join(unfinished, "part-00000.parquet")
+            with pq.ParquetWriter(file, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            size_bytes = os.path.getsize(file)
+            if self.overwrite:
+                shutil.rmtree(target, ignore_errors=True)
+            try:
+                os.rename(unfinished, target)
+            except OSError:
+                raise self._taken() from None
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return size_bytes
+
+    @property
+    def is_local(self) -> bool:
+        """Whether one process can write it without Spark."""
+        return self.form == "parquet" and "://" not in self.path and not self.options
+
+    def _move(self, spark: SparkSession, files: Any, unfinished: Any, target: Any) -> None:
+        if self.overwrite:
+            files.delete(target, True)
+        try:
+            if files.getScheme() == "file":  # Hadoop copies where Linux would refuse
+                os.rename(unfinished.toUri().getPath(), target.toUri().getPath())
+                return
+            hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+            context = hadoop.FileContext.getFileContext(files.getUri(), _conf(spark))
+            context.rename(unfinished, target, spark._sc._gateway.new_array(hadoop.Options.Rename, 0))  # type: ignore[union-attr]
+        except Exception:  # Py4J's, where the JVM renames
+            if not files.exists(target):
+                raise
+            raise self._taken() from None
+
+    def _taken(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self.path} is there already, and nothing in it was changed.",
+            hint="Name another folder, or let what is there go by --overwrite.",
+        )
+
+
+def _path(spark: SparkSession, path: str) -> Any:
+    """The folder with its file system, absolute."""
+    made = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+    return made.getFileSystem(_conf(spark)).makeQualified(made)
+
+
+def _conf(spark: SparkSession) -> Any:
+    return spark._jsc.hadoopConfiguration()

@@ -1,0 +1,103 @@
+"""The pages of a reconstruction as a frame of Spark: computed by executors, nothing of it by the driver."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.spark.comparison import COMPARED, ORDER
+from spark_pages.spark.output_folder import OutputFolder
+from spark_pages.spark.tasks import ROWS_SCHEMA, CommitRows, SegmentRows
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkPages:
+    """A row for each page that a segment or commit holds and that is still there.
+
+    Parameters
+    ----------
+    tasks
+        What executors do.
+    removed : int64
+        Ids of the pages that are gone, sorted.
+    places
+        Orders pages without rows that stand at one row: ``page_id`` and ``place``.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        tasks: Sequence[SegmentRows | CommitRows],
+        removed: NDArray[np.int64],
+        places: pa.Table | None,
+    ) -> None:
+        self._spark = spark
+        self._tasks = tasks
+        self._removed = spark.sparkContext.broadcast(removed)
+        self._places = places
+        self._written: OutputFolder | None = None
+
+    def write(self, folder: OutputFolder) -> int:
+        """The descriptors are in the folder, in the order of chains and rows; gives its bytes."""
+        self._written = folder
+        return folder.write(self._frame().orderBy(*ORDER).drop("has_rows", "place"))
+
+    def compared(self) -> pa.Table:
+        """What `comparison.differences` looks at."""
+        return self._frame().select(*ORDER, *COMPARED).toArrow()
+
+    def count(self) -> int:
+        """How many there are: of what was written, or all of them computed, and nothing taken into the JVM,
+        which is most of the time of what is.
+        """
+        if self._written is not None:
+            return self._spark.read.format(self._written.form).load(self._written.path).count()
+        if not self._tasks:
+            return 0
+        context = self._spark.sparkContext
+        return int(context.parallelize(self._tasks, len(self._tasks)).map(_Count(self._removed)).sum())
+
+    def _frame(self) -> DataFrame:
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        packed = [(pickle.dumps(task),) for task in self._tasks]
+        spread = self._spark.sparkContext.parallelize(packed, max(len(packed), 1))
+        names = self._spark.createDataFrame(spread, "task binary")
+        pages = names.mapInArrow(_Run(self._removed), from_arrow_schema(ROWS_SCHEMA))
+        pages = pages.withColumn("has_rows", f.expr("entry_count > 0"))
+        if self._places is None:
+            return pages.withColumn("place", f.lit(0))
+        known = f.broadcast(self._spark.createDataFrame(self._places))
+        return pages.join(known, "page_id", "left").fillna(0, ["place"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """What an executor does with a task whose rows nobody wants to have."""
+
+    removed: Broadcast[NDArray[np.int64]]
+
+    def __call__(self, task: SegmentRows | CommitRows) -> int:
+        return sum(batch.num_rows for batch in task.rows(self.removed.value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What an executor does with a task."""
+
+    removed: Broadcast[NDArray[np.int64]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for packed in batch.column(0).to_pylist():
+                yield from pickle.loads(packed).rows(self.removed.value)  # noqa: S301 - of our own driver
