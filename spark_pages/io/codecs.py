@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import lz4.block
 import pyarrow as pa
@@ -32,6 +33,13 @@ _MAX_EXPANSION = (1, 255, 32_768)
 and the shortest zstd block (3 bytes of header and the byte repeated) makes 128 KiB."""
 
 
+_SMALL_BYTES = 1024
+_QUICK: dict[str, Any] = {}
+_THOROUGH: dict[str, Any] = {"mode": "high_compression", "compression": 9}
+"""Blocks of few bytes are searched thoroughly: a tenth less, for 7 µs in place of 1. Twenty of them are
+half of a commit of one row; the decoder is the same."""
+
+
 def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
     """The bytes of `data` as one compressed block, without a size in front of it.
 
@@ -55,7 +63,9 @@ def compress(codec: Codec, data: BytesLike | pa.Buffer) -> bytes:
         return bytes(data)
     try:
         if codec is Codec.LZ4:
-            return bytes(lz4.block.compress(data, store_size=False))
+            size = data.size if isinstance(data, pa.Buffer) else len(data)
+            mode = _THOROUGH if size <= _SMALL_BYTES else _QUICK
+            return bytes(lz4.block.compress(data, store_size=False, **mode))
         return bytes(_ZSTD.compress(data, asbytes=True))
     except (OverflowError, ValueError, pa.ArrowException) as error:
         raise InvalidInputError(

@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
-from spark_pages.log.commit_schema import COMMIT_SCHEMA
+from spark_pages.log.commit_schema import COMMIT_SCHEMA, TRANSACTIONS_SCHEMA
 from spark_pages.log.container import (
     DIGEST_KEY,
     ContainerSchema,
@@ -44,7 +44,7 @@ from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
-_SCHEMA = ContainerSchema(COMMIT_SCHEMA)
+_SCHEMA = ContainerSchema(COMMIT_SCHEMA, TRANSACTIONS_SCHEMA)
 MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 
@@ -71,7 +71,7 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     }
     records = [("spark_pages.CommitHeader", header)]
     records += [("spark_pages.Transaction", _transaction_to_avro(record)) for record in commit.records]
-    data, digest = _encode(records, commit.token)
+    data, digest = encode_container(TRANSACTIONS_SCHEMA, records, bytes.fromhex(commit.token))
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
             f"Commit {commit.version} would have {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.",
@@ -91,11 +91,9 @@ def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:
         "transactions": [{"token": token, "outcome": outcome} for token, outcome in tombstone.transactions],
         "checkpoint": _checkpoint_to_avro(tombstone.checkpoint),
     }
-    return _encode([("spark_pages.Tombstone", record)], tombstone.token)
-
-
-def _encode(records: list[tuple[str, dict[str, Any]]], token: str) -> tuple[bytes, str]:
-    return encode_container(COMMIT_SCHEMA, records, bytes.fromhex(token))
+    return encode_container(
+        COMMIT_SCHEMA, [("spark_pages.Tombstone", record)], bytes.fromhex(tombstone.token)
+    )
 
 
 def decode_slot(data: bytes, key: str) -> Commit | Tombstone:

@@ -158,3 +158,6 @@ _TOMBSTONE = _record(
 
 COMMIT_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION, _TOMBSTONE])
 """Union of what a slot can hold: a header followed by transactions, or a tombstone."""
+
+TRANSACTIONS_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION])
+"""What a commit holds: the beginning of the union, so that its numbers are the same."""

@@ -7,6 +7,7 @@ with those characters replaced by zeros, so that no bit of the object is unguard
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -44,11 +45,45 @@ def _head(schema: Any) -> bytes:
     """What a container begins with, up to the sync marker; kept: the schema is most of a small commit."""
     known = _heads.get(id(schema))
     if known is None:
-        out = io.BytesIO()
-        marker = bytes(_SYNC_BYTES)
-        fastavro.writer(out, schema, [], codec="null", metadata={DIGEST_KEY: _ZEROS}, sync_marker=marker)
-        known = _heads[id(schema)] = schema, out.getvalue()[:-_SYNC_BYTES]
+        metadata = {
+            "avro.codec": b"null",
+            "avro.schema": _shortest(_long_form(schema)),
+            DIGEST_KEY: _ZEROS.encode(),
+        }
+        out = io.BytesIO(_MAGIC)
+        out.seek(len(_MAGIC))
+        fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, metadata)
+        known = _heads[id(schema)] = schema, out.getvalue()
     return known[1]
+
+
+def _long_form(schema: Any) -> bytes:
+    """The schema as fastavro writes it, and as earlier releases had it in their containers."""
+    out = io.BytesIO()
+    fastavro.writer(out, schema, [], codec="null", sync_marker=bytes(_SYNC_BYTES))
+    return _metadata(out.getvalue())[0]["avro.schema"]
+
+
+def _shortest(schema: bytes) -> bytes:
+    """The same schema in fewer bytes: no spaces and defaults, and a namespace in the outer records alone."""
+    return json.dumps(_shortened(json.loads(schema), ""), separators=(",", ":")).encode()
+
+
+def _shortened(schema: Any, inside: str) -> Any:
+    """The schema with names relative to the namespace that it stands in."""
+    if isinstance(schema, list):
+        return [_shortened(each, inside) for each in schema]
+    if isinstance(schema, str):
+        return schema.removeprefix(f"{inside}.") if inside else schema
+    if schema["type"] != "record":
+        return {key: _shortened(each, inside) for key, each in schema.items()}
+    namespace, _, name = schema["name"].rpartition(".")
+    # What is there needs no default: that is for readers.
+    fields = [
+        {"name": field["name"], "type": _shortened(field["type"], namespace)} for field in schema["fields"]
+    ]
+    of = {} if namespace == inside else {"namespace": namespace}
+    return {"type": "record", "name": name, **of, "fields": fields}
 
 
 def check_container(data: bytes, claimed: str, key: str) -> None:
@@ -68,17 +103,21 @@ def check_container(data: bytes, claimed: str, key: str) -> None:
 
 
 class ContainerSchema:
-    """A schema, and the form in which the containers of this release hold it.
+    """A schema, and the forms in which containers of this release and of earlier ones hold it.
 
     Parameters
     ----------
     parsed
         What `fastavro.parse_schema` gave.
+    beginnings
+        Unions of the first of its records, likewise: containers that hold no others may say so.
     """
 
-    def __init__(self, parsed: Any) -> None:
+    def __init__(self, parsed: Any, *beginnings: Any) -> None:
         self.parsed = parsed
-        self.written = _metadata(encode_container(parsed, [], bytes(_SYNC_BYTES))[0])[0]["avro.schema"]
+        self.written = frozenset(
+            {_long_form(parsed), *(_shortest(_long_form(each)) for each in (parsed, *beginnings))}
+        )
 
 
 def decode_container(
@@ -99,13 +138,13 @@ def decode_container(
 
     Notes
     -----
-    A container that holds this release's schema is decoded without parsing it again.
+    A container that holds the schema in a known form is decoded without parsing it again.
     """
     metadata, block = _metadata(data)
     claimed = metadata.get(DIGEST_KEY, b"").decode()
     check_container(data, claimed, key)
     names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
-    if metadata.get("avro.schema") != schema.written or metadata.get("avro.codec") != b"null":
+    if metadata.get("avro.schema") not in schema.written or metadata.get("avro.codec") != b"null":
         reader = fastavro.reader(io.BytesIO(data), reader_schema=schema.parsed, **names)
         return list(islice(reader, most)), claimed
     source = io.BytesIO(data)

@@ -392,7 +392,7 @@ def test_a_range_is_made_of_slots_where_its_half_is_damaged():
 
 
 def test_large_slots_are_left_out_and_read_one_by_one(monkeypatch):
-    monkeypatch.setattr(compaction_writer, "MAX_RANGE_BYTES", 16 * 7_000)
+    monkeypatch.setattr(compaction_writer, "MAX_RANGE_BYTES", 16 * 5_900)
     store = plain_store(64)
     before = answers(store)
 

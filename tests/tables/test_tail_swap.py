@@ -318,3 +318,28 @@ def test_each_page_is_encoded_once_whether_the_append_takes_others_along_or_not(
         append(store, rows(index))
 
     assert encoded == [1, 1, 1, 1, 1, 1, 4, 4]
+
+
+def test_an_append_of_a_row_to_twenty_columns_is_an_object_of_12_kib_unless_it_takes_others_along():
+    kinds = (pa.int64(), pa.uint64(), pa.int32(), pa.float64(), pa.float32(), pa.bool_(), pa.date32())
+    schema = pa.schema([(f"c{i}", (*kinds, pa.string(), pa.string(), pa.int64())[i % 10]) for i in range(20)])
+    base = new_store()
+    with base.transaction() as txn:
+        txn.create_table("wide", schema)
+    store, meter = metered(base)
+    few = pa.array([10_003], pa.int32())
+    text = pa.array(["nineteen bytes each"])
+    row = pa.table([text if field.type == pa.string() else few.cast(field.type) for field in schema], schema)
+    with store.transaction() as txn:
+        txn.append("wide", row)
+    store.checkpoint()
+    sizes = []
+
+    for _ in range(24):
+        before = meter.counts
+        with store.transaction() as txn:
+            txn.append("wide", row)
+        assert (meter.counts - before).creates == 1
+        sizes.append(store.objects.size(f"_log/{txn.version:020d}.avro"))
+
+    assert sorted(sizes)[17] <= 12 << 10, "three of four"
