@@ -24,6 +24,9 @@ LOG_COMPACTION_COMMITS = "log_compaction_commits"
 _LOOK_EVERY = 8
 """Bytes are looked at by whoever commits every 8th version."""
 
+MANY_COLUMNS = 2048
+"""Definitions of so many columns are some 0.25 MB of log, which whoever opens the store has to decode."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -36,7 +39,8 @@ class LogPolicy:
     checkpoint_commits
         After so many versions a checkpoint; 0 never for their number.
     checkpoint_bytes
-        Once the commits since the last checkpoint brought pages of so many bytes; 0 never for their bytes.
+        Once the commits since the last checkpoint brought pages of so many bytes, or definitions of
+        `MANY_COLUMNS` columns; 0 never for these.
     compaction_commits
         After so many versions log compaction, which works in steps of 16; 0 never.
     """
@@ -117,10 +121,10 @@ def _checkpoint_is_due(number: int, state: LogState, policy: LogPolicy) -> bool:
     if policy.checkpoint_commits > 0 and number % policy.checkpoint_commits == 0:
         return since > policy.checkpoint_commits // 2  # else somebody has made one just now
     stands_on = state.base.version if state.base else -1
-    return (
-        policy.checkpoint_bytes > 0
-        and number % _LOOK_EVERY == 0
-        and since > 0
-        and stands_on == newest
-        and state.tail_bytes >= policy.checkpoint_bytes
-    )
+    if policy.checkpoint_bytes <= 0 or since <= 0 or stands_on != newest:
+        return False
+    is_looked_at = number % _LOOK_EVERY == 0
+    if state.tail_columns >= MANY_COLUMNS:
+        # Whoever brought the last of them does it at once: a store of many tables is opened as quickly as others.
+        return is_looked_at or state.catalog_version == number - 1
+    return is_looked_at and state.tail_bytes >= policy.checkpoint_bytes

@@ -49,6 +49,9 @@ MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 
 
+_COMMIT = "spark_pages.CommitHeader"
+
+
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
     """Bytes of a commit, and its digest. The same commit always gives the same bytes.
 
@@ -145,8 +148,35 @@ def is_commit(data: bytes, version: int, key: str) -> bool:
     -----
     Looks at the header alone: some 0.1 ms.
     """
+    name, _, _ = _heading(data, version, key)
+    return name == _COMMIT
+
+
+def slot_digest(data: bytes, version: int, key: str) -> str:
+    """The digest of the commit that undamaged bytes hold, or that their tombstone stands for.
+
+    Raises
+    ------
+    DamageError
+        If they are damaged, or of another version.
+    UnsupportedFormatError
+        If they need a newer release.
+
+    Notes
+    -----
+    As `is_commit`, whatever the commit holds.
+    """
+    name, header, claimed = _heading(data, version, key)
+    if name != _COMMIT:
+        return str(header["digest"])
+    check_readable(header["format_version"], header["reader_features"], key)
+    return claimed
+
+
+def _heading(data: bytes, version: int, key: str) -> tuple[str, dict[str, Any], str]:
+    """The first record, its name, and the digest of all, which is right."""
     try:
-        ((name, header),), _ = decode_container(data, _SCHEMA, key, most=1)
+        ((name, header),), claimed = decode_container(data, _SCHEMA, key, most=1)
         found = header["version"]
     except SparkPagesError:
         raise
@@ -155,7 +185,7 @@ def is_commit(data: bytes, version: int, key: str) -> bool:
         raise DamageError(f"{key} is not a commit: {type(error).__name__}.", key=key) from error
     if found != version:
         raise DamageError(f"{key} holds commit {found}: objects were swapped.", key=key)
-    return bool(name == "spark_pages.CommitHeader")
+    return name, header, claimed
 
 
 def _refuse_newer(data: bytes, key: str) -> None:
@@ -182,7 +212,7 @@ def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombsto
             tuple((item["token"], item["outcome"]) for item in record["transactions"]),
             _checkpoint_from_avro(record["checkpoint"]),
         )
-    if not kinds or kinds[0] != "spark_pages.CommitHeader" or set(kinds[1:]) != {"spark_pages.Transaction"}:
+    if not kinds or kinds[0] != _COMMIT or set(kinds[1:]) != {"spark_pages.Transaction"}:
         raise DamageError(f"{key} holds {kinds}: expected a commit header and transactions.", key=key)
     header = records[0][1]
     check_readable(header["format_version"], header["reader_features"], key)

@@ -41,13 +41,11 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
     """
     hint = read_hints(slots.store)
     slots.learn(hint.compacted)
-    state, known = _begin(slots, tree, hint) if hint.checkpoint else (None, {})
+    state, proof, known = _begin(slots, tree, hint) if hint.checkpoint else (None, None, {})
     if hint.compacted and hint.checkpoint is None and slots.read(0) is not None:
         return catch_up(slots, tree, LogState(), load_manifest)
-    if state is not None:
-        named = known.get(state.version)
-        if named is None or named.digest != state.digest:
-            state = None  # the hint is of another store
+    if state is not None and proof != state.digest:
+        state = None  # the hint is of another store
     if state is None:
         newest = slots.newest()
         if newest < 0:
@@ -66,20 +64,24 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
 
 def _begin(
     slots: SlotReader, tree: TreeReader, hint: Hint
-) -> tuple[LogState | None, dict[int, Commit | Tombstone | None]]:
-    """The state of the checkpoint that the hint names, its slot and the one behind it: one parallel round."""
+) -> tuple[LogState | None, str | None, dict[int, Commit | Tombstone | None]]:
+    """The state of the checkpoint that the hint names, the digest in its slot, and the slot behind it.
+
+    One parallel round. The commit of the checkpoint may be a large one, and its root says all that it did.
+    """
     ref = hint.checkpoint
     assert ref is not None
-    versions = [ref.version] if hint.compacted > ref.version + 1 else [ref.version, ref.version + 1]
+    behind = ref.version + 1
+    states: list[LogState | None] = []
+    proofs: list[str | None] = []
     known: dict[int, Commit | Tombstone | None] = {}
-
-    def read(version: int | None) -> LogState | None:
-        if version is None:
-            return _from_checkpoint(tree, ref)
-        known[version] = slots.read(version)
-        return None
-
-    return slots.map_all(read, [None, *versions])[0], known
+    work: list[Callable[[], None]] = [
+        lambda: states.append(_from_checkpoint(tree, ref)),
+        lambda: proofs.append(slots.digest(ref.version)),
+        lambda: known.update({behind: slots.read(behind)}),
+    ]
+    slots.map_all(lambda each: each(), work[:2] if hint.compacted > behind else work)
+    return states[0], proofs[0], known
 
 
 def catch_up(

@@ -69,18 +69,21 @@ def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
         if (kept := made[bisect_right(made, since, key=lambda edit: edit.version) :])
     }
     changed = {what: version for what, version in state.changed.items() if version > since}
+    tables = {table_id: each for table_id, each in state.tables.items() if table_id in changed}
     return replace(
         state,
         base=checkpoint,
         newest_checkpoint=newer(checkpoint, state.newest_checkpoint),
         edits=edits,
-        tables={table_id: each for table_id, each in state.tables.items() if table_id in changed},
+        tables=tables,
         names={name: each for name, each in state.names.items() if name in changed},
         tokens={token: version for token, version in state.tokens.items() if version > since},
         changed=changed,
         tail_bytes=sum(
             edit.added.nbytes for made in edits.values() for edit in made if isinstance(edit.added, PageRun)
         ),
+        tail_columns=sum(len(each.schema) for each in tables.values() if each is not None),
+        catalog_version=state.catalog_version if state.catalog_version > since else -1,
     )
 
 
@@ -101,6 +104,8 @@ class Fold:
         self._tokens = dict(state.tokens)
         self._changed = dict(state.changed)
         self._tail_bytes = state.tail_bytes
+        self._tail_columns = state.tail_columns
+        self._catalog_version = state.catalog_version
         self._next_table_id = state.next_table_id
         self._retention = state.retention
 
@@ -121,6 +126,8 @@ class Fold:
             tokens=dict(self._tokens),
             changed=dict(self._changed),
             tail_bytes=self._tail_bytes,
+            tail_columns=self._tail_columns,
+            catalog_version=self._catalog_version,
         )
 
     def commit(self, commit: Commit) -> None:
@@ -176,6 +183,8 @@ class Fold:
         for intent in record.intents:
             self._next_table_id = max(self._next_table_id, intent.table_id + 1)
             self._intent(intent, version)
+            self._tail_columns += 0 if intent.definition is None else len(intent.definition.schema)
+            self._catalog_version = version
         own = _OwnRuns(record, version)
         self._tail_bytes += record.own.nbytes
         for splice in record.splices:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
-from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.commit_codec import decode_slot, slot_digest
 from spark_pages.log.hint import read_hints
 from spark_pages.log.names import commit_key
 from spark_pages.log.range_reader import RangeReader, is_chained
@@ -46,6 +46,19 @@ class SlotReader:
         if slot.version != version:
             raise DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key)
         return slot
+
+    def digest(self, version: int) -> str | None:
+        """The digest of the commit in slot `version`, cleaned or not, or None where the slot is empty.
+
+        Notes
+        -----
+        What the commit holds is not decoded, however much that is.
+        """
+        key = commit_key(version)
+        try:
+            return slot_digest(self.store.get(key), version, key)
+        except ObjectNotFoundError:
+            return None
 
     def read_many(self, versions: Sequence[int]) -> list[Commit | Tombstone | None]:
         """What the slots hold, in order, in one parallel round."""

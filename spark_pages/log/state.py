@@ -44,6 +44,10 @@ class LogState:
         Table id or name to the version of its last change, for what `tables` and `names` hold.
     tail_bytes
         Bytes in memory of the pages, inline ones with their data, that commits since `base` brought.
+    tail_columns
+        Columns in definitions that commits since `base` brought: whoever opens the store reads them all.
+    catalog_version
+        The newest commit since `base` that changed the catalog; -1 where none did.
     compacted
         Slots below this version are in compacted ranges, as far as the log tells.
     """
@@ -69,4 +73,6 @@ class LogState:
     tokens: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[int | TableName, int] = field(default_factory=dict)
     tail_bytes: int = 0
+    tail_columns: int = 0
+    catalog_version: int = -1
     compacted: int = 0

@@ -16,6 +16,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
+from spark_pages.log import slots
 from spark_pages.log.checkpoint_policy import Due, LogPolicy, due_after
 from spark_pages.log.head import on_named_checkpoint
 from spark_pages.log.replay import replay, stand_on
@@ -96,6 +97,12 @@ def roots(store: Store) -> list[int]:
         (8, LogState(8, tail_bytes=16 << 20), Due()),
         (7, LogState(7, tail_bytes=(16 << 20) - 1), Due()),
         (7, LogState(7, tail_bytes=16 << 20, newest_checkpoint=ref(5)), Due()),
+        (8, LogState(8, tail_columns=2048, catalog_version=8), Due(checkpoint=True)),
+        (8, LogState(9, tail_columns=2048, catalog_version=8), Due(checkpoint=True)),
+        (9, LogState(9, tail_columns=2048, catalog_version=8), Due()),
+        (8, LogState(8, tail_columns=2047, catalog_version=8), Due()),
+        (15, LogState(15, tail_columns=2048, catalog_version=8), Due(checkpoint=True, compaction=True)),
+        (8, LogState(8, tail_columns=2048, catalog_version=8, newest_checkpoint=ref(5)), Due()),
     ],
 )
 def test_the_number_of_the_version_decides_what_is_due(version, state, due):
@@ -103,7 +110,7 @@ def test_the_number_of_the_version_decides_what_is_due(version, state, due):
 
 
 def test_nothing_is_due_where_it_is_turned_off():
-    state = LogState(10**6 - 1, tail_bytes=10**12)
+    state = LogState(10**6 - 1, tail_bytes=10**12, tail_columns=10**9, catalog_version=10**6 - 1)
 
     assert not [v for v in range(10**6 - 300, 10**6) if due_after(v, state, LogPolicy.of(QUIET))]
 
@@ -135,6 +142,42 @@ def test_a_checkpoint_is_made_after_so_many_bytes():
 
     assert 2 <= len(roots(store)) <= 5
     assert all((version + 1) % 8 == 0 for version in roots(store))
+
+
+def test_definitions_of_many_columns_bring_a_checkpoint_at_once_and_count_from_there():
+    store = new_store({})
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(300)])
+
+    for number in range(8):
+        with store.transaction() as txn:
+            txn.create_table(f"t{number}", schema)
+    with store.transaction() as txn:
+        txn.drop_table("t3")
+        txn.add_column("t4", pa.field("more", pa.int8()))
+    counted = store.snapshot().log.state
+
+    assert roots(store) == [8]
+    assert (counted.base.version, counted.tail_columns, counted.catalog_version) == (8, 601, 10)
+    assert check_store(Store(store.objects)).state.tail_columns == 601
+
+
+def test_a_store_of_many_tables_just_made_is_opened_by_five_requests_that_decode_no_commit(monkeypatch):
+    store = new_store({})
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(300)])
+    for start in range(0, 30, 10):
+        with store.transaction() as txn:
+            for number in range(start, start + 10):
+                txn.create_table(f"t{number:02d}", schema)
+    decoded: list[str] = []
+    decode = slots.decode_slot
+    monkeypatch.setattr(slots, "decode_slot", lambda data, key: decoded.append(key) or decode(data, key))
+    meter = MeteredStore(store.objects)
+
+    found = Store(meter).snapshot().table("t17").schema
+
+    assert found.equals(schema)
+    assert meter.counts.requests == 5
+    assert decoded == []
 
 
 def test_by_default_a_log_is_looked_after():

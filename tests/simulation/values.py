@@ -125,6 +125,13 @@ def _is_commit(data: bytes, version: int, key: str) -> bool:
     return isinstance(slot, Commit)
 
 
+def _slot_digest(data: bytes, version: int, key: str) -> str:
+    slot = value_of(data, key)
+    if slot.version != version:
+        raise DamageError(f"{key} holds commit {slot.version}.", key=key)
+    return str(slot.digest)
+
+
 def _encode_segment(part: segment.Segment, version: int | None = None) -> bytes:
     content = version, part.table_ids.tolist(), part.field_ids.tolist(), part.pages.to_pydict()
     return made("segment", content, part, version)
@@ -150,6 +157,8 @@ _NOT_IN_A_ROOT = {
         "tokens",
         "changed",
         "tail_bytes",
+        "tail_columns",
+        "catalog_version",
     )
 }
 """What is known of a state only where it was replayed."""
@@ -297,6 +306,7 @@ def codecs() -> dict[Any, Any]:
         commit_codec.encode_tombstone: encode_tombstone,
         commit_codec.decode_slot: value_of,
         commit_codec.is_commit: _is_commit,
+        commit_codec.slot_digest: _slot_digest,
         segment.encode_segment: _encode_segment,
         segment.decode_segment: value_of,
         segment.encode_nodes: _encode_nodes,
