@@ -25,6 +25,10 @@ VALUE = "VALUE"
 _FIELD = "value"
 
 
+_NOT_NULL = pa.struct([])
+"""Stands for the type of a column that is not nullable until its name has been looked up."""
+
+
 @dataclass(frozen=True, slots=True)
 class DomainCheck:
     """A condition that values of a type meet.
@@ -74,8 +78,12 @@ def typed(name: str, type_name: str, nullable: bool = True) -> pa.Field:
     ----------
     type_name
         See `Transaction.create_type`; looked up when the table is made.
+    nullable
+        Whether the column may be null where its type says nothing of that.
     """
-    return pa.field(name, pa.null(), nullable, metadata={TYPE_KEY: type_name.encode()})
+    # Arrow refuses columns of type null that are not nullable.
+    untold = pa.null() if nullable else _NOT_NULL
+    return pa.field(name, untold, nullable, metadata={TYPE_KEY: type_name.encode()})
 
 
 def new_type(
@@ -156,7 +164,7 @@ def resolve_column(column: pa.Field, names: Names) -> tuple[pa.Field, list[Table
         return with_checks(column, ()), []
     used = _chain(name, column.name, names)
     told = used[0].schema.field(0)
-    if not (pa.types.is_null(column.type) or column.type == told.type):
+    if not (pa.types.is_null(column.type) or column.type in (_NOT_NULL, told.type)):
         raise InvalidInputError(
             f"Column {column.name!r} is of type {name!r}, which stands for {told.type}, and not for "
             f"{column.type}."

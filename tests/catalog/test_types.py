@@ -86,6 +86,18 @@ def test_a_type_that_is_never_null_is_not_null_whatever_the_column_says(typed):
         typed.transaction().set_nullable("t", "g", True)
 
 
+def test_a_column_may_be_not_null_where_its_type_does_not_say_so(store):
+    with store.transaction() as txn:
+        txn.create_type("share", pa.int32())
+        txn.create_table("t", pa.schema([sp.typed("p", "share", nullable=False)]))
+    store.sql("CREATE TABLE u (p share NOT NULL, q Share)")
+
+    assert store.snapshot().table("t").schema == pa.schema([pa.field("p", pa.int32(), nullable=False)])
+    assert [each.nullable for each in store.snapshot().table("u").schema] == [False, True]
+    with pytest.raises(SchemaMismatchError, match="not nullable"):
+        store.transaction().append("t", {"p": pa.array([None], pa.int32())})
+
+
 def test_updates_and_new_columns_keep_the_rules(typed):
     with pytest.raises(ConstraintError, match="'mark'"), typed.transaction() as txn:
         txn.update("t", "g", [0], [12])
