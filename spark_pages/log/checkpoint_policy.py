@@ -125,6 +125,6 @@ def _checkpoint_is_due(number: int, state: LogState, policy: LogPolicy) -> bool:
         return False
     is_looked_at = number % _LOOK_EVERY == 0
     if state.tail_columns >= MANY_COLUMNS:
-        # Whoever brought the last of them does it at once: a store of many tables is opened as quickly as others.
+        # Whoever brought the last of them does it at once, so a store of many tables is opened as any other.
         return is_looked_at or state.catalog_version == number - 1
     return is_looked_at and state.tail_bytes >= policy.checkpoint_bytes
