@@ -1,4 +1,6 @@
-"""Which pages a page compaction rewrites: small ones side by side, and large ones. Pure, from metadata."""
+"""Which pages a page compaction rewrites: small ones side by side, large ones, and neighbours that lie
+scattered over page files. Pure, from metadata.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,17 @@ that is taken for a small one would be rewritten by every compaction."""
 _PAGES_OF_A_RUN = 128
 """A longer run is cut: 8 MiB of values where pages have the usual size."""
 
+_SPAN_PAGES = 8
+"""Neighbours that lie one after another in a page file are read by one request. So many are enough."""
+
+_LEAST_SPANS = 8
+"""Shorter spans are written anew where so many of them follow each other: then one request takes the place of
+each eight, and no page is written anew for the same reason again."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompactionTask:
-    """One run of small pages of one chain.
+    """One run of pages of one chain.
 
     Attributes
     ----------
@@ -51,7 +60,8 @@ class CompactionTask:
 
 
 def plan_compaction(table: Table) -> list[CompactionTask]:
-    """Runs of two and more neighbouring pages below half of what a page aims at, and of pages above twice.
+    """Runs of two and more neighbouring pages below half of what a page aims at, of pages above twice, and of
+    pages whose neighbours in the chain are not their neighbours in a page file.
 
     Notes
     -----
@@ -73,12 +83,30 @@ def plan_compaction(table: Table) -> list[CompactionTask]:
         small = alterable & (estimated * 2 < wanted)
         large = alterable & (_surely_bytes(pages, kind) > wanted * 2) & (pages.numbers("entry_count") > 1)
         runs = [*_runs(small, estimated, wanted, least=2), *_runs(large, estimated, wanted, least=1)]
+        free = pages.numbers("kind") == PageKind.FILE
+        for start, stop in runs:
+            free[start:stop] = False
+        runs += _runs(_scattered(pages, free), estimated, wanted, least=_SPAN_PAGES)
         prefix = pages.prefix_entries
         for start, stop in sorted(runs):
             first_row = int(prefix[start - 1]) if start else 0
             run = pages.slice(start, stop)
             tasks.append(CompactionTask(table.definition.table_id, field_id, column, first_row, run))
     return tasks
+
+
+def _scattered(pages: PageRun, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The pages of many short spans that follow each other, out of those that nobody else rewrites."""
+    files = numbers_of(pages.pages.column("path").cast(pa.string()).dictionary_encode().indices.fill_null(-1))
+    offsets, sizes = pages.numbers("offset"), pages.numbers("alloc_len")
+    breaks = (files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
+    span = np.concatenate([[0], np.cumsum(breaks)])
+    short: NDArray[np.bool_] = free & (np.bincount(span)[span] < _SPAN_PAGES)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], short.astype(np.int8), [0]])))
+    for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        if span[stop - 1] - span[start] + 1 < _LEAST_SPANS:
+            short[start:stop] = False
+    return short
 
 
 def _runs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -148,3 +149,57 @@ def test_a_long_run_is_cut_and_leaves_at_most_one_page_that_is_not_full_for_each
     assert len(planned) == done["runs"] == ROWS * 8 // 16384 + 1
     assert sum(task.run.num_rows for task in planned) == ROWS
     assert store.snapshot().table("t").read(["a"]).column("a").to_pylist() == list(range(ROWS))
+
+
+def spans(store: Store, column: str) -> int:
+    """How many stretches of page files hold the column."""
+    pages = store.snapshot().table("t").pages(column)
+    columns = (pages[name].to_pylist() for name in ("path", "offset", "alloc_len"))
+    ends = [(path, offset, offset + size) for path, offset, size in zip(*columns, strict=True)]
+    return 1 + sum((path, end) != after[:2] for (path, _, end), after in pairwise(ends))
+
+
+def commits_of_full_pages(store: Store, commits: int, pages: int = 1) -> None:
+    random = np.random.default_rng(7)
+    for _ in range(commits):
+        with store.transaction() as txn:
+            txn.append("t", pa.table({name: random.random(2048 * pages) for name in "ab"}))
+
+
+def test_full_pages_that_lie_scattered_over_page_files_are_written_side_by_side_once(url: str) -> None:
+    store = sp.create(url, properties={"tail_page_bytes": "0", "checkpoint_commits": "0"})
+    with store.transaction() as txn:
+        schema = pa.schema([("a", pa.float64()), ("b", pa.float64())])
+        txn.create_table("t", schema, properties={"page_bytes": "16384"})
+    commits_of_full_pages(store, 20)
+    rows = store.snapshot().table("t").read()
+    before = spans(store, "a")
+
+    (done,) = store.compact_pages("t")
+
+    assert before == 20
+    assert (done["pages_before"], done["pages_after"]) == (40, 40)
+    assert spans(store, "a") == spans(store, "b") == 1
+    reader = sp.open(url)
+    assert reader.snapshot().table("t").read(["a"]).equals(rows.select(["a"]))
+    assert reader.cache_stats.requests == 1
+    commits_of_full_pages(store, 3, pages=3)
+    assert plan_compaction(store.snapshot().table("t")) == [], (
+        "three requests for nine pages are not worth it"
+    )
+    commits_of_full_pages(store, 5)
+    assert [task.run.num_pages for task in plan_compaction(store.snapshot().table("t"))] == [14, 14]
+    check_store(store)
+
+
+def test_pages_that_a_few_updates_moved_away_stay_where_they_are(url: str) -> None:
+    store = sp.create(url, properties={"tail_page_bytes": "0"})
+    numbers = np.random.default_rng(7).random(200_000)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("a", pa.float64())]), properties={"page_bytes": "16384"})
+        txn.append("t", pa.table({"a": numbers}))
+    for row in (5_000, 60_000, 150_000):
+        update(store, "a", row)
+
+    assert spans(store, "a") == 7
+    assert plan_compaction(store.snapshot().table("t")) == []
