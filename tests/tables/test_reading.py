@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import spark_pages as sp
 from spark_pages.errors import (
     ColumnNotFoundError,
     InvalidInputError,
@@ -164,3 +170,29 @@ def test_a_hint_that_names_a_checkpoint_by_a_wrong_version_is_ignored():
 
     assert reader.checkpoint().version == txn.version
     assert Store(store.objects).snapshot(version=2).table("t").num_rows == 2
+
+
+READ_WITHOUT_A_FILTER = """
+import sys
+import numpy as np
+import spark_pages as sp
+table = sp.open(sys.argv[1]).snapshot().table("t")
+read = [table.take(np.array([3]), ["n"]), table.take(np.array([5, 1])), table.read(start=2, stop=7)]
+read += [table.scan().read_all(), table.take(np.array([], np.int64))]
+print([each.num_rows for each in read], "pandas" in sys.modules)
+"""
+
+
+def test_rows_are_read_without_pandas_which_takes_half_a_second_to_import(tmp_path):
+    store = sp.create(str(tmp_path / "s"))
+    rows = pa.table({"n": range(9), "s": [*"abcdefghi"], "x": [None, 0.5, 1.5] * 3, "l": [[1], None, []] * 3})
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema)
+        txn.append("t", rows)
+    command = [sys.executable, "-c", READ_WITHOUT_A_FILTER, str(tmp_path / "s")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+
+    assert importlib.util.find_spec("pandas")
+    assert run.stdout.strip() == "[1, 2, 5, 9, 0] False"
