@@ -9,7 +9,7 @@ Nothing is believed here that is not believed there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -20,18 +20,30 @@ from numpy.typing import NDArray
 from spark_pages.errors import SparkPagesError
 from spark_pages.io.codecs import Codec, check_uncompressed_size
 from spark_pages.io.lz4_block import decompress_block, decompress_blocks
-from spark_pages.io.narrow import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, TableEntry
+from spark_pages.io.narrow import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, TableEntry, check_stream_bytes
 from spark_pages.io.page_block import PageBlock
-from spark_pages.io.page_header import ALIKE, CHECKSUM, SEAL, STORED, header_fields, header_words, seal_of
+from spark_pages.io.page_header import (
+    ALIKE,
+    CHECKSUM,
+    SEAL,
+    SIZE,
+    STORED,
+    STREAM_SIZE,
+    header_fields,
+    header_words,
+    seal_of,
+)
 from spark_pages.io.page_key import PageKey
 from spark_pages.io.plain_page import PlainPage, layout_of
-from spark_pages.io.stream_shape import Extent, nulls_of_alike
+from spark_pages.io.stream_shape import Extent, numbers_of_alike
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
 _FEWEST = 4
 """Fewer pages are opened more quickly one by one."""
 
 _LINE = 64
+_MOST_ROOM = 2
+"""Pages of text lie side by side in room for the longest, unless that takes more than twice their bytes."""
 _HEAD_BYTES = 1024
 """Of pages that lie apart so many are held against each other; longer messages are for `open_page`."""
 
@@ -59,12 +71,24 @@ def open_alike(
     if len(packed) < _FEWEST:
         return found
     words = header_words(packed)
-    alike = words[:, ALIKE]
-    edges = (np.flatnonzero((alike[1:] != alike[:-1]).any(1)) + 1).tolist()
-    for first, stop in pairwise([0, *edges, len(packed)]):
+    for first, stop in _stretches(words):
         if stop - first >= _FEWEST:
             share = slice(first, stop)
             found[share] = _open_block(packed[share], keys[share], words[share], apart) or found[share]
+    return found
+
+
+def _stretches(words: NDArray[np.uint64]) -> Iterable[tuple[int, int]]:
+    """Neighbours whose headers are alike: of one size, unless sizes change nearly from page to page."""
+    alike = _edges(words[:, ALIKE])
+    of_one_size = _edges(words[:, [*ALIKE, SIZE, STREAM_SIZE]])
+    edges = of_one_size if len(of_one_size) * _FEWEST <= len(words) else alike
+    return pairwise([0, *edges, len(words)])
+
+
+def _edges(words: NDArray[np.uint64]) -> list[int]:
+    """Where a row differs from the one before."""
+    found: list[int] = (np.flatnonzero((words[1:] != words[:-1]).any(1)) + 1).tolist()
     return found
 
 
@@ -73,69 +97,83 @@ def _open_block(
 ) -> list[PlainPage] | None:
     """Pages whose headers say the same; None where they are to be opened one by one."""
     where = [f"{key[0]}@{key[1]}" for key in keys]
+    stored, sizes = words[:, STORED].tolist(), words[:, SIZE].tolist()
+    streams = words[:, STREAM_SIZE].tolist()
     try:
-        codec, _, size, entries, _, stream_size = header_fields(packed[0], where[0])
-        check_uncompressed_size(codec, int(words[:, STORED].min()), size)
+        codec, _, _, entries, _, narrowed = header_fields(packed[0], where[0])
+        for each, size, stream in zip(stored, sizes, streams, strict=True):
+            check_uncompressed_size(codec, each, size)
+            if narrowed:
+                check_stream_bytes(size, stream)
     except SparkPagesError:
         return None
     payloads = [page[PAGE_HEADER_SIZE:] for page in packed]
     _, _, _, _, sums, expected = zip(*keys, strict=True)
+    stride = -(-max(sizes) // _LINE) * _LINE
     if (
-        words[:, STORED].tolist() != list(map(len, payloads))
+        stored != list(map(len, payloads))
         or words[:, SEAL].tolist() != list(map(seal_of, packed))
         or not words[:, CHECKSUM].tolist() == list(map(xxhash.xxh3_64_intdigest, payloads)) == list(sums)
         or expected.count(entries) != len(keys)
-        or not size
+        or not min(sizes)
+        or (not narrowed and any(streams))
+        or stride * len(sizes) > _MOST_ROOM * sum(sizes)
     ):
         return None
     if apart:
-        plains = _each_plain(codec, payloads, size)
+        plains = _each_plain(codec, payloads, sizes)
         if plains is None:
             return None
-        heads = np.stack([np.frombuffer(plain, np.uint8, min(size, _HEAD_BYTES)) for plain in plains])
-        alike = _held_against_first(plains[0], heads, stream_size, entries, where[0])
+        width = min(*sizes, _HEAD_BYTES)
+        heads = np.stack([np.frombuffer(plain, np.uint8, width) for plain in plains])
+        alike = _held_against_first(plains[0], heads, words, entries, where[0])
         if alike is None:
             return None
         extent, entry, *numbers = alike
-        each = zip(plains, *numbers, where, strict=True)
-        blocks = [PageBlock(p, size, extent, entry, (n,), (b,), (f,), (w,)) for p, n, b, f, w in each]
+        each_page = zip(plains, *numbers, where, strict=True)
+        blocks = [
+            PageBlock(p, p.size, extent, entry, (n,), (t,), (b,), (f,), (w,))
+            for p, n, t, b, f, w in each_page
+        ]
         return [PlainPage(block, 0) for block in blocks]
-    stride = -(-size // _LINE) * _LINE
-    memory = _all_plain(codec, payloads, size, stride)
+    memory = _all_plain(codec, payloads, sizes, stride)
     if memory is None:
         return None
     heads = np.frombuffer(memory, np.uint8).reshape(len(packed), stride)
-    alike = _held_against_first(memory.slice(0, size), heads, stream_size, entries, where[0])
+    alike = _held_against_first(memory.slice(0, sizes[0]), heads, words, entries, where[0])
     if alike is None:
         return None
     block = PageBlock(memory, stride, *alike, where)
     return [PlainPage(block, index) for index in range(len(where))]
 
 
-def _each_plain(codec: Codec, payloads: Sequence[memoryview], size: int) -> list[pa.Buffer] | None:
+def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[int]) -> list[pa.Buffer] | None:
     """The payloads decompressed, each into memory of its own; None if one is not what was promised."""
     stored = list(map(pa.py_buffer, payloads))
     if codec is Codec.NONE:
         return stored
     try:
-        return [decompress_block(each, size) for each in stored] if codec is Codec.LZ4 else None
+        return list(map(decompress_block, stored, sizes)) if codec is Codec.LZ4 else None
     except ValueError:
         return None
 
 
-def _all_plain(codec: Codec, payloads: Sequence[memoryview], size: int, stride: int) -> pa.Buffer | None:
+def _all_plain(
+    codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[int], stride: int
+) -> pa.Buffer | None:
     """The payloads decompressed, one after another; None if one is not what was promised."""
     memory = pa.allocate_buffer(stride * len(payloads))
     if codec is Codec.NONE:
-        for page, payload in zip(np.frombuffer(memory, np.uint8).reshape(-1, stride), payloads, strict=True):
-            page[:size] = np.frombuffer(payload, np.uint8)
+        places = np.frombuffer(memory, np.uint8).reshape(-1, stride)
+        for place, payload, size in zip(places, payloads, sizes, strict=True):
+            place[:size] = np.frombuffer(payload, np.uint8)
         return memory
-    return memory if codec is Codec.LZ4 and decompress_blocks(payloads, size, memory, stride) else None
+    return memory if codec is Codec.LZ4 and decompress_blocks(payloads, sizes, memory, stride) else None
 
 
 def _held_against_first(
-    first: pa.Buffer, heads: NDArray[np.uint8], stream_size: int, entries: int, where: str
-) -> tuple[Extent, TableEntry | None, list[int], list[int], list[int]] | None:
+    first: pa.Buffer, heads: NDArray[np.uint8], words: NDArray[np.uint64], entries: int, where: str
+) -> tuple[Extent, TableEntry | None, list[int], list[int], list[int], list[int]] | None:
     """What the first page says of itself, and in what alone the others differ; None if there is more.
 
     Parameters
@@ -144,14 +182,17 @@ def _held_against_first(
         The first page, decompressed.
     heads : shape (n_pages, width)
         The first bytes of each, as far as the messages at least.
+    words
+        Their headers, which have been checked.
 
     Returns
     -------
-    Extent, TableEntry or None, and three lists of int
-        Nulls of each page, and `base` and `first` of its narrowed numbers.
+    Extent, TableEntry or None, and four lists of int
+        Nulls and bytes of text of each page, and `base` and `first` of its narrowed numbers.
     """
+    sizes, streams = words[:, SIZE].astype(np.int64), words[:, STREAM_SIZE].astype(np.int64)
     try:
-        found = layout_of(first, stream_size, where=where)
+        found = layout_of(first, int(streams[0]), where=where)
     except SparkPagesError:
         return None
     if found is None or found[0].rows != entries:
@@ -159,11 +200,17 @@ def _held_against_first(
     extent, entry = found
     bases = firsts = [0] * len(heads)
     shift = 0
-    if entry is not None:
+    if entry is None:
+        streams = sizes
+    else:
         shift = ONE_ENTRY_BYTES
-        if (heads[:, :SAME_ENTRY_BYTES] != heads[0, :SAME_ENTRY_BYTES]).any():
+        saved = streams - sizes
+        if (heads[:, :SAME_ENTRY_BYTES] != heads[0, :SAME_ENTRY_BYTES]).any() or (saved != saved[0]).any():
             return None
         numbers = np.ascontiguousarray(heads[:, SAME_ENTRY_BYTES:ONE_ENTRY_BYTES]).view("<i8")
         bases, firsts = numbers.T.tolist()
-    nulls = nulls_of_alike(heads[:, shift:], extent)
-    return None if nulls is None else (extent, entry, nulls.tolist(), bases, firsts)
+    alike = numbers_of_alike(heads[:, shift:], streams, extent)
+    if alike is None:
+        return None
+    nulls, texts = alike
+    return extent, entry, nulls.tolist(), texts.tolist(), bases, firsts

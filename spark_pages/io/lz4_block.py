@@ -63,14 +63,16 @@ def decompress_block(data: pa.Buffer, size: int) -> pa.Buffer:
     return target
 
 
-def decompress_blocks(blocks: Sequence[memoryview], size: int, target: pa.Buffer, stride: int) -> bool:
-    """Several LZ4 blocks of one size, one after another into memory that is there already.
+def decompress_blocks(
+    blocks: Sequence[memoryview], sizes: Sequence[int], target: pa.Buffer, stride: int
+) -> bool:
+    """Several LZ4 blocks, one after another into memory that is there already.
 
     Parameters
     ----------
     blocks
         Each one block and nothing else, below 2^31 bytes.
-    size
+    sizes
         Exactly the bytes that each holds, below 2^31.
     target
         Takes them, each `stride` bytes behind the one before; must be long enough.
@@ -84,10 +86,10 @@ def decompress_blocks(blocks: Sequence[memoryview], size: int, target: pa.Buffer
     -----
     1 µs a block beside its decompression.
     """
-    if _decompress_safe is None or size > stride or stride * len(blocks) > target.size:
+    if _decompress_safe is None or max(sizes) > stride or stride * len(blocks) > target.size:
         return False
     place, decompressed = target.address, _decompress_safe
-    for block in map(pa.py_buffer, blocks):
+    for block, size in zip(map(pa.py_buffer, blocks), sizes, strict=True):
         if block.size > _MAX_INT or decompressed(block.address, place, block.size, size) != size:
             return False
         place += stride

@@ -140,7 +140,7 @@ def widened(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
     return target
 
 
-def check_stream_bytes(stored: int, stream_bytes: int, *, where: str) -> None:
+def check_stream_bytes(stored: int, stream_bytes: int, *, where: str = "a page") -> None:
     """Nothing, if so few stored bytes can stand for a stream of this size.
 
     Raises
@@ -186,13 +186,20 @@ def widen_rows(
         np.add.accumulate(out, axis=1, out=out)
 
 
-def widen_some(kept: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any], kind: int, base: int) -> bool:
-    """Some numbers of a buffer, into `out`; False where they hang on their neighbours."""
+def widen_some(
+    kept: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any], kind: int, base: int, first: int
+) -> bool:
+    """Some numbers of a buffer, into `out`; False where they hang on all of their neighbours."""
+    around = (1 << (8 * out.itemsize)) - 1
     if kind == _FROM_NEIGHBOUR:
-        return False
-    out[:] = kept[which]
+        if kept.any():
+            return False
+        np.multiply(which, out.dtype.type(base & around), out=out, dtype=out.dtype, casting="unsafe")
+        base = first
+    else:
+        out[:] = kept[which]
     if base:
-        out += out.dtype.type(base & (1 << (8 * out.itemsize)) - 1)
+        out += out.dtype.type(base & around)
     return True
 
 

@@ -17,7 +17,7 @@ _UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
 
 
 class PageBlock:
-    """Pages of one schema, with as many entries each, whose buffers lie at the same places; or a single page.
+    """Pages of one schema and as many entries each, whose buffers begin at the same places; or a single page.
 
     *Numbers* are values of a fixed width, or the offsets of text and binary.
 
@@ -28,11 +28,11 @@ class PageBlock:
     stride
         From the first byte of a page to that of the next.
     extent
-        What the messages of each say, but for the number of nulls.
+        What the messages of each say, but for the number of nulls and the bytes of text.
     entry
         How the numbers of each are narrowed, but for `bases` and `firsts`; None where they are not.
-    nulls, bases, firsts
-        Of each page: how many entries are null, and what narrowed numbers are measured from.
+    nulls, texts, bases, firsts
+        Of each page: how many entries are null, bytes of text, and what narrowed numbers are measured from.
     where
         What was read, for error messages.
 
@@ -48,7 +48,8 @@ class PageBlock:
         "_extent",
         "_firsts",
         "_memory",
-        "_text",
+        "_text_at",
+        "_texts",
         "_validity",
         "_values",
         "column",
@@ -66,6 +67,7 @@ class PageBlock:
         extent: Extent,
         entry: TableEntry | None,
         nulls: Sequence[int],
+        texts: Sequence[int],
         bases: Sequence[int],
         firsts: Sequence[int],
         where: Sequence[str],
@@ -76,12 +78,13 @@ class PageBlock:
         self.stride, self.nulls, self.where = stride, nulls, where
         self._memory, self._extent = memory, extent
         self._entry, self._bases, self._firsts = entry, bases, firsts
-        self._validity, self._values, self._text = extent.validity, extent.values, extent.text
+        self._validity, self._values = extent.validity, extent.values
+        self._text_at, self._texts = extent.text[0], texts
         if entry is not None:
             saved = entry[1] * entry[3] - kept_bytes(entry)
             self._validity = _moved(extent.validity, ONE_ENTRY_BYTES)
             self._values = _moved(extent.values, ONE_ENTRY_BYTES)
-            self._text = _moved(extent.text, ONE_ENTRY_BYTES - saved)
+            self._text_at += ONE_ENTRY_BYTES - saved
 
     @property
     def held_bytes(self) -> int:
@@ -96,7 +99,7 @@ class PageBlock:
         share = slice(index, index + 1)
         return PageBlock(
             memory, self.stride, self._extent, self._entry,
-            self.nulls[share], self._bases[share], self._firsts[share], self.where[share],
+            self.nulls[share], self._texts[share], self._bases[share], self._firsts[share], self.where[share],
         )  # fmt: skip
 
     def buffers(self, index: int) -> list[pa.Buffer | None]:
@@ -110,7 +113,7 @@ class PageBlock:
             self.numbers_into(index, index + 1, np.frombuffer(numbers, np.uint8))
         found = [validity if self.nulls[index] else None, numbers]
         if self.column.offset_bytes:
-            found.append(self._memory.slice(begin + self._text[0], self._text[1]))
+            found.append(self._memory.slice(begin + self._text_at, self._texts[index]))
         return found
 
     def numbers_into(self, first: int, stop: int, out: NDArray[np.uint8]) -> None:
@@ -145,7 +148,7 @@ class PageBlock:
             out[:] = np.frombuffer(self._memory, out.dtype, self.rows, begin)[entries]
             return True
         kept = np.frombuffer(self._memory, _UNSIGNED[entry[4]], entry[1], begin)
-        return widen_some(kept, entries, out, entry[2], self._bases[index])
+        return widen_some(kept, entries, out, entry[2], self._bases[index], self._firsts[index])
 
     def valid_into(self, index: int, out: NDArray[np.bool_]) -> None:
         """Which entries of a page are not null; shape (rows,)."""
@@ -155,8 +158,8 @@ class PageBlock:
 
     def text(self, index: int) -> NDArray[np.uint8]:
         """The bytes that the offsets of a page point into."""
-        place, size = self._text
-        return np.frombuffer(self._memory, np.uint8, size, index * self.stride + place) if size else _NO_TEXT
+        size, at = self._texts[index], index * self.stride + self._text_at
+        return np.frombuffer(self._memory, np.uint8, size, at) if size else _NO_TEXT
 
     def _rows_of(self, begin: int, pages: int, count: int, number: np.dtype[Any]) -> NDArray[Any]:
         return np.ndarray((pages, count), number, self._memory, begin, (self.stride, number.itemsize))

@@ -43,9 +43,10 @@ _RESERVED = bytes(8)
 _NARROWED = 1
 _CODECS = {codec.value: codec for codec in Codec}
 
-STORED, CHECKSUM, SEAL = 1, 4, 7
-"""Which of the eight numbers of a header tell pages from others that are cut alike."""
-ALIKE = (0, 2, 3, 5, 6)
+STORED, SIZE, CHECKSUM, STREAM_SIZE, SEAL = 1, 2, 4, 5, 7
+"""Which of the eight numbers of a header tell pages from others that are cut alike; the second and the fourth
+only where there is text."""
+ALIKE = (0, 3, 6)
 """Which of them do not."""
 
 

@@ -11,6 +11,9 @@ from spark_pages.errors import InvalidInputError
 TARGET_PAGE_BYTES = 65_536
 """Uncompressed Arrow bytes that a page aims at."""
 
+_SLACK = 32
+"""Of text, pages have as many entries as the one before while no more than this part of the room is left."""
+
 
 def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArray[np.int64]:
     """Row offsets at which `array` is cut, so that a page holds about `target_bytes`.
@@ -36,7 +39,9 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
     Notes
     -----
     Text and binary are cut by their offsets, so that skewed values split well and a value above the
-    target has a page of its own; all else by (average) width, in multiples of 8 entries. O(pages · log rows).
+    target has a page of its own. Neighbours have as many entries each where that leaves little room:
+    they are opened together. All else is cut by (average) width, in multiples of 8 entries.
+    O(pages · log rows).
     """
     if target_bytes < 1:
         raise InvalidInputError(f"Cannot plan pages of {target_bytes} bytes: expected at least 1.")
@@ -72,10 +77,13 @@ def _value_offsets(array: pa.Array) -> NDArray[np.int64] | None:
 def _cut_by_size(sizes: NDArray[np.int64], target_bytes: int) -> NDArray[np.int64]:
     last = len(sizes) - 1
     cuts = [0]
+    count = 0
     while cuts[-1] < last:
         start = cuts[-1]
-        end = int(np.searchsorted(sizes, sizes[start] + target_bytes, side="right")) - 1
-        cuts.append(max(end, start + 1))
+        most = int(np.searchsorted(sizes, sizes[start] + target_bytes, side="right")) - 1 - start
+        if not max(most - most // _SLACK, 1) <= count <= most:
+            count = max(most - most // (2 * _SLACK), 1)
+        cuts.append(start + count if start + most < last else last)
     return np.array(cuts, dtype=np.int64)
 
 

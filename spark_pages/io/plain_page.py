@@ -150,7 +150,8 @@ def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> PlainPage 
         return None
     extent, entry = found
     base, first = (0, 0) if entry is None else entry[6:]
-    block = PageBlock(plain, plain.size, extent, entry, (extent.nulls,), (base,), (first,), (where,))
+    nulls, texts = (extent.nulls,), (extent.text[1],)
+    block = PageBlock(plain, plain.size, extent, entry, nulls, texts, (base,), (first,), (where,))
     return PlainPage(block, 0)
 
 

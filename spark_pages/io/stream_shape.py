@@ -70,8 +70,9 @@ class Extent(NamedTuple):
         Entries, and how many of them are null.
     begin
         First byte of the body in the stream.
-    nulls_at
-        Where the stream says how many are null.
+    varied : (int, int, int)
+        Where the stream says how long its body is, how many are null, and how long the text is; for the last
+        once more the second where there is no text. These alone differ between pages that were cut alike.
     validity, values, text : (int, int)
         First byte in the stream and bytes of each buffer. *Values* are offsets where there is text or binary,
         and there is *text* only then.
@@ -82,7 +83,7 @@ class Extent(NamedTuple):
     rows: int
     nulls: int
     begin: int
-    nulls_at: int
+    varied: tuple[int, int, int]
     validity: Place
     values: Place
     text: Place
@@ -102,8 +103,8 @@ class _Shape:
         These, as they lie in the message.
     in_order
         Puts them in order: body length, rows, rows again and nulls, then start and bytes of each buffer.
-    nulls_at
-        Where in the message the number of nulls is.
+    varied
+        Where in the message those are that `Extent` names so.
     """
 
     schema: pa.Schema
@@ -113,7 +114,7 @@ class _Shape:
     fixed: int
     numbers: struct.Struct
     in_order: Callable[[tuple[int, ...]], tuple[int, ...]]
-    nulls_at: int
+    varied: tuple[int, int, int]
 
 
 _shapes: dict[bytes, _Shape | None] = {}
@@ -166,38 +167,57 @@ def extent_of(stream: memoryview, at: int, stream_bytes: int) -> Extent | None:
         return None
     if v_size < (rows + 7) // 8 and (nulls or v_size):
         return None
+    before = first - at
+    body_at, nulls_at, text_at = shape.varied
     return Extent(
-        shape.schema, column, rows, nulls, begin, first - at + shape.nulls_at,
+        shape.schema, column, rows, nulls, begin, (before + body_at, before + nulls_at, before + text_at),
         (begin + v_start, v_size), (begin + start, size), (begin + t_start, t_size),
     )  # fmt: skip
 
 
-def nulls_of_alike(streams: NDArray[np.uint8], extent: Extent) -> NDArray[np.int64] | None:
-    """How many entries are null in each of several streams that say the same else.
+def numbers_of_alike(
+    streams: NDArray[np.uint8], stream_bytes: NDArray[np.int64], extent: Extent
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Nulls and bytes of text in each of several streams that say the same else.
 
     Parameters
     ----------
     streams : shape (n_streams, width)
         The first bytes of each, as far as the body at least.
+    stream_bytes : int64, shape (n_streams,)
+        Bytes of each, which nothing may lie outside of.
     extent
         Of one of them.
 
     Returns
     -------
-    int64, shape (n_streams,), or None
+    two of int64, shape (n_streams,), or None
         None where they say anything else than that one: then each is for `extent_of`.
     """
-    at, begin = extent.nulls_at, extent.begin
+    begin = extent.begin
     if begin > streams.shape[1]:
         return None
     messages = streams[:, :begin]
     same = messages == messages[0]
-    same[:, at : at + 8] = True
-    nulls = np.ascontiguousarray(messages[:, at : at + 8]).view("<i8")[:, 0]
-    most = extent.rows if extent.validity[1] else 0
-    if not same.all() or int(nulls.min()) < 0 or int(nulls.max()) > most:
+    for at in extent.varied:
+        same[:, at : at + 8] = True
+    if not same.all():
         return None
-    return nulls
+    bodies, nulls, texts = (
+        np.ascontiguousarray(messages[:, at : at + 8]).view("<i8")[:, 0] for at in extent.varied
+    )
+    if not extent.column.offset_bytes:
+        texts = np.zeros_like(nulls)
+    most_nulls = extent.rows if extent.validity[1] else 0
+    fixed_end = max(sum(extent.validity), sum(extent.values), extent.text[0])
+    # No body is longer than its stream, and no text than its body: so no sum wraps around.
+    if (
+        ((nulls < 0) | (nulls > most_nulls) | (bodies < 0) | (bodies > stream_bytes - begin)).any()
+        or ((texts < 0) | (texts > bodies) | (begin + bodies < fixed_end)).any()
+        or (extent.text[0] + texts > begin + bodies).any()
+    ):
+        return None
+    return nulls, texts
 
 
 def learn(known: bytes, batch: memoryview, schema: pa.Schema) -> None:
@@ -243,7 +263,7 @@ def _shape_of(message: memoryview, schema: pa.Schema) -> _Shape | None:
         int.from_bytes(message[:length], "little") & mask,
         struct.Struct(layout),
         itemgetter(*(ranks[place] for place in places)),
-        places[3],
+        (places[0], places[3], places[9] if column.offset_bytes else places[3]),
     )
 
 

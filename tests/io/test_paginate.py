@@ -62,3 +62,13 @@ def test_an_empty_column_has_no_pages():
 def test_a_target_of_nothing_is_refused():
     with pytest.raises(InvalidInputError):
         plan_pages(pa.array([1]), 0)
+
+
+def test_text_of_about_one_length_is_cut_into_pages_of_as_many_entries_each():
+    lengths = np.random.default_rng(1).integers(8, 18, 60_000)
+    texts = pa.array(["x" * length for length in lengths.tolist()])
+
+    counts = np.diff(plan_pages(texts)).tolist()
+
+    assert len(set(counts[:-1])) == 1
+    assert min(texts.slice(0, counts[0]).nbytes, 65_536) > 0.96 * 65_536
