@@ -11,10 +11,11 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from spark_pages.io.bounds import plain_type, plain_values
-from spark_pages.model.columns import number_column
-from spark_pages.tables.joining import join, take_entries
+from spark_pages.model.columns import number_column, numbers_of
+from spark_pages.tables.joining import take_entries
 
 
 def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
@@ -24,24 +25,20 @@ def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
     ------
     pyarrow.ArrowException, TypeError
         If it does not fit the columns; that does not depend on the rows.
-    DoesNotFitError
-        As `joining.join`, for columns of views and of run-end encoded values.
     """
     odd = [field.name for field in table.schema if _tested_type(field.type) != field.type]
     if not odd:
         return table.filter(expression)
     rows = _rows_that_pass(table, odd, expression)
-    others = table.drop_columns(odd).take(rows)
+    others = table.drop_columns(odd).take(number_column(rows, pa.int64()))
     columns = [
-        pa.chunked_array([take_entries(join(column.chunks, column.type), rows)], column.type)
-        if name in odd
-        else others.column(name)
+        _taken(column, rows) if name in odd else others.column(name)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, schema=table.schema)
 
 
-def _rows_that_pass(table: pa.Table, odd: list[str], expression: pc.Expression) -> pa.Array:
+def _rows_that_pass(table: pa.Table, odd: list[str], expression: pc.Expression) -> NDArray[np.int64]:
     tested = table
     for name in odd:
         column = table.column(name)
@@ -50,7 +47,19 @@ def _rows_that_pass(table: pa.Table, odd: list[str], expression: pc.Expression) 
         tested = tested.set_column(table.column_names.index(name), name, values)
     number = "_" * (1 + max(map(len, table.column_names)))  # no column has so long a name
     rows = number_column(np.arange(table.num_rows), pa.int64())
-    return tested.append_column(number, rows).filter(expression).column(number).combine_chunks()
+    return numbers_of(tested.append_column(number, rows).filter(expression).column(number).combine_chunks())
+
+
+def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+    """The values of some rows, which increase; chunk by chunk, as one array may not hold them."""
+    ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
+    cuts = np.searchsorted(rows, ends)
+    parts = []
+    for chunk, end, first, stop in zip(column.chunks, ends, [0, *cuts], cuts, strict=False):
+        if first < stop:
+            places = number_column(rows[first:stop] - (end - len(chunk)), pa.int64())
+            parts.append(take_entries(chunk, places))
+    return pa.chunked_array(parts, column.type)
 
 
 @lru_cache(256)

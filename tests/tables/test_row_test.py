@@ -26,7 +26,8 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def table():
-    return store_with(pa.table(COLUMNS)).snapshot().table("t")
+    rows = pa.table(COLUMNS)
+    return store_with(rows.slice(0, 90), rows.slice(90)).snapshot().table("t")
 
 
 def kept(residues: list[int]) -> list[int]:
