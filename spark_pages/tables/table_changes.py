@@ -23,6 +23,7 @@ from spark_pages.catalog.resolve import parse_name, show_name, split_name
 from spark_pages.catalog.types import resolve_schema
 from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import TableName
 from spark_pages.model.ids import TableId, is_temporary
 from spark_pages.model.table import (
     TEMPORARY_NAMESPACE,
@@ -172,13 +173,19 @@ class TableChanges:
             self._work.ddl.require(namespace)
 
     def referencing(self, definition: TableDefinition) -> list[TableDefinition]:
-        """Other tables with foreign keys to this one. Reads the catalog if any table has constraints."""
-        staged = [*self._work.created.values(), *self._work.ddl.altered.values()]
-        features = self._base().state.features.writer
-        if not features and not any(constraints_of(each) for each in staged):
-            return []
-        others = (each for each in self._names.live() if each.table_id != definition.table_id)
-        return [each for each in others if foreign_keys_to(each, definition.table_id)]
+        """Other tables with foreign keys to this one.
+
+        Notes
+        -----
+        Where any table may have constraints, reads of table 0 what kind its rows are, and the definitions
+        of tables that have some.
+        """
+        ddl = self._work.ddl
+        found = [*self._work.created.values(), *ddl.altered.values(), *ddl.restored.values()]
+        if self._base().state.features.writer:
+            found += filter(None, map(self._names.table, _with_constraints(self._table_zero())))
+        others = {each.table_id: each for each in found if each.table_id != definition.table_id}
+        return [each for each in others.values() if foreign_keys_to(each, definition.table_id)]
 
     def _refuse_while_referenced(self, definition: TableDefinition, what: str) -> None:
         others = self.referencing(definition)
@@ -218,6 +225,17 @@ class TableChanges:
                     hint="Bring that table back first.",
                 )
             self._work.ddl.require(other)
+
+
+def _with_constraints(zero: Table) -> list[TableName]:
+    """Names of the live tables of which table 0 holds constraints, also such as have ended."""
+    ids = pc.unique(zero.read(["table_id"], filter=[("kind", "==", "constraint")]).column("table_id"))
+    if not len(ids):
+        return []
+    conditions = [("kind", "==", "table"), ("table_id", "in", ids.to_pylist())]
+    rows = zero.read(["namespace_id", "name", "deleted_by"], filter=conditions)
+    live = rows.filter(rows.column("deleted_by").is_null())
+    return list(zip(*(live.column(name).to_pylist() for name in ("namespace_id", "name")), strict=True))
 
 
 def _last_dropped(zero: Table, table: str, of: tuple[int, str]) -> TableDefinition:

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import TableNotFoundError
+from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log import checkpoint_writer
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage import MeteredStore
 from spark_pages.tables.store import Store
 from tests.tables.stores import QUIET, metered
@@ -104,6 +105,29 @@ def test_to_see_whether_a_namespace_is_empty_reads_that_part_of_the_catalog(many
 
     assert requests_of(meter, lambda: txn.drop_namespace("empty")) <= 2
     txn.rollback()
+
+
+def test_to_drop_a_table_only_tables_with_constraints_are_asked_whether_they_refer_to_it(many, monkeypatch):
+    with many.transaction() as txn:
+        txn.create_table("from_t009", pa.schema([("n", pa.int64())]))
+        txn.add_constraint("from_t009", "to", foreign_key=(["n"], "t009", ["c0"]))
+    many.checkpoint()
+    store, _ = metered(many)
+    asked: list[str] = []
+    table = LogSnapshot.table
+    monkeypatch.setattr(LogSnapshot, "tables", None)
+    monkeypatch.setattr(LogSnapshot, "table", lambda self, name: asked.append(name[1]) or table(self, name))
+
+    with store.transaction() as txn:
+        txn.drop_table("t007")
+        with pytest.raises(InvalidInputError, match="a foreign key of 'from_t009' refers to it"):
+            txn.drop_table("t009")
+        with pytest.raises(InvalidInputError, match="a foreign key of 'from_t009' refers to it"):
+            txn.rename_table("t009", "other")
+        txn.drop_table("from_t009")
+        txn.drop_table("t009")
+
+    assert {name for name in asked if name.startswith(("t0", "from"))} == {"t007", "t009", "from_t009"}
 
 
 def test_rows_of_a_typed_column_cost_no_more_requests_than_others(many):
