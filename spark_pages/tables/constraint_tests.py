@@ -19,6 +19,7 @@ from spark_pages.errors import ColumnNotFoundError, ConstraintError, InvalidInpu
 from spark_pages.model.columns import number_column
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 from spark_pages.tables.filters import ParsedFilter, parse_filter
+from spark_pages.tables.joining import empty_table
 from spark_pages.tables.row_test import passing
 
 
@@ -40,7 +41,7 @@ def compile_check(sql: str, schema: pa.Schema) -> ParsedFilter:
     if parsed is None or not parsed.columns:
         raise InvalidInputError(f"The check {sql!r} is about no column.")
     try:
-        passing(schema.empty_table(), parsed.expression)
+        passing(empty_table(schema), parsed.expression)
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
             f"The check {sql!r} does not fit {', '.join(f'{f.name}: {f.type}' for f in schema)}: {error}",

@@ -27,7 +27,14 @@ class DoesNotFitError(Exception):
 @lru_cache(256)
 def empty_array(kind: pa.DataType) -> pa.Array:
     """No entries of a type."""
+    if pa.types.is_struct(kind) and kind.num_fields:  # Arrow's own has run-end encoded fields with a bitmap
+        return pa.StructArray.from_arrays([empty_array(each.type) for each in kind], fields=list(kind))
     return pa.nulls(0, kind)  # other ways to say it import pandas, for some 0.4 s
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """No rows; `Schema.empty_table` does not know all types."""
+    return pa.table([empty_array(field.type) for field in schema], schema=schema)
 
 
 def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:

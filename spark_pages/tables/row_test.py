@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spark_pages.io.bounds import plain_type, plain_values
 from spark_pages.model.columns import number_column, numbers_of
-from spark_pages.tables.joining import take_entries
+from spark_pages.tables.joining import take_entries, takes
 
 
 def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
@@ -27,6 +27,9 @@ def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
         If it does not fit the columns; that does not depend on the rows.
     """
     odd = [field.name for field in table.schema if _tested_type(field.type) != field.type]
+    lame = [field for field in table.schema if field.name not in odd and not takes(field.type)]
+    if lame:
+        raise TypeError(f"Arrow cannot test column {lame[0].name!r}, which has {lame[0].type}")
     if not odd:
         return table.filter(expression)
     rows = _rows_that_pass(table, odd, expression)
@@ -65,8 +68,16 @@ def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
 @lru_cache(256)
 def _tested_type(kind: pa.DataType) -> pa.DataType:
     """A type for which Arrow has all kernels, of the same values; the type itself where it has them."""
-    if pa.types.is_run_end_encoded(kind):
-        return _tested_type(plain_type(kind))
+    tested = _tested_type(plain_type(kind)) if pa.types.is_run_end_encoded(kind) else _wider(kind)
+    if tested != kind:
+        try:
+            plain_values(pa.nulls(0, kind)).cast(tested)
+        except pa.ArrowNotImplementedError:
+            return kind
+    return tested
+
+
+def _wider(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -75,4 +86,21 @@ def _tested_type(kind: pa.DataType) -> pa.DataType:
         return pa.float32()
     if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_wider(field.type)) for field in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_wider(kind.key_type), _wider(kind.item_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_wider(kind.value_type)), kind.list_size)
+    for is_list, made in _LISTS:
+        if is_list(kind):
+            return made(kind.value_field.with_type(_wider(kind.value_type)))
     return kind
+
+
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)

@@ -15,7 +15,7 @@ from spark_pages.io import ReadTrace
 from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.tables.bloom_skipping import rows_to_read
 from spark_pages.tables.filters import ParsedFilter
-from spark_pages.tables.joining import DoesNotFitError, join
+from spark_pages.tables.joining import DoesNotFitError, empty_table, join
 from spark_pages.tables.read_ahead import read_ahead
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Held, Reading, RowSource, rows_without_columns
@@ -148,7 +148,7 @@ def _filtered(
     rows = passed.column(number)
     rest = [name for name in names if name not in tested]
     if not passed.num_rows:
-        return source.schema_of(names).empty_table()
+        return empty_table(source.schema_of(names))
     if not rest:
         return passed.select(names)
     others = source.take(rest, numbers_of(rows.combine_chunks()), reading)

@@ -29,6 +29,7 @@ from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.entry_meta import metadata_of, rows_with_meta
 from spark_pages.tables.expiry import reopening
 from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
+from spark_pages.tables.joining import empty_table
 from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Reading, RowSource, rows_without_columns
@@ -150,7 +151,7 @@ class Table:
         found = list(scan_tables(self._source, request, trace))
         if not names:
             return rows_without_columns(sum(part.num_rows for part in found))
-        return pa.concat_tables(found) if found else self._source.schema_of(names).empty_table()
+        return pa.concat_tables(found) if found else empty_table(self._source.schema_of(names))
 
     def scan(
         self,
@@ -347,11 +348,10 @@ class Table:
         """The filter, tried on no rows, so that one that does not fit the columns is refused at once."""
         parsed = parse_filter(given, self.schema, visible_table(self.definition))
         if parsed is not None:
-            check_columns(self.definition, parsed.columns)
+            kinds = self._source.schema_of(check_columns(self.definition, parsed.columns))
             try:
-                passing(self.schema.empty_table(), parsed.expression)
+                passing(empty_table(kinds or _NO_COLUMN), parsed.expression)
             except (pa.ArrowException, TypeError) as error:
-                kinds = self._source.schema_of(parsed.columns or self.columns)
                 types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
                 raise InvalidInputError(
                     f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}",
@@ -383,6 +383,9 @@ class Table:
                     num_rows=self.num_rows,
                 )
         return wanted.astype(np.int64)
+
+
+_NO_COLUMN = pa.schema([("", pa.null())])
 
 
 def _table_of(snapshot: Snapshot, name: str) -> Table:

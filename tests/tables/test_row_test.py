@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import ConstraintError
+from spark_pages.errors import ConstraintError, InvalidInputError
 from tests.tables.stores import QUIET, store_with
 
 TEXT = ["apple", "", None, "a pear that is longer than twelve bytes"] * 50
@@ -62,6 +62,45 @@ def test_such_a_column_is_tested_and_comes_back_in_its_own_type(table, wanted, r
         assert found.column(name).to_pylist() == [COLUMNS[name][row].as_py() for row in rows]
     found.validate(full=True)
     assert table.scan(filter=wanted).read_all().column("row").to_pylist() == rows
+
+
+NESTED = {
+    "list": (pa.list_(pa.string_view()), [["a"], None, ["more than twelve bytes"]]),
+    "struct": (pa.struct([("x", pa.string_view()), ("h", pa.float16())]), [{"x": "a", "h": 1.5}, None]),
+    "map": (pa.map_(pa.string(), pa.binary_view()), [[("k", b"v")], None, []]),
+    "fixed": (pa.list_(pa.decimal32(5, 1), 1), [[Decimal(1)], None]),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_so_is_one_inside_of_other_types(name):
+    kind, values = NESTED[name]
+    table = store_with(pa.table({"v": pa.array(values, kind)})).snapshot().table("t")
+
+    assert table.read(filter=pc.field("v").is_valid())["v"].to_pylist() == [
+        v for v in values if v is not None
+    ]
+    assert table.read(filter="v is null")["v"].to_pylist() == [None]
+    if name == "struct":
+        assert table.read(filter="v.x = 'a' and v.h > 1")["v"].to_pylist() == values[:1]
+
+
+def test_columns_that_no_filter_can_test_are_read_by_filters_of_others():
+    union = pa.UnionArray.from_sparse(
+        pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array(["a", "b", "c"])]
+    )
+    runs = pa.StructArray.from_arrays([pc.run_end_encode(pa.array([7, 7, 8]))], ["x"])
+    table = store_with(pa.table({"u": union, "r": runs, "n": [0, 1, 2]})).snapshot().table("t")
+
+    assert table.read(filter="n >= 1").to_pylist() == [
+        {"u": "b", "r": {"x": 7}, "n": 1},
+        {"u": 3, "r": {"x": 8}, "n": 2},
+    ]
+    assert table.read(filter="n > 5").schema == table.schema
+    assert table.read(start=1, stop=1).num_rows == 0
+    assert table.read(filter=pc.scalar(True)).num_rows == 3
+    with pytest.raises(InvalidInputError, match="cannot test column 'r', which has struct<x: run_end"):
+        table.read(filter=pc.field("r").is_valid())
 
 
 def test_a_check_may_speak_of_such_a_column():
