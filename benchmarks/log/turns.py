@@ -1,9 +1,9 @@
-"""A model of writers that take turns (`spark_pages.log.pacing`), without storage and processes.
+"""A model of writers that take turns (`spark_pages.log.turns`), without storage and processes.
 
     python -m benchmarks.log.turns --writers 8 --latency 0.02 --cpu 0.0012
 
 Each writer commits in a closed loop. A request takes effect half way through its latency. The waits are those
-that the shipped `Pace` says. The numbers in `pacing.py` were chosen by running this on many sets of them.
+that the shipped `turns` and `Pace` say. Their numbers were chosen by running this on many sets of them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from dataclasses import replace
 
 from benchmarks.log.writers import summary
 from spark_pages.log.pacing import Pace
+from spark_pages.log.turns import COMMIT_TURNS, Before, Turn, before, with_commit
 from spark_pages.runtime import Runtime
-
-_FIRST_ROUND = 8
 
 
 class Model:
@@ -29,67 +28,92 @@ class Model:
     ----------
     latency_s, cpu_s
         What a request takes, and what a commit takes beside it.
+    fair
+        Whether turns are of one commit each.
     seed
         Of all chance.
     """
 
-    def __init__(self, latency_s: float, cpu_s: float, seed: int) -> None:
+    def __init__(self, latency_s: float, cpu_s: float, fair: bool, seed: int) -> None:
         self._latency_s = latency_s
         self._cpu_s = cpu_s
+        self._properties = {COMMIT_TURNS: "fair"} if fair else {}
         self._random = random.Random(seed)
         self._now = 0.0
-        self._head = 0
+        self._slots: list[tuple[str, int]] = []
+        self.requests = 0
 
     def run(self, writers: int, seconds: float) -> list[list[float]]:
         """Seconds that each commit of each writer took."""
         done: list[list[float]] = [[] for _ in range(writers)]
-        events = [(self._random.random() / 100, i, self._write(done[i])) for i in range(writers)]
+        events = [(self._random.random() / 100, i, self._write(str(i), done[i])) for i in range(writers)]
         heapq.heapify(events)
         while events[0][0] < seconds:
             self._now, number, writer = heapq.heappop(events)
             heapq.heappush(events, (self._now + next(writer), number, writer))
         return done
 
-    def _write(self, took: list[float]) -> Generator[float, None, None]:
+    def _write(self, name: str, took: list[float]) -> Generator[float, None, None]:
         runtime = replace(Runtime(), monotonic_s=lambda: self._now, jitter=self._random.random)
         pace = Pace(runtime)
+        turns: tuple[Turn, ...] = ()
         known = 0
         while True:
-            began = self._now
-            yield pace.before_first_try()
+            began, arrived = self._now, known - 1
             tries = 0
             while True:
+                while (first := before(turns, self._properties, name, arrived)).writers:
+                    came = yield from self._let_others(pace, first, known)
+                    if not came:
+                        break
+                    turns = self._learn(turns, known, came)
+                    known += came
                 yield self._cpu_s * (0.7 + 0.6 * self._random.random())
                 asked = self._now
                 tries += 1
-                won = yield from self._create(known + 1)
+                won = yield from self._create(known, name, arrived)
                 pace.create_took(self._now - asked)
+                if not won:
+                    yield from self._read(known, 1)
+                pace.head_moved()
+                turns = self._learn(turns, known, 1)
                 known += 1
                 if won:
                     break
-                yield self._latency_s  # reads the slot
                 yield pace.after_loss(tries)
-                if tries > 1:
-                    known = yield from self._read_tail(known)
             took.append(self._now - began)
 
-    def _create(self, slot: int) -> Generator[float, None, bool]:
+    def _learn(self, turns: tuple[Turn, ...], known: int, came: int) -> tuple[Turn, ...]:
+        for version in range(known, known + came):
+            turns = with_commit(turns, version, *self._slots[version])
+        return turns
+
+    def _let_others(self, pace: Pace, first: Before, known: int) -> Generator[float, None, int]:
+        count = min(8, max(1, first.commits + first.writers - 1))
+        for wait_s in pace.for_turn(first):
+            yield wait_s
+            came = yield from self._read(known, count)
+            if came:
+                pace.head_moved()
+                return came
+            count = 1
+        return 0
+
+    def _create(self, slot: int, name: str, read: int) -> Generator[float, None, bool]:
+        self.requests += 1
         yield self._latency_s / 2
-        won = self._head == slot - 1
-        self._head = max(self._head, slot)
+        won = len(self._slots) == slot
+        if won:
+            self._slots.append((name, read))
         yield self._latency_s / 2
         return won
 
-    def _read_tail(self, known: int) -> Generator[float, None, int]:
-        size = _FIRST_ROUND
-        while True:
-            yield self._latency_s / 2
-            found = min(size, self._head - known)
-            yield self._latency_s / 2
-            known += found
-            if found < size:
-                return known
-            size *= 2
+    def _read(self, first: int, count: int) -> Generator[float, None, int]:
+        self.requests += count
+        yield self._latency_s / 2
+        found = min(count, len(self._slots) - first)
+        yield self._latency_s / 2 + found * self._cpu_s / 4
+        return found
 
 
 def main() -> None:
@@ -98,11 +122,14 @@ def main() -> None:
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--latency", type=float, default=0.02)
     parser.add_argument("--cpu", type=float, default=0.0012)
+    parser.add_argument("--fair", action="store_true")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    done = Model(args.latency, args.cpu, args.seed).run(args.writers, args.seconds)
-    print(json.dumps(summary(done, args.seconds), indent=1))
+    model = Model(args.latency, args.cpu, args.fair, args.seed)
+    found = summary(model.run(args.writers, args.seconds), args.seconds)
+    commits = found["per_second"] * args.seconds
+    print(json.dumps({**found, "requests_a_commit": round(model.requests / commits, 1)}, indent=1))
 
 
 if __name__ == "__main__":

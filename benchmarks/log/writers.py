@@ -21,6 +21,7 @@ import pyarrow as pa
 
 import spark_pages as sp
 from benchmarks.log.delayed import DelayedStore
+from spark_pages.log.turns import COMMIT_TURNS
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import Created
 from spark_pages.tables.store import Store
@@ -30,7 +31,7 @@ def commit_until(url: str, latency_s: float, ends: float) -> list[float]:
     """Seconds that each commit of one row took."""
     store = Store(DelayedStore(open_object_store(url), latency_s))
     store.snapshot()
-    row = pa.table({"n": [1]})
+    row = _row()
     took = []
     while time.time() < ends:
         began = time.perf_counter()
@@ -55,10 +56,16 @@ def create_until(url: str, latency_s: float, ends: float) -> list[float]:
     return took
 
 
+def _row() -> pa.Table:
+    """One row. The first call takes seconds where pandas is installed, for pyarrow imports it then."""
+    return pa.table({"n": [1]})
+
+
 Work = Callable[[str, float, float], list[float]]
 
 
 def _in_process(work: Work, url: str, latency_s: float, seconds: float, start: Any, results: Any) -> None:
+    _row()
     start.wait()
     results.put(work(url, latency_s, time.time() + seconds))
 
@@ -84,7 +91,7 @@ def by_threads(url: str, count: int, latency_s: float, seconds: float) -> list[l
     """What each thread of one process did, on one store."""
     store = Store(DelayedStore(open_object_store(url), latency_s))
     store.snapshot()
-    row = pa.table({"n": [1]})
+    row = _row()
     done: list[list[float]] = []
 
     def work() -> None:
@@ -126,12 +133,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--latency", type=float, default=0.02)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--fair", action="store_true", help="with the property commit_turns = fair")
     parser.add_argument("--bare", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if args.latency else None) as folder:  # noqa: S108
         url = f"file://{folder}/store"
         with sp.create(url).transaction() as txn:
             txn.create_table("t", pa.schema([("n", pa.int64())]))
+            if args.fair:
+                txn.set_properties({COMMIT_TURNS: "fair"})
         found: dict[str, Any] = {"latency_s": args.latency}
         if args.threads:
             found["threads"] = summary(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.conflict import Overlap
 from spark_pages.log.state import LogState
+from spark_pages.log.turns import Before
 from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
 from spark_pages.storage.store import CreateOutcome
 
@@ -36,10 +37,19 @@ class ReadSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTail:
-    """Read slots from `start` on up to the first empty one; the answer is a list of what they hold."""
+class LetOthers:
+    """Wait for commits of others, whose turn it is; the answer is a list of what slots from `start` on hold.
+
+    An empty list says that nobody came, or that there is no time left.
+
+    Attributes
+    ----------
+    before
+        Who is expected.
+    """
 
     start: int
+    before: Before
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ class Pause:
     lost: bool = False
 
 
-Request = CreateSlot | ReadSlot | ReadSlots | ReadTail | Pause
+Request = CreateSlot | ReadSlot | ReadSlots | LetOthers | Pause
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ The rule in five lines:
 2. Any other answer says nothing. Read the slot and compare the commit token.
 3. Our token: committed, once storage has answered "created" or "exists", which it does for durable
    objects only. Empty, or not known to be durable: create the *same bytes in the same slot* again.
-4. Another commit: check for conflicts with it, rebase on it, go on with the next slot.
+4. Another commit: check for conflicts with it, rebase on it, go on with the next slot. Where it is the turn
+   of others, read first what they commit; that is advice, and nothing rests on it.
 5. No clear answer before the deadline: unknown. Nothing is deleted.
 
 Several transactions of one process share a commit (group commit). Each is checked for conflicts on its
@@ -32,6 +33,7 @@ from spark_pages.log.commit_messages import (
     Committed,
     Conflict,
     CreateSlot,
+    LetOthers,
     Member,
     Outcome,
     Pause,
@@ -39,7 +41,6 @@ from spark_pages.log.commit_messages import (
     ReadFailed,
     ReadSlot,
     ReadSlots,
-    ReadTail,
     Refused,
     Request,
     Response,
@@ -51,6 +52,7 @@ from spark_pages.log.features import check_writable, with_needs
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
+from spark_pages.log.turns import before
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.model.run import PAGE_SCHEMA
@@ -72,6 +74,7 @@ def commit_protocol(
     new_token: Callable[[], str],
     now_us: Callable[[], int],
     load_manifest: LoadManifest,
+    writer: str = "",
 ) -> Generator[Request, Response, list[Outcome]]:
     """Bring transactions into the log together on top of `state`, or say of each why not.
 
@@ -85,6 +88,9 @@ def commit_protocol(
         Gives 32 hexadecimal digits that no other commit has.
     now_us
         The clock; commit times stay monotone whatever it says.
+    writer
+        As whom other writers know this process, which lets them commit where it is their turn (`turns`);
+        without a name it takes no turns.
 
     Returns
     -------
@@ -93,8 +99,8 @@ def commit_protocol(
 
     Notes
     -----
-    One request where nobody races and all have read the newest state. Each commit that came in between
-    costs one read and one create; from the second lost slot on, all that came in between are read at once.
+    One request where nobody races and all have read the newest state. Each slot that is lost costs one read
+    and one create. What others commit in their turns is read, several slots at once.
     """
     group = _Group(members)
     oldest = min(member.read_version for member in members)
@@ -103,8 +109,19 @@ def commit_protocol(
         for slot in _slots(since):
             group.check(slot, state)
     commit_token = new_token()
+    arrived = state.version
     tries = 0
     while True:
+        while writer and (first := before(state.turns, state.properties, writer, arrived)).writers:
+            came = _slots((yield LetOthers(state.version + 1, first)))
+            for slot in came:
+                if isinstance(slot, Commit):
+                    state = replay(state, [slot], load_manifest)
+                group.check(slot, state)
+            if group.decided:
+                return group.outcomes()
+            if not came:
+                break
         check_writable(state.features)
         records = group.build(state, load_manifest)
         if not records:
@@ -141,11 +158,6 @@ def commit_protocol(
             return group.outcomes()
         if not (yield Pause(tries, lost=True)):
             return group.end(Conflict(None, state.version, tries))
-        if tries > 1:
-            for slot in _slots((yield ReadTail(state.version + 1))):
-                if isinstance(slot, Commit):
-                    state = replay(state, [slot], load_manifest)
-                group.check(slot, state)
 
 
 Settled = Slot | Unknown | NotCreated | None

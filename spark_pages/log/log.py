@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,7 +13,6 @@ from spark_pages.errors import (
     InternalError,
     ObjectNotFoundError,
     SnapshotExpiredError,
-    StorageError,
     StoreExistsError,
 )
 from spark_pages.log.care import LogCare
@@ -23,22 +21,15 @@ from spark_pages.log.commit_messages import (
     Build,
     Committed,
     Conflict,
-    CreateSlot,
     Member,
     Outcome,
-    Pause,
     PutOff,
-    ReadFailed,
-    ReadSlot,
-    ReadSlots,
-    ReadTail,
     Refused,
-    Request,
-    Response,
     Unknown,
 )
 from spark_pages.log.commit_protocol import commit_protocol, settle_slot
 from spark_pages.log.compaction_writer import LogCompaction
+from spark_pages.log.driver import CommitDriver
 from spark_pages.log.group import CommitGroup
 from spark_pages.log.head import (
     SlotReader,
@@ -49,10 +40,8 @@ from spark_pages.log.head import (
     version_at,
 )
 from spark_pages.log.newest import Newest
-from spark_pages.log.pacing import Pace
 from spark_pages.log.planned import CarryOut
 from spark_pages.log.readable import check_version
-from spark_pages.log.recent import RecentSlots
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import newer
 from spark_pages.log.snapshot import LogSnapshot
@@ -60,8 +49,6 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
-
-Result = TypeVar("Result")
 
 
 class Log:
@@ -75,17 +62,24 @@ class Log:
         Clock, randomness and sleep.
     timeout_s
         After this long a commit that still has no clear outcome gives up.
+    writer
+        Gives the name that the transactions of this process bear.
     """
 
-    def __init__(self, store: ObjectStore, runtime: Runtime, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        runtime: Runtime,
+        timeout_s: float = 60.0,
+        writer: Callable[[], str] = writer_name,
+    ) -> None:
         self.store = store
         self._runtime = runtime
-        self._timeout_s = timeout_s
+        self._writer = writer
         self._tree = TreeReader(store, runtime.map)
         self._slots = SlotReader(store, runtime.map)
-        self._recent = RecentSlots(self._slots)
-        self._pace = Pace(runtime)
-        self._group = CommitGroup(self._commit_together, self._pace.for_others)
+        self._driver = CommitDriver(self._slots, runtime, timeout_s)
+        self._group = CommitGroup(self._commit_together, self._driver.pace.for_others)
         self._newest = Newest(self._tree)
         self._care = LogCare(runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest)
 
@@ -286,7 +280,7 @@ class Log:
         CommitUnknownError
             If storage still gives no clear answer.
         """
-        settled = self._drive(settle_slot(version, token, data, in_doubt=True))
+        settled = self._driver.drive(settle_slot(version, token, data, in_doubt=True))
         if isinstance(settled, Unknown):
             raise _unknown(settled)
         if settled is None or (isinstance(settled, Commit) and settled.token == token):
@@ -300,69 +294,26 @@ class Log:
 
     def _commit_together(self, members: Sequence[Member]) -> list[Outcome]:
         head = self.known()
-        stop_s = self._pace.before_first_try()
-        if stop_s:
-            self._runtime.sleep_s(stop_s)
         outcomes = self._commit_on(head.state, members)
         for outcome in outcomes:
             if isinstance(outcome, Committed) and outcome.commit is not None:
-                self._recent.keep(outcome.commit)
+                self._driver.landed(outcome.commit)
                 self._advance(outcome.state)
                 self._care.after_commit(outcome.version)
                 break
         return outcomes
 
     def _commit_on(self, state: LogState, members: Sequence[Member]) -> list[Outcome]:
-        return self._drive(
+        return self._driver.drive(
             commit_protocol(
                 state,
                 members,
                 new_token=self._runtime.token,
                 now_us=self._runtime.now_us,
                 load_manifest=self.load_manifest,
+                writer=self._writer(),
             )
         )
-
-    def _drive(self, protocol: Generator[Request, Response, Result]) -> Result:
-        """Perform the requests of the commit protocol until it returns its result."""
-        deadline = self._runtime.monotonic_s() + self._timeout_s
-        response: Response = None
-        try:
-            request = next(protocol)
-            while True:
-                match request:
-                    case CreateSlot(key, data):
-                        began = self._runtime.monotonic_s()
-                        response = self.store.create(key, data)
-                        self._pace.create_took(self._runtime.monotonic_s() - began)
-                    case ReadSlot(version):
-                        response = self._read_slot(version)
-                    case ReadSlots(start, stop):
-                        response = self._recent.slots(start, stop)
-                    case ReadTail(start):
-                        response = self._recent.tail(start)
-                    case Pause():
-                        response = self._pause(request, deadline)
-                request = protocol.send(response)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-
-    def _read_slot(self, version: int) -> Response:
-        try:
-            return self._slots.read(version)
-        except StorageError as error:
-            return ReadFailed(str(error))
-
-    def _pause(self, pause: Pause, deadline: float) -> bool:
-        left = deadline - self._runtime.monotonic_s()
-        if left <= 0:
-            return False
-        wait = self._pace.after_loss if pause.lost else self._pace.after_doubt
-        wait_s = min(wait(pause.attempt), left)
-        if wait_s:
-            self._runtime.sleep_s(wait_s)
-        return True
 
     # upkeep
 

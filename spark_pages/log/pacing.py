@@ -1,24 +1,36 @@
-"""How writers of several processes share the log: when to wait, and when to let others go first.
+"""How long writers wait: for a clear answer of storage, for other threads, and for other processes.
 
-Whoever has just committed knows the head and would win the next slot too, and every one after it: the
-others are always one request late. So a writer that has had the log for a while stops for a moment. Those
-that wait try the more often the longer they have waited, so that the oldest is likely to be next. The
-numbers were chosen by trying out some hundred sets of them on a model (`benchmarks/log/turns.py`).
+All waits follow how long a request takes. Whose turn it is, `turns` says; how long to wait for those who are
+first, and when to give them up, is said here. The numbers were chosen by trying out sets of them on a model
+(`benchmarks/log/turns.py`) and on processes (`benchmarks/log/writers.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from spark_pages.log.turns import Before
 from spark_pages.runtime import Runtime
 
 _DOUBT_START_S = 0.005
 _DOUBT_LIMIT_S = 1.0
-_TURN_REQUESTS = 4
-_TURN_LIMIT_S = 1.0
-_STOP_REQUESTS = 4
-_STOP_LIMIT_S = 0.25
-_WAIT_REQUESTS = 20
 _SMOOTHING = 0.2
 _OTHERS_LIMIT_S = 0.05
+_LOSS_REQUESTS = 0.5
+_COMMIT_REQUESTS = 1.1
+"""A commit of another process takes so many requests at least."""
+
+_PATIENCE_REQUESTS = 3
+"""Somebody whose turn it is may take so many requests to come."""
+
+_EARLY_REQUESTS = 3
+"""The first look is so long before the end of a turn: who is late may be passed over."""
+
+_FORESEEN = 9
+"""More commits of one writer are not slept through without a look."""
+
+_LOOK_REQUESTS = 0.125
+"""Between two looks for the next slot."""
 
 
 class Pace:
@@ -27,18 +39,21 @@ class Pace:
     Parameters
     ----------
     runtime
-        Clock, chance and sleep.
+        Clock and chance.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._request_s = 0.0
-        self._turn_began_s: float | None = None
-        self._turn_length_s = _TURN_LIMIT_S
+        self._moved_s = -1e9
 
     def create_took(self, seconds: float) -> None:
         """A create-only put has taken so long."""
         self._request_s += (seconds - self._request_s) * (_SMOOTHING if self._request_s else 1.0)
+
+    def head_moved(self) -> None:
+        """Somebody has committed, as was just seen."""
+        self._moved_s = self._runtime.monotonic_s()
 
     def for_others(self) -> float:
         """Seconds that a leader waits for other threads at most."""
@@ -51,26 +66,27 @@ class Pace:
 
     def after_loss(self, tries: int) -> float:
         """Seconds to wait after another commit took the slot for the n-th time."""
-        self._turn_began_s = None
-        self._turn_length_s = min(_TURN_LIMIT_S, _TURN_REQUESTS * self._request_s)
-        if tries == 1:
-            return 0.0
-        return self._request_s * _WAIT_REQUESTS / (tries - 1) ** 3 * self._runtime.jitter()
+        return 0.0 if tries == 1 else self._request_s * _LOSS_REQUESTS * self._runtime.jitter()
 
-    def before_first_try(self) -> float:
-        """Seconds to stop, so that others get a turn; 0 nearly always.
+    def for_turn(self, before: Before) -> Iterator[float]:
+        """Seconds to wait before each look whether others have committed, until they are given up.
 
         Notes
         -----
-        A turn is a second long, but only four requests after somebody else took a slot; it doubles, up to
-        a second, each time that nobody does.
+        Nothing where they have had the time since the head was last seen to move, as after a long rest.
         """
-        now = self._runtime.monotonic_s()
-        if self._turn_began_s is None:
-            self._turn_began_s = now
-        if now - self._turn_began_s < self._turn_length_s:
-            return 0.0
-        stop = min(_STOP_LIMIT_S, _STOP_REQUESTS * self._request_s)
-        self._turn_began_s = now + stop
-        self._turn_length_s = min(_TURN_LIMIT_S, 2 * self._turn_length_s)
-        return stop
+        request_s, now_s = self._request_s, self._runtime.monotonic_s
+        commits = min(before.commits, _FORESEEN)
+        likely_s = commits * _COMMIT_REQUESTS * request_s
+        patience_s = (before.writers + _PATIENCE_REQUESTS) * request_s
+        rested_s = now_s() - self._moved_s
+        if rested_s >= likely_s + patience_s:
+            return
+        wait_s = (
+            max(0.0, likely_s - _EARLY_REQUESTS * request_s) + (before.writers - 1) * request_s - rested_s
+        )
+        look_s = request_s * max(_LOOK_REQUESTS, before.writers - 1)
+        end_s = now_s() + max(0.0, likely_s - rested_s) + patience_s + request_s / 2 * self._runtime.jitter()
+        while (began_s := now_s()) < end_s:
+            yield max(0.0, wait_s)
+            wait_s = began_s + max(0.0, wait_s) + look_s - now_s()

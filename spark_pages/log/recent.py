@@ -38,9 +38,14 @@ class RecentSlots:
             self.keep(slot)
         return found
 
-    def tail(self, start: int) -> list[Commit | Tombstone]:
-        """What slots from `start` on hold, up to the first empty one."""
-        found = self._reader.tail(start, in_haste=True)
-        for slot in found:
+    def next(self, start: int, count: int) -> list[Commit | Tombstone]:
+        """What slots from `start` on hold, up to the first empty one; so many at most, in one round."""
+        found: list[Commit | Tombstone] = []
+        for slot in self._reader.read_many(range(start, start + min(count, _KEPT // 2))):
+            if slot is None:
+                break
             self.keep(slot)
+            found.append(slot)
+            if isinstance(slot, Tombstone):
+                break
         return found

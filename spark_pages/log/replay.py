@@ -16,6 +16,7 @@ import pyarrow as pa
 from spark_pages.errors import DamageError
 from spark_pages.log.retention import check_kept, further, newer, usable
 from spark_pages.log.state import LogState
+from spark_pages.log.turns import with_commit
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,
@@ -157,6 +158,10 @@ class Fold:
         for record in commit.records:
             named = newer(named, record.retention.checkpoint if record.retention else None)
         newest = newer(before.newest_checkpoint, named)
+        turns = before.turns
+        if commit.records:
+            first = commit.records[0]
+            turns = with_commit(turns, commit.version, first.writer, first.read_version)
         if self._retention is not None and not usable(newest, named, self._retention):
             newest = named
         self._state = replace(
@@ -169,6 +174,7 @@ class Fold:
             newest_checkpoint=newest,
             named_checkpoint=named,
             compacted=max(before.compacted, min(commit.compacted, commit.version)),
+            turns=turns,
         )
 
     def record(self, record: TransactionRecord, version: int) -> None:

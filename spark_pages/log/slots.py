@@ -15,7 +15,6 @@ from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32
-_HASTE = 8
 
 
 class SlotReader:
@@ -110,7 +109,6 @@ class SlotReader:
     def tail(
         self,
         start: int,
-        in_haste: bool = False,
         known: Mapping[int, Commit | Tombstone | None] = MappingProxyType({}),
     ) -> list[Commit | Tombstone]:
         """What slots from `start` on hold, up to the first empty one.
@@ -119,8 +117,6 @@ class SlotReader:
 
         Parameters
         ----------
-        in_haste
-            Where some are surely expected: in rounds of 8, 16, … slots, without looking for compacted ranges.
         known
             What some slots held a moment ago; they are not asked again.
 
@@ -129,8 +125,6 @@ class SlotReader:
         Where nothing is there 1 request, and 2 where one slot is. Where two are, the hint is read, then
         compacted ranges as far as it knows of them, then slots in rounds of 2, 4, 8, …
         """
-        if in_haste:
-            return self._slots_from(start, _HASTE)
         found = bundled = self._bundled(start)
         if not bundled:
             found = self._first_two(start, known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark_pages.log.turns import Turn
 from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Claim, Features, Lease, Retention
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.ids import FIRST_USER_TABLE
@@ -50,6 +51,8 @@ class LogState:
         The newest commit since `base` that changed the catalog; -1 where none did.
     compacted
         Slots below this version are in compacted ranges, as far as the log tells.
+    turns
+        Who has committed lately, of the commits since `base`.
     """
 
     version: int = -1
@@ -76,3 +79,4 @@ class LogState:
     tail_columns: int = 0
     catalog_version: int = -1
     compacted: int = 0
+    turns: tuple[Turn, ...] = ()

@@ -491,11 +491,12 @@ def create(
     storage_options
         For the object store, under obstore's names.
     properties
-        Properties of the store, free text by key. Some are looked at, all as decimal numbers:
+        Properties of the store, free text by key. Some are looked at, most as decimal numbers:
         ``checkpoint_commits`` (64) and ``checkpoint_bytes`` (16 MiB), after how much a process that commits
         makes a checkpoint, and ``log_compaction_commits`` (16), after how many commits it compacts the
         log; 0 turns one off. ``tail_page_bytes`` (8192) is how large pages of small appends grow
-        before they stay as they are, see docs/writing.md.
+        before they stay as they are, see docs/writing.md. ``commit_turns`` = ``fair`` has processes that
+        write at once commit one after the other, see docs/performance.md.
 
     Raises
     ------

@@ -15,12 +15,12 @@ from spark_pages.log.commit_messages import (
     Committed,
     Conflict,
     CreateSlot,
+    LetOthers,
     Member,
     Pause,
     ReadFailed,
     ReadSlot,
     ReadSlots,
-    ReadTail,
     Refused,
     Unknown,
 )
@@ -245,7 +245,12 @@ class Group:
         self.slots = {slot.version: slot for slot in landed}
         self.requests: list[Any] = []
         protocol = commit_protocol(
-            state, members, new_token=lambda: MINE, now_us=lambda: 5, load_manifest=lambda _: None
+            state,
+            members,
+            new_token=lambda: MINE,
+            now_us=lambda: 5,
+            load_manifest=lambda _: None,
+            writer="someone",
         )
         response: Any = None
         try:
@@ -268,7 +273,7 @@ class Group:
                 return self.slots.get(version)
             case ReadSlots(start, stop):
                 return [self.slots[version] for version in range(start, stop)]
-            case ReadTail(start):
+            case LetOthers(start):
                 return [slot for version, slot in sorted(self.slots.items()) if version >= start]
             case Pause():
                 return True
@@ -340,17 +345,32 @@ def test_after_a_lost_slot_each_member_is_checked_and_the_others_go_on():
     assert group.outcomes[1].version == 2
 
 
-def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once():
+def test_writers_whose_turn_it_is_are_let_in_and_what_they_commit_is_read_at_once():
     landed = [FIRST]
     for version in range(1, 9):
-        landed.append(commit(version, record(20 + version, **APPEND), parent=landed[-1]))
+        others = replace(record(20 + version, **APPEND), writer="another")
+        landed.append(commit(version, others, parent=landed[-1]))
 
     group = Group([member(11, **APPEND)], BASE, landed[1:])
 
     assert kinds(group) == ["Committed"]
     assert group.outcomes[0].version == 9
-    assert sum(isinstance(request, CreateSlot) for request in group.requests) == 3
-    assert ReadTail(3) in group.requests
+    assert [type(request) for request in group.requests] == [
+        *(CreateSlot, ReadSlot, Pause),
+        *(LetOthers, LetOthers, CreateSlot),
+    ]
+    assert [request.start for request in group.requests if isinstance(request, LetOthers)] == [2, 9]
+
+
+def test_members_that_conflict_with_what_others_commit_in_their_turn_do_not_try_a_slot():
+    first = commit(1, replace(record(21, **APPEND), writer="another"), parent=FIRST)
+    second = commit(2, replace(record(22, **PAGE_7), writer="another"), parent=first)
+
+    group = Group([member(11, **PAGE_7)], BASE, [first, second])
+
+    assert kinds(group) == ["Conflict"]
+    assert group.outcomes[0].overlap.version == 2
+    assert [type(request) for request in group.requests].count(CreateSlot) == 1
 
 
 def test_serializable_members_conflict_with_changes_of_the_tables_that_they_read():

@@ -96,6 +96,14 @@ class Actor:
                 _trees.roots.keep(key, root)
         self.node = root
 
+    def fork(self) -> Actor:
+        """The same process at the same place, to go on by itself; it is run again where an answer is new."""
+        other = Actor.__new__(Actor)
+        other.name, other.node = self.name, self.node
+        other._make, other._remembers = self._make, self._remembers
+        other._path, other._process, other._done = list(self._path), None, 0
+        return other
+
     def _running(self) -> Process:
         """The process, at the end of the path."""
         process = self._process

@@ -56,6 +56,17 @@ class History:
         other.tokens = dict(self.tokens)
         return other
 
+    def fork(self) -> History:
+        """The same history, what processes were told included."""
+        other = self.copy()
+        other.acknowledged = dict(self.acknowledged)
+        other.refused = dict(self.refused)
+        other.relied = dict(self.relied)
+        other.seen = dict(self.seen)
+        other.newest_acknowledged = self.newest_acknowledged
+        other.floors = dict(self.floors)
+        return other
+
     @property
     def head(self) -> int:
         """The newest version that ever landed."""

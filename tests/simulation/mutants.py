@@ -15,6 +15,7 @@ from spark_pages.log import commit_protocol, conflict, head, log, retention, slo
 from spark_pages.log.commit_messages import CreateSlot, Pause, ReadSlot, Unknown
 from spark_pages.log.names import commit_key
 from spark_pages.log.object_writer import ObjectWriter
+from spark_pages.log.recent import RecentSlots
 from spark_pages.model.actions import Commit, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction
@@ -26,6 +27,7 @@ from tests.simulation.scenarios import (
     RACE,
     RETENTION,
     THREADS,
+    TURNS,
     VACUUM,
 )
 from tests.simulation.values import Value, encode_commit, forget, put_back, swap
@@ -178,6 +180,21 @@ def _blind_to_reads() -> Undo:
     return _set(commit_protocol, "find_overlap", lambda mine, version, landed, _: find(mine, version, landed))
 
 
+def _blind_to_turns() -> Undo:
+    check = commit_protocol._Group.check
+
+    def seen_after_a_loss_only(self: Any, slot: Any, state: Any) -> None:
+        if self.tries:
+            check(self, slot, state)
+
+    return _set(commit_protocol._Group, "check", seen_after_a_loss_only)
+
+
+def _turns_skip_a_slot() -> Undo:
+    read = RecentSlots.next
+    return _set(RecentSlots, "next", lambda self, start, count: read(self, start, count + 1)[-1:])
+
+
 # reading
 
 
@@ -238,6 +255,8 @@ MUTANTS = (
     Mutant("members of a group are not compared", THREADS, _blind_inside_a_group),
     Mutant("names are not compared", NAMES, lambda: swap(conflict._names, lambda *_: None)),
     Mutant("serializable is not checked", NAMES, _blind_to_reads),
+    Mutant("what others commit in their turn is not compared", TURNS, _blind_to_turns),
+    Mutant("slots of others are skipped in their turn", TURNS, _turns_skip_a_slot),
     Mutant("the pair is not looked for", DOUBT, lambda: _set(Transaction, "_landed", lambda *_: None)),
     Mutant("a tombstone is an empty slot", VACUUM, _tombstones_unknown),
     Mutant("the hint is the head", RACE, _hint_is_the_head),

@@ -98,6 +98,8 @@ class ProcessSpec:
         How often it is started again after a crash.
     reads_backwards
         Whether requests of one round reach storage in the opposite order.
+    request_s
+        What a request takes by its own clock; with 0 no writer ever waits for its turn.
     reads_alone, writes_alone
         Beginnings of keys that nobody else writes, or that nobody else asks for before something names them:
         a complete search need not try what others do in between.
@@ -110,6 +112,7 @@ class ProcessSpec:
     clock_us: int = 0
     restarts: int = 0
     reads_backwards: bool = False
+    request_s: float = 0.0
     reads_alone: tuple[str, ...] = ()
     writes_alone: tuple[str, ...] = ()
 
@@ -265,7 +268,7 @@ class Process:
 
     def open(self, opened: bool = False) -> None:
         """Know nothing but the address; with `opened`, also what was there before the schedule."""
-        self.log = Log(self, self.runtime(), timeout_s=60.0)
+        self.log = Log(self, self.runtime(), timeout_s=60.0, writer=lambda: f"{self._index + 1:02x}")
         self.landed_before.clear()
         self.unknown = None
         head = self._head
@@ -311,6 +314,7 @@ class Process:
         if strand.is_dying:
             raise CrashError
         strand.parked = Parked(strand.name, kind, key, data, self._is_alone(kind, key))
+        self._clock_s += self.spec.request_s
         return strand.wait()
 
     def _is_alone(self, kind: str, key: str) -> bool:

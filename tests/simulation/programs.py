@@ -94,7 +94,7 @@ def record_of(
         token=process_token,
         operation=operation,
         read_version=read.state.version,
-        writer="w",
+        writer=process_token[:2],
         own=own_pages(pages),
         splices=splices,
         **given,

@@ -44,6 +44,12 @@ def _long_log(process: Process) -> None:
     appends(17, inline=True)(process)
 
 
+def _store_of_turns(process: Process) -> None:
+    """A store whose writers let each other commit one after the other."""
+    create_store(process, commit_turns="fair")
+    process.log.refresh()
+
+
 def _store_without_checkpoint(process: Process) -> None:
     """Some history, and no checkpoint that any commit names."""
     create_store(process)
@@ -111,6 +117,20 @@ THREADS = Scenario(
     ),
 )
 """Threads of one process that share commits, beside another process."""
+
+TURNS = Scenario(
+    "turns",
+    _store_of_turns,
+    (
+        ProcessSpec("appender", appends(3, inline=True), request_s=0.02),
+        ProcessSpec("counter 1", counts(2), request_s=0.02),
+        ProcessSpec("counter 2", counts(), threads=(appends(2, inline=True),), request_s=0.02),
+        ProcessSpec("relying", relies_on_counter(), request_s=0.02),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+    usual_steps=45,
+)
+"""Writers that let others commit first, and read what they commit."""
 
 UPKEEP = Scenario(
     "upkeep",
@@ -210,11 +230,11 @@ TWO_WRITERS_AND_VACUUM = Scenario(
 SCENARIOS = {
     each.name: each
     for each in (
-        *(RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS),
+        *(RACE, DOUBT, DISK, NAMES, THREADS, TURNS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS),
         *(TWO_WRITERS, TWO_WRITERS_AND_VACUUM),
     )
 }
-RANDOM = (RACE, DOUBT, DISK, NAMES, THREADS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS)
+RANDOM = (RACE, DOUBT, DISK, NAMES, THREADS, TURNS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS)
 """Those of which schedules are drawn."""
 
 EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM)

@@ -123,51 +123,6 @@ class Given:
         return (world.parked[0].name, OK) if world.parked else None
 
 
-class Branching:
-    """Goes through all steps at every place, depth first; one instance for all schedules of a search."""
-
-    def __init__(self) -> None:
-        self._stack: list[tuple[list[Step], int]] = []
-        self._depth = 0
-        self._seen: set[int] = set()
-        self.pruned = False
-        self.states = 0
-
-    def begin(self) -> bool:
-        """Go on to the next schedule; False if there is none."""
-        if self._stack:
-            while self._stack and self._stack[-1][1] + 1 >= len(self._stack[-1][0]):
-                self._stack.pop()
-            if not self._stack:
-                return False
-            steps, index = self._stack[-1]
-            self._stack[-1] = steps, index + 1
-        self._depth = 0
-        self.pruned = False
-        return True
-
-    def next(self, world: World) -> Step | None:
-        """See `Chooser.next`; ends the schedule in a state that was seen before."""
-        if self._depth == len(self._stack):
-            key = world.key()
-            if key in self._seen:
-                self.pruned = True
-                return None
-            self._seen.add(key)
-            steps = possible_steps(world)
-            if not steps:
-                return None
-            self._stack.append((steps, 0))
-        steps, index = self._stack[self._depth]
-        self._depth += 1
-        return steps[index]
-
-    @property
-    def states_seen(self) -> int:
-        """Different states met so far."""
-        return len(self._seen)
-
-
 def possible_steps(world: World) -> list[Step]:
     """The steps that a complete search must try here.
 
@@ -194,24 +149,32 @@ def play(scenario: Scenario, laid: Laid, chooser: Chooser, tracing: bool = False
     forget_too_many()
     world, violation = World(scenario, laid, bool(_remembers), tracing), None
     try:
-        while True:
-            step = chooser.next(world)
-            if step is None:
-                break
-            world.changed = world.deleted = False
-            if not world.step(*step):
-                raise ValueError(f"{step} is not possible after {world.steps}")
-            if world.changed:
-                observe(world)
-            if len(world.steps) > MAX_STEPS:
-                raise Violation("progress", f"{MAX_STEPS} steps, and no end")
-            if world.waiting():
-                raise Violation("progress", f"{', '.join(world.waiting())} wait for ever")
+        while (step := chooser.next(world)) is not None:
+            go_on(world, step)
     except Violation as error:
         violation = error
     finally:
         world.end()
     return Played(world, violation)
+
+
+def go_on(world: World, step: Step) -> None:
+    """Do a step, and look whether all is well.
+
+    Raises
+    ------
+    Violation
+        If not.
+    """
+    world.changed = world.deleted = False
+    if not world.step(*step):
+        raise ValueError(f"{step} is not possible after {world.steps}")
+    if world.changed:
+        observe(world)
+    if len(world.steps) > MAX_STEPS:
+        raise Violation("progress", f"{MAX_STEPS} steps, and no end")
+    if world.waiting():
+        raise Violation("progress", f"{', '.join(world.waiting())} wait for ever")
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,21 +285,40 @@ def search_random(scenario: Scenario, first_seed: int, schedules: int, laid: Lai
 
 
 def search_all(scenario: Scenario, limit: int | None = None, laid: Laid | None = None) -> Tally:
-    """Try every schedule, up to the first violation; a state met before is not gone through again."""
-    laid = laid or lay(scenario)
+    """Try every schedule, up to the first violation; a state met before is not gone through again.
+
+    Goes on from copies of worlds, depth first, so that no step is done twice.
+    """
     tally = Tally()
-    branching = Branching()
-    while branching.begin():
-        played = play(scenario, laid, branching)
-        _count_in(tally, played.world)
-        if played.violation is not None:
-            tally.found = Found(scenario, None, tally.schedules, played.world.steps, played.violation)
+    world = World(scenario, laid or lay(scenario), bool(_remembers))
+    seen = {world.key()}
+    open_worlds = [(world, iter(possible_steps(world)))]
+    while open_worlds and (limit is None or tally.schedules < limit):
+        world, steps = open_worlds[-1]
+        step = next(steps, None)
+        if step is None:
+            world.end()
+            open_worlds.pop()
+            continue
+        after = world.fork()
+        try:
+            go_on(after, step)
+        except Violation as error:
+            _count_in(tally, after)
+            tally.found = Found(scenario, None, tally.schedules, after.steps, error)
             break
-        if limit is not None and tally.schedules >= limit:
-            break
-    else:
-        tally.complete = True
-    tally.states = branching.states_seen
+        key = after.key()
+        following = possible_steps(after) if key not in seen else []
+        seen.add(key)
+        if following:
+            open_worlds.append((after, iter(following)))
+        else:
+            _count_in(tally, after)
+            after.end()
+    tally.states = len(seen)
+    tally.complete = not open_worlds
+    for world, _ in open_worlds:
+        world.end()
     return tally
 
 

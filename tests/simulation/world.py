@@ -7,6 +7,7 @@ decides every step, so that a schedule can be drawn, searched, shortened and pla
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -158,6 +159,19 @@ class World:
         for actor in self.actors:
             self._hear(actor)
         self._park()
+
+    def fork(self) -> World:
+        """The same world, to go on by itself."""
+        other = copy(self)
+        other.objects = dict(self.objects)
+        other.history = self.history.fork()
+        other.late = list(self.late)
+        other.unsynced = dict(self.unsynced)
+        other.steps = list(self.steps)
+        other.trace = None if self.trace is None else list(self.trace)
+        other.actors = [actor.fork() for actor in self.actors]
+        other._park()
+        return other
 
     def _park(self) -> None:
         self.parked: list[Parked] = [parked for actor in self.actors for parked in actor.node.parked]

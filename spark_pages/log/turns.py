@@ -1,0 +1,119 @@
+"""Whose turn it is to commit, as the newest commits tell. Pure; advice only.
+
+Whoever has just committed knows the head and would win the next slot too, and every one after it: the
+others are always one request late. So writers that meet take turns. A turn is a few commits of one writer
+in a row. Who has had none for the longest time is next. All of this is read off the log, so nobody has to
+talk to anybody. A writer that does not come is waited for a little, and then passed over. Now and then a slot
+is free for writers that are new, and so is the slot behind a new one that has met others. Nothing goes wrong
+where two think that it is their turn: one of them loses a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+COMMIT_TURNS = "commit_turns"
+"""Property of a store: `fair` for turns of one commit each."""
+
+_TURN_COMMITS = 9
+_ROUND_COMMITS = 72
+_FREE_EVERY = 96
+_FREE_EVERY_FAIR = 32
+_PATIENCE_ROUNDS = 2
+_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Commits of one writer in a row.
+
+    Attributes
+    ----------
+    writer
+        Who.
+    first_version, last_version
+        The commits, both included.
+    met_others
+        Whether others had committed between what it read and the first of these.
+    """
+
+    writer: str
+    first_version: int
+    last_version: int
+    met_others: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Who is to commit before a writer.
+
+    Attributes
+    ----------
+    writers
+        How many are.
+    commits
+        How many commits are left of the turn that has begun.
+    """
+
+    writers: int
+    commits: int
+
+
+NOBODY = Before(0, 0)
+
+
+def with_commit(turns: tuple[Turn, ...], version: int, writer: str, read_version: int) -> tuple[Turn, ...]:
+    """The turns after one more commit; old ones are forgotten."""
+    if turns and turns[-1].writer == writer:
+        return (*turns[:-1], replace(turns[-1], last_version=version))
+    return (*turns[-_KEPT + 1 :], Turn(writer, version, version, read_version < version - 1))
+
+
+def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, arrived: int) -> Before:
+    """Who is to commit before a writer that wants to.
+
+    Parameters
+    ----------
+    turns
+        The newest ones, oldest first.
+    properties
+        Of the store.
+    writer
+        As its commits name it.
+    arrived
+        The newest version when it began to wait: who has committed since is behind it.
+    """
+    ring = _ring(turns)
+    if not ring or ring[0].last_version - arrived >= _PATIENCE_ROUNDS * _ROUND_COMMITS:
+        return NOBODY
+    newest = ring[0]
+    made = newest.last_version - newest.first_version + 1
+    fair = properties.get(COMMIT_TURNS) == "fair"
+    length = 1 if fair else max(1, min(_TURN_COMMITS, _ROUND_COMMITS // len(ring)))
+    to_free_slot = -(newest.last_version + 1) % (_FREE_EVERY_FAIR if fair else _FREE_EVERY)
+    others_are_new = newest.met_others and all(turn.writer != newest.writer for turn in turns[:-1])
+    is_free = not to_free_slot or (made == 1 and others_are_new)
+    left = length - made
+    if left < 0:  # nobody else comes, as far as one can see
+        ring, left = [newest], to_free_slot
+    own = next((place for place, turn in enumerate(ring) if turn.writer == writer), None)
+    if own is None:
+        waiting = sum(turn.last_version <= arrived for turn in ring[1:])
+        return NOBODY if is_free else Before(waiting + bool(left), left)
+    if own == 0:
+        return Before(is_free, 0) if left else Before(max(1, is_free + len(ring) - 1), 0)
+    return Before(is_free + len(ring) - own - 1 + bool(left), left)
+
+
+def _ring(turns: tuple[Turn, ...]) -> list[Turn]:
+    """The last turn of each writer, newest first, back to the first one that comes again.
+
+    A writer that was passed over is not among them: whoever stood behind it has had two turns since.
+    """
+    ring: dict[str, Turn] = {}
+    for turn in reversed(turns):
+        if turn.writer in ring:
+            break
+        ring[turn.writer] = turn
+    return list(ring.values())
