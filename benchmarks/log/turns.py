@@ -62,7 +62,7 @@ class Model:
             began, arrived = self._now, known - 1
             tries = 0
             while True:
-                while (first := before(turns, self._properties, name, arrived)).writers:
+                while (first := before(turns, self._properties, name, arrived)).writers or tries > 1:
                     came = yield from self._let_others(pace, first, known)
                     if not came:
                         break
@@ -89,8 +89,8 @@ class Model:
         return turns
 
     def _let_others(self, pace: Pace, first: Before, known: int) -> Generator[float, None, int]:
-        count = min(8, max(1, first.commits + first.writers - 1))
-        for wait_s in pace.for_turn(first):
+        count = min(8, max(1, first.commits + first.writers - 1)) if first.writers else 8
+        for wait_s in pace.for_turn(first) if first.writers else (0.0,):
             yield wait_s
             came = yield from self._read(known, count)
             if came:

@@ -45,7 +45,7 @@ class LetOthers:
     Attributes
     ----------
     before
-        Who is expected.
+        Who is expected; where it is nobody, only what is there already is read.
     """
 
     start: int

@@ -52,7 +52,7 @@ from spark_pages.log.features import check_writable, with_needs
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
-from spark_pages.log.turns import before
+from spark_pages.log.turns import NOBODY, before
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.model.run import PAGE_SCHEMA
@@ -100,7 +100,8 @@ def commit_protocol(
     Notes
     -----
     One request where nobody races and all have read the newest state. Each slot that is lost costs one read
-    and one create. What others commit in their turns is read, several slots at once.
+    and one create. What others commit in their turns is read, several slots at once; so is, from the second
+    lost slot on, all that came in between.
     """
     group = _Group(members)
     oldest = min(member.read_version for member in members)
@@ -112,16 +113,10 @@ def commit_protocol(
     arrived = state.version
     tries = 0
     while True:
-        while writer and (first := before(state.turns, state.properties, writer, arrived)).writers:
-            came = _slots((yield LetOthers(state.version + 1, first)))
-            for slot in came:
-                if isinstance(slot, Commit):
-                    state = replay(state, [slot], load_manifest)
-                group.check(slot, state)
-            if group.decided:
-                return group.outcomes()
-            if not came:
-                break
+        stands_on = yield from _let_others(state, group, load_manifest, writer, arrived)
+        if stands_on is None:
+            return group.outcomes()
+        state = stands_on
         check_writable(state.features)
         records = group.build(state, load_manifest)
         if not records:
@@ -158,6 +153,28 @@ def commit_protocol(
             return group.outcomes()
         if not (yield Pause(tries, lost=True)):
             return group.end(Conflict(None, state.version, tries))
+
+
+def _let_others(
+    state: LogState, group: _Group, load_manifest: LoadManifest, writer: str, arrived: int
+) -> Generator[Request, Response, LogState | None]:
+    """The state after what others have committed whose turn it is, and all that came after a second loss.
+
+    None where every member has met something of it.
+    """
+    while True:
+        first = before(state.turns, state.properties, writer, arrived) if writer else NOBODY
+        if not first.writers and group.tries < 2:
+            return state
+        came = _slots((yield LetOthers(state.version + 1, first)))
+        for slot in came:
+            if isinstance(slot, Commit):
+                state = replay(state, [slot], load_manifest)
+            group.check(slot, state)
+        if group.decided:
+            return None
+        if not came:
+            return state
 
 
 Settled = Slot | Unknown | NotCreated | None

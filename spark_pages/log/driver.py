@@ -100,8 +100,9 @@ class CommitDriver:
 
     def _let_others(self, request: LetOthers, deadline: float) -> list[Commit | Tombstone]:
         """What others have committed; nothing where they had time for it and did not come."""
-        count = min(_LOOK, max(1, request.before.commits + request.before.writers - 1))
-        for wait_s in self.pace.for_turn(request.before):
+        first = request.before
+        count = min(_LOOK, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK
+        for wait_s in self.pace.for_turn(first) if first.writers else (0.0,):
             if not self._sleep(wait_s, deadline):
                 return []
             try:

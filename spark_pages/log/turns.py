@@ -18,9 +18,8 @@ COMMIT_TURNS = "commit_turns"
 
 _TURN_COMMITS = 9
 _ROUND_COMMITS = 72
-_FREE_EVERY = 96
+_FREE_EVERY = 64
 _FREE_EVERY_FAIR = 32
-_PATIENCE_ROUNDS = 2
 _KEPT = 64
 
 
@@ -85,7 +84,7 @@ def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, 
         The newest version when it began to wait: who has committed since is behind it.
     """
     ring = _ring(turns)
-    if not ring or ring[0].last_version - arrived >= _PATIENCE_ROUNDS * _ROUND_COMMITS:
+    if not ring:
         return NOBODY
     newest = ring[0]
     made = newest.last_version - newest.first_version + 1

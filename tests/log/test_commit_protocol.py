@@ -28,6 +28,7 @@ from spark_pages.log.commit_protocol import commit_protocol
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState
+from spark_pages.log.turns import NOBODY
 from spark_pages.model.actions import CheckpointRef, ManifestRef, Retention, Tombstone
 from spark_pages.model.location import Location
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated
@@ -360,6 +361,19 @@ def test_writers_whose_turn_it_is_are_let_in_and_what_they_commit_is_read_at_onc
         *(LetOthers, LetOthers, CreateSlot),
     ]
     assert [request.start for request in group.requests if isinstance(request, LetOthers)] == [2, 9]
+
+
+def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once():
+    landed = [FIRST]
+    for version in range(1, 9):
+        landed.append(commit(version, record(20 + version, **APPEND), parent=landed[-1]))
+
+    group = Group([member(11, **APPEND)], BASE, landed[1:])
+
+    assert kinds(group) == ["Committed"]
+    assert group.outcomes[0].version == 9
+    assert sum(isinstance(request, CreateSlot) for request in group.requests) == 3
+    assert LetOthers(3, NOBODY) in group.requests
 
 
 def test_members_that_conflict_with_what_others_commit_in_their_turn_do_not_try_a_slot():

@@ -34,13 +34,13 @@ def test_old_turns_are_forgotten():
     assert len(turns("ab" * 500)) == 64
 
 
-@pytest.mark.parametrize("writers", ["", "a", "a" * 8, "a" * 10, "a" * 95])
+@pytest.mark.parametrize("writers", ["", "a", "a" * 8, "a" * 10, "a" * 63])
 def test_who_meets_nobody_waits_for_nobody(writers):
     assert ahead(writers, "a", properties={}) == NOBODY
 
 
 @pytest.mark.parametrize(
-    ("writers", "properties"), [("a" * 9, {}), ("a" * 96, {}), ("a", FAIR), ("a" * 32, FAIR)]
+    ("writers", "properties"), [("a" * 9, {}), ("a" * 64, {}), ("a", FAIR), ("a" * 32, FAIR)]
 )
 def test_behind_a_first_turn_and_now_and_then_a_slot_is_free_for_new_writers(writers, properties):
     assert ahead(writers, "a", properties=properties) == Before(1, 0)
@@ -50,7 +50,7 @@ def test_behind_a_first_turn_and_now_and_then_a_slot_is_free_for_new_writers(wri
 
 def test_a_new_writer_waits_for_the_end_of_a_turn_or_a_free_slot():
     assert ahead("a" * 8, "new", properties={}) == Before(1, 1)
-    assert ahead("a" * 90, "new", properties={}) == Before(1, 6)
+    assert ahead("a" * 58, "new", properties={}) == Before(1, 6)
 
 
 def test_who_has_had_no_turn_for_the_longest_time_is_next():
@@ -82,13 +82,6 @@ def test_behind_the_first_commit_of_a_new_writer_that_met_others_the_slot_is_fre
     assert ahead("abcabcX", "X", properties={}) == Before(1, 0)
     assert ahead("abcabcX", "a").writers == 1
     assert ahead("abcabcXa", "b").writers == 0
-
-
-def test_who_has_waited_for_two_rounds_waits_for_nobody():
-    log = "abc" * 60
-    assert ahead(log, "new", arrived=100, properties={}) != NOBODY
-    assert ahead(log, "c").writers == 2
-    assert ahead(log, "c", arrived=len(log) - 1 - 144) == NOBODY
 
 
 class Clock:
