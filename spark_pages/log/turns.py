@@ -19,7 +19,6 @@ COMMIT_TURNS = "commit_turns"
 _TURN_COMMITS = 9
 _ROUND_COMMITS = 72
 _FREE_EVERY = 64
-_FREE_EVERY_FAIR = 32
 _KEPT = 64
 
 
@@ -90,7 +89,7 @@ def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, 
     made = newest.last_version - newest.first_version + 1
     fair = properties.get(COMMIT_TURNS) == "fair"
     length = 1 if fair else max(1, min(_TURN_COMMITS, _ROUND_COMMITS // len(ring)))
-    to_free_slot = -(newest.last_version + 1) % (_FREE_EVERY_FAIR if fair else _FREE_EVERY)
+    to_free_slot = -(newest.last_version + 1) % (_FREE_EVERY)
     others_are_new = newest.met_others and all(turn.writer != newest.writer for turn in turns[:-1])
     is_free = not to_free_slot or (made == 1 and others_are_new)
     left = length - made

@@ -40,7 +40,7 @@ def test_who_meets_nobody_waits_for_nobody(writers):
 
 
 @pytest.mark.parametrize(
-    ("writers", "properties"), [("a" * 9, {}), ("a" * 64, {}), ("a", FAIR), ("a" * 32, FAIR)]
+    ("writers", "properties"), [("a" * 9, {}), ("a" * 64, {}), ("a", FAIR), ("a" * 64, FAIR)]
 )
 def test_behind_a_first_turn_and_now_and_then_a_slot_is_free_for_new_writers(writers, properties):
     assert ahead(writers, "a", properties=properties) == Before(1, 0)
