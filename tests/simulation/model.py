@@ -47,6 +47,8 @@ class Model:
     apps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     retention: Retention | None = None
     next_table_id: int = 1
+    dropped: Mapping[int, int] = field(default_factory=dict)
+    """Tables that can come back, and the versions that dropped them."""
 
     def after(self, commit: Commit) -> Model:
         """The model after one more commit."""
@@ -60,7 +62,7 @@ class Model:
 
     def _after(self, record: TransactionRecord, version: int) -> Model:
         chains, names, apps = dict(self.chains), dict(self.names), dict(self.apps)
-        next_table_id = self.next_table_id
+        next_table_id, dropped = self.next_table_id, dict(self.dropped)
         epoch = self.retention.min_epoch if self.retention else -1
         holds(
             record.read_version >= epoch,
@@ -73,6 +75,21 @@ class Model:
                 holds(intent.table_id >= next_table_id, "names", f"table id {intent.table_id} is used twice")
                 names[intent.name] = intent.table_id
                 next_table_id = intent.table_id + 1
+            elif intent.kind is IntentKind.DROP:
+                holds(
+                    names.pop(intent.name, None) == intent.table_id, "names", f"{intent.name!r} is not there"
+                )
+                dropped[intent.table_id] = version
+            elif intent.kind in (IntentKind.UNDROP, IntentKind.PURGE):
+                told = f"version {version} does {intent.kind.value} {intent.name!r}"
+                since = dropped.pop(intent.table_id, None)
+                holds(since is not None and intent.name not in names, "dropped tables", told)
+                if intent.kind is IntentKind.UNDROP:
+                    names[intent.name] = intent.table_id
+                    continue
+                readable = self.retention.min_readable if self.retention else -1
+                holds(since is not None and since <= readable, "dropped tables", f"{told} of version {since}")
+                chains.update({key: () for key in chains if key[0] == intent.table_id})
         listed = record.own.few or ()
         for splice in record.splices:
             added = tuple(
@@ -115,4 +132,4 @@ class Model:
             )
             apps[record.app_id] = record.app_version, version
         retention = record.retention or self.retention
-        return Model(self.version, chains, names, apps, retention, next_table_id)
+        return Model(self.version, chains, names, apps, retention, next_table_id, dropped)

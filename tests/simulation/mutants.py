@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_pages.errors import CommitConflictError, StorageError
-from spark_pages.log import commit_protocol, conflict, head, log, retention, slots, vacuum
+from spark_pages.log import commit_protocol, conflict, head, log, replay, retention, slots, vacuum
 from spark_pages.log.commit_messages import CreateSlot, Pause, ReadSlot, Unknown
 from spark_pages.log.names import commit_key
 from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.log.recent import RecentSlots
-from spark_pages.model.actions import Commit, Retention, Tombstone
+from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction
 from tests.simulation.scenarios import (
     DISK,
     DOUBT,
+    DROPPED,
     FIRST_CHECKPOINTS,
     NAMES,
     RACE,
@@ -238,6 +239,16 @@ def _no_epoch() -> Undo:
     )
 
 
+def _purge_keeps_pages() -> Undo:
+    apply = replay.Fold._intent
+
+    def ignoring(fold: replay.Fold, intent: CatalogIntent, version: int) -> None:
+        if intent.kind is not IntentKind.PURGE:
+            apply(fold, intent, version)
+
+    return _set(replay.Fold, "_intent", ignoring)
+
+
 def _first_ones_share() -> Undo:
     put = head.on_named_checkpoint
     return swap(put, lambda *given: given[2] if given[2].named_checkpoint is None else put(*given))
@@ -272,5 +283,6 @@ MUTANTS = (
         RETENTION,
         lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
     ),
+    Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),
 )

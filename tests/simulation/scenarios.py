@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_pages.log.names import commit_key
+from tests.simulation.dropping import drops, purges, undrops
 from tests.simulation.process import Process, ProcessSpec
 from tests.simulation.programs import (
     appends,
@@ -48,6 +49,18 @@ def _store_of_turns(process: Process) -> None:
     """A store whose writers let each other commit one after the other."""
     create_store(process, commit_turns="fair")
     process.log.refresh()
+
+
+def _dropped_table(process: Process) -> None:
+    """A table that has been dropped, in version 4, and can come back."""
+    create_store(process)
+    process.log.refresh()
+    appends()(process)
+    counts()(process)
+    process.log.checkpoint()
+    appends()(process)
+    drops()(process)
+    counts()(process)
 
 
 def _store_without_checkpoint(process: Process) -> None:
@@ -198,6 +211,21 @@ FIRST_CHECKPOINTS = Scenario(
 )
 """The first checkpoints of a store, while the commits that follow do not know of them yet."""
 
+DROPPED = Scenario(
+    "dropped",
+    _dropped_table,
+    (
+        ProcessSpec("undropper", undrops()),
+        ProcessSpec("vacuum 1", purges(dropped=4)),
+        ProcessSpec("vacuum 2", purges(dropped=4)),
+        ProcessSpec("counter", counts()),
+        ProcessSpec("traveller", travels((3, 1)), opened=False),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+    usual_steps=195,
+)
+"""A dropped table comes back or is given up, while versions that have it are read."""
+
 TWO_WRITERS = Scenario(
     "two writers",
     create_store,
@@ -230,11 +258,37 @@ TWO_WRITERS_AND_VACUUM = Scenario(
 SCENARIOS = {
     each.name: each
     for each in (
-        *(RACE, DOUBT, DISK, NAMES, THREADS, TURNS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS),
+        *(
+            RACE,
+            DOUBT,
+            DISK,
+            NAMES,
+            THREADS,
+            TURNS,
+            UPKEEP,
+            COMPACTION,
+            VACUUM,
+            RETENTION,
+            FIRST_CHECKPOINTS,
+            DROPPED,
+        ),
         *(TWO_WRITERS, TWO_WRITERS_AND_VACUUM),
     )
 }
-RANDOM = (RACE, DOUBT, DISK, NAMES, THREADS, TURNS, UPKEEP, COMPACTION, VACUUM, RETENTION, FIRST_CHECKPOINTS)
+RANDOM = (
+    RACE,
+    DOUBT,
+    DISK,
+    NAMES,
+    THREADS,
+    TURNS,
+    UPKEEP,
+    COMPACTION,
+    VACUUM,
+    RETENTION,
+    FIRST_CHECKPOINTS,
+    DROPPED,
+)
 """Those of which schedules are drawn."""
 
 EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM)
