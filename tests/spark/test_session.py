@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import pty
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,3 +108,21 @@ def test_a_profile_that_is_missing_is_named_and_a_folder_takes_none(
 
     assert split_profile("/data/a#profile=b") == ("/data/a#profile=b", None)
     assert store_url("/data/a#profile=b") == "/data/a#profile=b"
+
+
+def test_a_job_knows_the_terminal_of_the_process_that_took_its_output() -> None:
+    ask = "from spark_pages.spark.session import _on_terminal; print(_on_terminal())"
+    inner = [sys.executable, "-c", ask]
+    outer = f"import subprocess as s; print(s.run({inner!r}, stdout=-1, stderr=-2, text=True).stdout)"
+    ours, theirs = pty.openpty()
+
+    seen, unseen = (
+        subprocess.run(
+            [sys.executable, "-c", outer], stdout=subprocess.PIPE, stderr=where, text=True, check=True
+        )
+        for where in (theirs, subprocess.DEVNULL)
+    )
+
+    os.close(ours)
+    os.close(theirs)
+    assert (seen.stdout.strip(), unseen.stdout.strip()) == ("True", "False")
