@@ -262,9 +262,7 @@ class Vacuum:
         version = self._commit(plan)
         head = self._log.refresh().state
         came = self._commits.walk(plan.version + 1, head.version + 1)
-        spared = {*came.page_files, *came.manifests}
-        if came.checkpoints:
-            spared |= TreeWalker(self._tree, self._runtime.map).left(came.checkpoints).keys()
+        spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints, plan.retention)}
         keys, sizes = (plan.objects.column(name).to_pylist() for name in ("key", "bytes"))
         slots = {commit_key(v): v for v in range(*plan.slots)}
         going = [key for key in keys if key not in spared and key not in slots]
@@ -279,6 +277,21 @@ class Vacuum:
         freed = sum(size for key, size in zip(keys, sizes, strict=True) if key not in spared)
         done = len(going) + plan.slots[1] - plan.slots[0]
         return VacuumResult(version, plan.retention.min_readable, done, freed, len(keys) - done)
+
+    def _needed_by(self, checkpoints: set[CheckpointRef], retention: Retention) -> set[str]:
+        """The objects of checkpoints that were named since the plan was made, and page files they name.
+
+        A checkpoint that was made beside the kept one may have given an inline page another home. What is in
+        segments of the kept one is no part of the plan, so these are not read.
+        """
+        walker = TreeWalker(self._tree, self._runtime.map)
+        trees = walker.left(checkpoints)
+        needed = trees.keys()
+        if retention.checkpoint is not None and checkpoints - {retention.checkpoint}:
+            known = walker.left([retention.checkpoint]).segments
+            for some in rounds([node for key, node in trees.segments.items() if key not in known]):
+                needed |= walker.page_files_left(some)
+        return needed
 
     def _commit(self, plan: VacuumPlan) -> int | None:
         """The log says that versions before the oldest are gone; None where it said so already."""

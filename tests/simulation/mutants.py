@@ -249,6 +249,14 @@ def _purge_keeps_pages() -> Undo:
     return _set(replay.Fold, "_intent", ignoring)
 
 
+def _homes_go() -> Undo:
+    return _set(
+        vacuum.Vacuum,
+        "_needed_by",
+        lambda self, refs, _: vacuum.TreeWalker(self._tree, self._runtime.map).left(refs).keys(),
+    )
+
+
 def _first_ones_share() -> Undo:
     put = head.on_named_checkpoint
     return swap(put, lambda *given: given[2] if given[2].named_checkpoint is None else put(*given))
@@ -284,5 +292,6 @@ MUTANTS = (
         lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
     ),
     Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
+    Mutant("homes of inline pages go with another checkpoint", DROPPED, _homes_go, schedules=5, seed=550),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),
 )
