@@ -285,14 +285,25 @@ def test_a_filter_of_values_that_spark_sees_changed_skips_no_pages(kind: pa.Data
     assert condition_of(LessThan(("c",), 1), schema) is None
 
 
-def test_a_filter_that_arrow_cannot_test_skips_no_pages_and_fails_nothing(url: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "asked", "rows"),
+    [
+        (pa.array([Decimal("1.25")], pa.decimal32(5, 2)), Decimal("7.00"), 0),
+        (pa.array([Decimal("1.25")], pa.decimal32(5, 2)), Decimal("1.25"), 1),
+        (pa.array([[1, 2]]), [7, 8], 1),
+    ],
+    ids=["another decimal", "the same decimal", "a list, which has no statistics"],
+)
+def test_a_filter_skips_pages_that_cannot_pass_and_where_nobody_can_tell_it_skips_none(
+    url: str, value: pa.Array, asked: object, rows: int
+) -> None:
     store = sp.create(url)
-    data = pa.table({"c": pa.array([Decimal("1.25")], pa.decimal32(5, 2))})
+    data = pa.table({"c": value})
     with store.transaction() as txn:
         txn.create_table("t", data.schema)
         txn.append("t", data)
     reader = RowsReader(url, store.snapshot().table("t"), from_arrow_schema(spark_schema(data.schema)))
 
-    list(reader.pushFilters([In(("c",), (Decimal("7.00"),))]))
+    list(reader.pushFilters([In(("c",), (asked,))]))
 
-    assert sum(_rows(part) for part in reader.partitions()) == 1
+    assert sum(_rows(part) for part in reader.partitions()) == rows
