@@ -14,7 +14,7 @@ from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, writer_name
 
 ENTRIES = 8192
 
@@ -98,7 +98,7 @@ def _commit(
             token=token,
             operation="benchmark",
             read_version=read.state.version,
-            writer="benchmark",
+            writer=writer_name(),  # as the log knows this process, which else waits for the turn of another
             splices=tuple(splices),
             **pages,
             **more,
