@@ -48,8 +48,8 @@ _SCHEMA = ContainerSchema(COMMIT_SCHEMA, TRANSACTIONS_SCHEMA)
 MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 
-
 _COMMIT = "spark_pages.CommitHeader"
+"""The first record of a slot that is not cleaned."""
 
 
 def encode_commit(commit: Commit) -> tuple[bytes, str]:
@@ -72,7 +72,7 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
         "compacted": commit.compacted,
         "transactions": len(commit.records),
     }
-    records = [("spark_pages.CommitHeader", header)]
+    records = [(_COMMIT, header)]
     records += [("spark_pages.Transaction", _transaction_to_avro(record)) for record in commit.records]
     data, digest = encode_container(TRANSACTIONS_SCHEMA, records, bytes.fromhex(commit.token))
     if len(data) > MAX_COMMIT_BYTES:

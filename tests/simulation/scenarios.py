@@ -255,26 +255,6 @@ TWO_WRITERS_AND_VACUUM = Scenario(
 )
 """The same with a vacuum, which alone writes all but slots and alone touches slots 0 to 4."""
 
-SCENARIOS = {
-    each.name: each
-    for each in (
-        *(
-            RACE,
-            DOUBT,
-            DISK,
-            NAMES,
-            THREADS,
-            TURNS,
-            UPKEEP,
-            COMPACTION,
-            VACUUM,
-            RETENTION,
-            FIRST_CHECKPOINTS,
-            DROPPED,
-        ),
-        *(TWO_WRITERS, TWO_WRITERS_AND_VACUUM),
-    )
-}
 RANDOM = (
     RACE,
     DOUBT,
@@ -293,3 +273,5 @@ RANDOM = (
 
 EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM)
 """Those that are gone through completely."""
+
+SCENARIOS = {each.name: each for each in (*RANDOM, *EXHAUSTIVE)}
