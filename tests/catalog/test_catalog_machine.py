@@ -7,36 +7,29 @@ it must conflict: there is neither a conflict without reason nor a change that g
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass, field
 from itertools import count
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import spark_pages as sp
 from spark_pages.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, TableExistsError
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
+from tests.catalog.machine import Footprint, SeveralTransactions, run
 from tests.invariants import check_table_zero
-from tests.tables.stores import QUIET
 
 PLAIN = ["a", "b"]
 SPACES = ["x", "y"]
 NAMES = [*PLAIN, *(f"{space}.{name}" for space in SPACES for name in PLAIN)]
 WIDTHS = ["int8", "int16", "int32", "int64"]
-MOST_OPEN = 3
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 
 
 @dataclass
@@ -61,19 +54,6 @@ class Model:
 
 
 @dataclass
-class Footprint:
-    """What a transaction has to do with."""
-
-    named: set[str] = field(default_factory=set)
-    changed: set[int] = field(default_factory=set)
-    used: set[int] = field(default_factory=set)
-
-    def meets(self, landed: Footprint) -> bool:
-        mine, theirs = self.changed | self.used, landed.changed | landed.used
-        return bool(self.named & landed.named or mine & landed.changed or self.changed & theirs)
-
-
-@dataclass
 class Open:
     txn: Transaction
     read: int
@@ -92,14 +72,15 @@ def contents(table: sp.Table) -> dict[str, tuple[str, list[int | None]]]:
     return {column: (str(rows[column].type), rows[column].to_pylist()) for column in rows.column_names}
 
 
-class Catalog(RuleBasedStateMachine):
+class Catalog(SeveralTransactions):
+    opened = Open
+    most_open = 3
+
     @initialize()
     def begin(self) -> None:
-        first = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
-        self.stores = [first, Store(first.objects)]
+        first = self.two_stores()
         self.versions = [Model()]
         self.landed = [Footprint()]
-        self.open: list[Open] = []
         self.numbers = count()
         with first.transaction() as txn:
             for space in SPACES:
@@ -110,23 +91,6 @@ class Catalog(RuleBasedStateMachine):
         uid = next(self.numbers)
         self.versions.append(Model(spaces, {"a": uid}, {uid: {"n": Column("int8", [1, 2])}}))
         self.landed.append(Footprint())
-
-    def draw_open(self, data: st.DataObject) -> Open:
-        """One of the open transactions, or a new one."""
-        index = data.draw(st.integers(0, len(self.open)))
-        if index == len(self.open) and len(self.open) < MOST_OPEN:
-            txn = data.draw(st.sampled_from(self.stores)).transaction()
-            assert txn.snapshot.version == len(self.versions) - 1
-            self.open.append(Open(txn, len(self.versions) - 1, copy.deepcopy(self.versions[-1])))
-        return self.open[min(index, len(self.open) - 1)]
-
-    def draw_table(self, data: st.DataObject, one: Open) -> tuple[str, int] | None:
-        names = sorted(one.model.tables)
-        return (name := data.draw(st.sampled_from(names)), one.model.tables[name]) if names else None
-
-    def changes(self, one: Open, uid: int) -> None:
-        if uid not in one.new:
-            one.mark.changed.add(uid)
 
     def gives(self, one: Open, name: str, uid: int) -> None:
         """The table gets the name: nobody else gives it, or takes its namespace away."""
@@ -326,12 +290,8 @@ class Catalog(RuleBasedStateMachine):
     def merged(self, one: Open) -> Model:
         """The newest version with what the transaction did; rows that it only appended come behind."""
         model = copy.deepcopy(self.versions[-1])
-        before = self.versions[one.read]
         for what in ("spaces", "tables"):
-            then, mine, now = (getattr(each, what) for each in (before, one.model, model))
-            for name in [name for name, uid in then.items() if mine.get(name) != uid]:
-                del now[name]
-            now.update({name: uid for name, uid in mine.items() if then.get(name) != uid})
+            self.bring_names(one, model, what)
         for uid in one.mark.changed | one.new:
             if uid in one.model.columns:
                 model.columns[uid] = copy.deepcopy(one.model.columns[uid])
@@ -352,19 +312,6 @@ class Catalog(RuleBasedStateMachine):
         assert spaces == sorted(self.versions[version].spaces)
         check_table_zero(fresh)
 
-    def teardown(self) -> None:
-        for each in self.open:
-            each.txn.rollback()
-        assert self.stores[0].verify(pages="all").ok
-
 
 def test_the_catalog_behaves_like_a_dictionary_of_tables_for_every_version(small_trees):
-    run_state_machine_as_test(
-        Catalog,
-        settings=settings(
-            max_examples=400 if LONG else 12,
-            stateful_step_count=40 if LONG else 20,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run(Catalog, examples=12, steps=20)

@@ -7,21 +7,16 @@ has changed and used: there is neither a conflict without reason nor a rule that
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass, field
 from itertools import count
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import spark_pages as sp
@@ -35,14 +30,12 @@ from spark_pages.errors import (
 )
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
+from tests.catalog.machine import Footprint, SeveralTransactions, run
 from tests.invariants import check_table_zero
-from tests.tables.stores import QUIET
 
 NAMES = ["a", "b", "c"]
 TYPES = ["p", "q"]
 CHECKS = ["low", "lower"]
-MOST_OPEN = 2
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 
 
 @dataclass
@@ -108,18 +101,10 @@ class Model:
 
 
 @dataclass
-class Footprint:
-    """What a transaction has to do with."""
+class KeyedFootprint(Footprint):
+    """Also the tables that it has written rows to, which meet where there is a key."""
 
-    named: set[str] = field(default_factory=set)
-    changed: set[int] = field(default_factory=set)
-    used: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
-
-    def meets(self, landed: Footprint, keyed: set[int]) -> bool:
-        mine, theirs = self.changed | self.used, landed.changed | landed.used
-        clash = self.named & landed.named or mine & landed.changed or self.changed & theirs
-        return bool(clash or self.written & landed.written & keyed)
 
 
 @dataclass
@@ -127,7 +112,7 @@ class Open:
     txn: Transaction
     read: int
     model: Model
-    mark: Footprint = field(default_factory=Footprint)
+    mark: KeyedFootprint = field(default_factory=KeyedFootprint)
     new: set[int] = field(default_factory=set)
     appended: list[tuple[int, list[int]]] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
@@ -135,13 +120,17 @@ class Open:
     """Vacuum passed since: the version read may be gone, and the commit may be refused for that alone."""
 
 
-class Rules(RuleBasedStateMachine):
+class Rules(SeveralTransactions):
+    opened = Open
+    most_open = 2
+
+    def can_go_on(self, one: Open) -> bool:
+        return not one.is_overtaken
+
     @initialize()
     def begin(self) -> None:
-        first = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
-        self.stores = [first, Store(first.objects)]
+        first = self.two_stores()
         self.numbers = count(100)
-        self.open: list[Open] = []
         with first.transaction() as txn:
             txn.create_type("p", pa.int8(), check="VALUE < 9")
             txn.create_type("q", pa.int8(), check="VALUE < 6")
@@ -158,7 +147,7 @@ class Rules(RuleBasedStateMachine):
         del left.tables["c"]
         left.dropped[c] = ("c", 2)
         self.versions = [Model(), made, left]
-        self.landed = [Footprint() for _ in self.versions]
+        self.landed = [KeyedFootprint() for _ in self.versions]
         self.oldest = 0
 
     @staticmethod
@@ -167,25 +156,6 @@ class Rules(RuleBasedStateMachine):
             pa.field("n", pa.int8(), nullable=False) if kind is None else sp.typed("n", kind, nullable=False)
         )
         txn.create_table(name, pa.schema([first, ("r", pa.int8())]))
-
-    def draw_open(self, data: st.DataObject) -> Open:
-        """One of the open transactions whose version can still be read, or a new one."""
-        able = [each for each in self.open if not each.is_overtaken]
-        index = data.draw(st.integers(0, len(able)))
-        if not able or (index == len(able) and len(able) < MOST_OPEN):
-            txn = data.draw(st.sampled_from(self.stores)).transaction()
-            assert txn.snapshot.version == len(self.versions) - 1
-            able.append(Open(txn, len(self.versions) - 1, copy.deepcopy(self.versions[-1])))
-            self.open.append(able[-1])
-        return able[min(index, len(able) - 1)]
-
-    def draw_table(self, data: st.DataObject, one: Open) -> tuple[str, int] | None:
-        names = sorted(one.model.tables)
-        return (name := data.draw(st.sampled_from(names)), one.model.tables[name]) if names else None
-
-    def changes(self, one: Open, uid: int) -> None:
-        if uid not in one.new:
-            one.mark.changed.add(uid)
 
     def uses(self, one: Open, uid: int | None) -> None:
         if uid is not None and uid not in one.new:
@@ -403,7 +373,7 @@ class Rules(RuleBasedStateMachine):
             return
         since = self.landed[one.read + 1 :]
         keyed = {uid for uid in one.model.tables.values() if one.model.rows[uid].is_key}
-        met = any(one.mark.meets(each, keyed) for each in since)
+        met = any(one.mark.meets(each) or one.mark.written & each.written & keyed for each in since)
         try:
             version = one.txn.commit()
         except ConstraintError:
@@ -426,14 +396,9 @@ class Rules(RuleBasedStateMachine):
     def merged(self, one: Open, version: int) -> Model:
         """The newest version with what the transaction did; rows that it only appended come behind."""
         model = copy.deepcopy(self.versions[-1])
-        before = self.versions[one.read]
-        for what in ("types", "tables"):
-            then, mine, now = (getattr(each, what) for each in (before, one.model, model))
-            for name in [name for name, uid in then.items() if mine.get(name) != uid]:
-                del now[name]
-                if what == "tables":
-                    model.dropped[then[name]] = (name, version)
-            now.update({name: uid for name, uid in mine.items() if then.get(name) != uid})
+        self.bring_names(one, model, "types")
+        for name, uid in self.bring_names(one, model, "tables").items():
+            model.dropped[uid] = (name, version)
         for uid in model.tables.values():
             model.dropped.pop(uid, None)
         model.kinds |= {uid: one.model.kinds[uid] for uid in one.new if uid in one.model.kinds}
@@ -458,7 +423,7 @@ class Rules(RuleBasedStateMachine):
                 one.is_overtaken = True
         while len(self.versions) <= newest:
             self.versions.append(copy.deepcopy(model))
-            self.landed.append(Footprint())
+            self.landed.append(KeyedFootprint())
         self.versions[-1] = model
 
     @rule(data=st.data(), checkpoint=st.booleans())
@@ -490,19 +455,6 @@ class Rules(RuleBasedStateMachine):
     def depth(model: Model, kind: int | None) -> int:
         return 0 if kind is None else 1 + Rules.depth(model, model.kinds[kind].base)
 
-    def teardown(self) -> None:
-        for each in self.open:
-            each.txn.rollback()
-        assert self.stores[0].verify(pages="all").ok
-
 
 def test_rules_hold_and_tables_come_back_for_every_version_whoever_is_about(small_trees):
-    run_state_machine_as_test(
-        Rules,
-        settings=settings(
-            max_examples=400 if LONG else 15,
-            stateful_step_count=40 if LONG else 25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run(Rules, examples=15, steps=25)
