@@ -14,7 +14,7 @@ import errno
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -57,15 +57,17 @@ class ReadQueue:
     def __init__(self) -> None:
         self._waves = (_Wave(), _Wave())
 
-    def read(self, file: LocalFile, spans: Sequence[PageSpan]) -> Iterator[tuple[PageSpan, memoryview]]:
-        """Each span with its bytes, in order.
+    def read(
+        self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan]
+    ) -> Iterator[list[tuple[PageSpan, memoryview]]]:
+        """Each span with its bytes, in order, as many together as have come together.
 
         Parameters
         ----------
-        file
-            Open for reading past the page cache.
+        files
+            By the path of a span; open for reading past the page cache.
         spans
-            Of that file. The bytes of one are to be used before the next is asked for.
+            Of those files. The bytes that come together are to be used before the next are asked for.
 
         Raises
         ------
@@ -76,8 +78,8 @@ class ReadQueue:
 
         Notes
         -----
-        Two system calls for up to `WAVE_READS` spans. A span that the queue cannot read, or not whole, is
-        read by itself, which tells what is wrong.
+        Two system calls for up to `WAVE_READS` spans, of however many files. A span that the queue cannot
+        read, or not whole, is read by itself, which tells what is wrong.
         """
         ahead: list[_Wave] = []
         free = list(self._waves)
@@ -86,11 +88,11 @@ class ReadQueue:
             while taken < len(spans) or ahead:
                 while free and taken < len(spans):
                     wave = free.pop()
-                    taken += wave.submit(file, spans, taken)
+                    taken += wave.submit(files, spans, taken)
                     ahead.append(wave)
                 wave = ahead.pop(0)
                 free.append(wave)
-                yield from wave.collect(file)
+                yield from wave.collect(files)
         finally:
             for wave in self._waves:
                 wave.settle()
@@ -115,7 +117,7 @@ class _Wave:
         self._starts: list[int] = []
         self._submitted = 0
 
-    def submit(self, file: LocalFile, spans: Sequence[PageSpan], first: int) -> int:
+    def submit(self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan], first: int) -> int:
         """As many spans from `first` on as there is room for are being read, at least one; gives how many."""
         self.settle()  # in case somebody was interrupted here before
         starts: list[int] = []
@@ -130,7 +132,7 @@ class _Wave:
         self._spans, self._starts, self._submitted = spans[first : first + max(1, count)], starts, 0
         if count:
             requests = self._requests[:count]
-            requests["file"] = file.fileno()
+            requests["file"] = [files[span.path].fileno() for span in self._spans]
             requests["memory"] = [self._address + start for start in starts]
             requests["length"] = [span.stop - span.start for span in self._spans]
             requests["offset"] = [span.start for span in self._spans]
@@ -142,16 +144,22 @@ class _Wave:
                 self._submitted = 0  # collect reads them by themselves
         return len(self._spans)
 
-    def collect(self, file: LocalFile) -> Iterator[tuple[PageSpan, memoryview]]:
-        """The spans submitted, each with its bytes."""
+    def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[PageSpan, memoryview]]]:
+        """The spans submitted with their bytes, together but for those that have to be read again."""
         results = self.settle()
+        together: list[tuple[PageSpan, memoryview]] = []
         for index, span in enumerate(self._spans):
             length = span.stop - span.start
             if results.get(index) == length:
                 start = self._starts[index]
-                yield span, self._memory[start : start + length]
-            else:
-                yield span, file.read(span.start, length, memoryview(b""))
+                together.append((span, self._memory[start : start + length]))
+                continue
+            if together:
+                yield together
+                together = []
+            yield [(span, files[span.path].read(span.start, length, memoryview(b"")))]
+        if together:
+            yield together
 
     def settle(self) -> dict[int, int]:
         """Nothing is in flight any more; what the system said of each read, by its place in the wave."""

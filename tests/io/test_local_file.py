@@ -274,6 +274,11 @@ def spans(*places: tuple[int, int]) -> list[PageSpan]:
     return [PageSpan("a", start, stop, stop, []) for start, stop in places]
 
 
+def read_by(queue, path, many):
+    for together in queue.read({"a": LocalFile(str(path))}, many):
+        yield from together
+
+
 @pytest.fixture
 def queue():
     found = read_queue.open_queue()
@@ -286,7 +291,7 @@ def test_a_queue_reads_what_single_reads_give(file, queue):
     many = spans(*((n % 40 * 4096, n % 40 * 4096 + 4096) for n in range(0, 400, 3)))
     data = file.read_bytes()
 
-    found = [(span, bytes(view)) for span, view in queue.read(LocalFile(str(file)), many)]
+    found = [(span, bytes(view)) for span, view in read_by(queue, file, many)]
 
     assert found == [(span, data[span.start : span.stop]) for span in many]
 
@@ -296,10 +301,22 @@ def test_a_queue_takes_two_system_calls_for_sixteen_spans(file, queue, monkeypat
     real = read_queue._call
     monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
 
-    list(queue.read(LocalFile(str(file)), spans(*((n * 4096, n * 4096 + 4096) for n in range(32)))))
+    list(read_by(queue, file, spans(*((n * 4096, n * 4096 + 4096) for n in range(32)))))
 
     assert calls.count(3) == 2
     assert calls.count(2) in (2, 3, 4)
+
+
+def test_a_queue_reads_spans_of_several_files_together(file, tmp_path, queue):
+    other = tmp_path / "b.pages"
+    other.write_bytes(np.random.default_rng(1).bytes(SIZE))
+    files = {"a": LocalFile(str(file)), "b": LocalFile(str(other))}
+    many = [replace(span, path=path) for path in "ab" for span in spans((0, 4096), (8192, 16384))]
+
+    (together,) = queue.read(files, many)
+
+    data = {"a": file.read_bytes(), "b": other.read_bytes()}
+    assert [bytes(view) for _, view in together] == [data[s.path][s.start : s.stop] for s in many]
 
 
 def test_a_span_too_large_for_a_queue_is_read_by_itself(tmp_path, queue):
@@ -307,7 +324,7 @@ def test_a_span_too_large_for_a_queue_is_read_by_itself(tmp_path, queue):
     path.write_bytes(np.random.default_rng(1).bytes(3 << 20))
     some = spans((0, 4096), (4096, 4096 + (2 << 20)), (3 << 19, (3 << 19) + 4096))
 
-    found = [bytes(view) for _, view in queue.read(LocalFile(str(path)), some)]
+    found = [bytes(view) for _, view in read_by(queue, path, some)]
 
     data = path.read_bytes()
     assert found == [data[span.start : span.stop] for span in some]
@@ -320,19 +337,19 @@ def test_a_queue_whose_system_refuses_reads_one_by_one(file, queue, monkeypatch)
     some = spans((0, 4096), (8192, 16384))
     monkeypatch.setattr(read_queue, "_call", refuse)
 
-    found = [bytes(view) for _, view in queue.read(LocalFile(str(file)), some)]
+    found = [bytes(view) for _, view in read_by(queue, file, some)]
     monkeypatch.undo()
 
     assert found == [file.read_bytes()[span.start : span.stop] for span in some]
 
 
 def test_a_queue_that_is_left_half_way_has_nothing_in_flight(file, queue):
-    for _, view in queue.read(LocalFile(str(file)), spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))):
+    for _, view in read_by(queue, file, spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))):
         assert len(view) == 4096
         break
     gc.collect()
 
-    again = [bytes(view) for _, view in queue.read(LocalFile(str(file)), spans((0, 4096)))]
+    again = [bytes(view) for _, view in read_by(queue, file, spans((0, 4096)))]
 
     assert [wave._submitted for wave in queue._waves] == [0, 0]
     assert again == [file.read_bytes()[:4096]]
@@ -340,7 +357,7 @@ def test_a_queue_that_is_left_half_way_has_nothing_in_flight(file, queue):
 
 def test_a_span_behind_the_end_is_damage_also_through_a_queue(file, queue):
     with pytest.raises(DamageError, match="ends at 163840"):
-        list(queue.read(LocalFile(str(file)), spans((0, 4096), (SIZE - 4096, SIZE + 4096))))
+        list(read_by(queue, file, spans((0, 4096), (SIZE - 4096, SIZE + 4096))))
 
 
 @pytest.mark.parametrize("queues", [True, False])
@@ -429,8 +446,8 @@ def test_a_queue_that_was_interrupted_while_it_waited_reads_right_again(file, qu
     many = spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))
     monkeypatch.setattr(read_queue, "_call", interrupt_once)
     with pytest.raises(KeyboardInterrupt):
-        list(queue.read(LocalFile(str(file)), many))
+        list(read_by(queue, file, many))
 
-    found = [bytes(view) for _, view in queue.read(LocalFile(str(file)), many[::-1])]
+    found = [bytes(view) for _, view in read_by(queue, file, many[::-1])]
 
     assert found == [file.read_bytes()[span.start : span.stop] for span in many[::-1]]
