@@ -9,7 +9,7 @@ Nothing is believed here that is not believed there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +41,7 @@ from spark_pages.model.page import PAGE_HEADER_SIZE
 _FEWEST = 4
 """Fewer pages are opened more quickly one by one."""
 
+_OF_ONE_SIZE = (*ALIKE, SIZE, STREAM_SIZE)
 _LINE = 64
 _MOST_ROOM = 2
 """Pages of text lie side by side in room for the longest, unless that takes more than twice their bytes."""
@@ -51,7 +52,7 @@ _HEAD_BYTES = 1024
 def open_alike(
     packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False
 ) -> list[PlainPage | None]:
-    """Those of the pages that look like their neighbours, checked and decompressed; None for the others.
+    """Those of the pages that look like others, checked and decompressed; None for the rest.
 
     Parameters
     ----------
@@ -71,19 +72,29 @@ def open_alike(
     if len(packed) < _FEWEST:
         return found
     words = header_words(packed)
-    for first, stop in _stretches(words):
+    order, edges = _in_stretches(words)
+    for first, stop in pairwise([0, *edges, len(order)]):
         if stop - first >= _FEWEST:
-            share = slice(first, stop)
-            found[share] = _open_block(packed[share], keys[share], words[share], apart) or found[share]
+            share = order[first:stop]
+            some, theirs = [packed[index] for index in share], [keys[index] for index in share]
+            for index, page in zip(share, _open_block(some, theirs, words[share], apart) or (), strict=False):
+                found[index] = page
     return found
 
 
-def _stretches(words: NDArray[np.uint64]) -> Iterable[tuple[int, int]]:
-    """Neighbours whose headers are alike: of one size, unless sizes change nearly from page to page."""
-    alike = _edges(words[:, ALIKE])
-    of_one_size = _edges(words[:, [*ALIKE, SIZE, STREAM_SIZE]])
-    edges = of_one_size if len(of_one_size) * _FEWEST <= len(words) else alike
-    return pairwise([0, *edges, len(words)])
+def _in_stretches(words: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
+    """Pages in an order that puts like headers side by side, and where there the next stretch begins.
+
+    Neighbours stay neighbours: they are of one size, or of text if nearly each has a size of its own. Only
+    of pages from all over those of one size are put together.
+    """
+    order = np.arange(len(words))
+    for columns in (_OF_ONE_SIZE, ALIKE):
+        edges = _edges(words[:, columns])
+        if len(edges) * _FEWEST <= len(words):
+            return order.tolist(), edges
+    order = np.lexsort(words[:, _OF_ONE_SIZE].T)
+    return order.tolist(), _edges(words[order][:, _OF_ONE_SIZE])
 
 
 def _edges(words: NDArray[np.uint64]) -> list[int]:
