@@ -21,7 +21,7 @@ import numpy as np
 from spark_pages.io.local_file import LocalFile, aligned_memory
 from spark_pages.io.read_plan import PageSpan
 
-WAVE_READS = 16
+WAVE_READS = 32
 """Reads of one wave; two waves are in flight."""
 
 WAVE_BYTES = 1 << 20

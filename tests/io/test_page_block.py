@@ -68,6 +68,18 @@ def test_pages_cut_alike_are_opened_together_and_hold_what_each_alone_holds(kind
     assert assemble([(page, 0, ROWS) for page in found], kind).equals(pa.concat_arrays(columns))
 
 
+def test_pages_of_two_columns_that_alternate_are_opened_together_with_their_like():
+    prices = [pa.array(np.round(np.random.default_rng(n).normal(9, 2, ROWS), 2)) for n in range(5)]
+    counts = [pa.array(range(n, ROWS + n)) for n in range(5)]
+    columns = [column for both in zip(prices, counts, strict=True) for column in both]
+
+    found = opened(pages_of(columns))
+
+    assert [page.array() for page in found] == columns
+    assert [len({id(page.block) for page in found[first::2]}) for first in (0, 1)] == [1, 1]
+    assert [page.index for page in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_numbers_that_count_up_and_numbers_in_uneven_steps_are_widened_as_they_were():
     uneven = np.cumsum(np.random.default_rng(3).integers(0, 50, ROWS)) + 2**40
     for columns in (
