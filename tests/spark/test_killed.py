@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import spark_pages as sp
-from spark_pages.spark import submit
+from spark_pages.spark import reconstruct_snapshot, submit
+from spark_pages.spark.reconstruct import Output
 from spark_pages.spark.session import PROJECT, find_java
 from tests.spark.published import folder
 
@@ -27,8 +30,14 @@ ROWS = 200_000
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 
-def killed(job: str, arguments: list[str], seconds: float, folder: Path) -> None:
-    """Begin the job, and kill it and all its processes after so long, unless it has ended."""
+def killed(
+    job: str,
+    arguments: list[str],
+    seconds: float,
+    folder: Path,
+    begun: Callable[[], bool] = lambda: True,
+) -> None:
+    """Begin the job, and kill it and all its processes so long after it has `begun`, unless it has ended."""
     code = f"from spark_pages.spark import submit; submit({job!r}, {arguments!r})"
     running = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -38,6 +47,8 @@ def killed(job: str, arguments: list[str], seconds: float, folder: Path) -> None
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
+    while running.poll() is None and not begun():
+        time.sleep(0.005)
     try:
         running.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -118,3 +129,59 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     assert orphan not in {info.key for info in store.objects.list("pages/")}
     assert store.verify("all").ok
     assert sp.open(store.url).snapshot().table("t").read().equals(expected)
+
+
+def test_jobs_that_write_a_folder_may_be_killed_and_run_again(store: sp.Store, tmp_path: Path) -> None:
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA)
+        txn.append("t", pa.table({"n": range(ROWS), "text": [f"number {n}" for n in range(ROWS)]}, SCHEMA))
+    expected = store.snapshot().table("t").read()
+    undisturbed, wait = tmp_path / "undisturbed", random.Random(time.time_ns())
+    reconstruct_snapshot(None, store.url, output=Output(path=str(undisturbed)))
+    rows, pages = tmp_path / "rows", tmp_path / "pages"
+    export = [str(folder(store)), "--table", "t", "--output", str(rows)]
+    rebuild = [str(folder(store)), "--output", str(pages)]
+
+    killed("export", export, wait.uniform(0, 1), tmp_path, lambda: any(tmp_path.glob("*rows*")))
+    assert not rows.exists() or pq.read_table(rows).equals(expected)
+    exported = submit("export", [*export, "--overwrite"])
+    killed(
+        "reconstruct_snapshot", rebuild, wait.uniform(0, 1), tmp_path, lambda: any(tmp_path.glob("*pages*"))
+    )
+    assert not pages.exists() or pq.read_table(pages).equals(pq.read_table(undisturbed))
+    rebuilt = submit("reconstruct_snapshot", [*rebuild, "--overwrite"])
+
+    assert exported["rows"] == ROWS
+    assert pq.read_table(rows).equals(expected)
+    assert rebuilt["equal_to_local"]
+    assert pq.read_table(pages).equals(pq.read_table(undisturbed))
+    assert store.verify("all").ok
+
+
+def test_a_compaction_of_the_log_that_is_killed_and_run_again_leaves_the_ranges_of_one_that_was_not(
+    tmp_path: Path,
+) -> None:
+    store = sp.create(str(tmp_path / "store"), properties={"log_compaction_commits": "0"})
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA)
+    for number in range(1024):
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": [number], "text": ["x"]}, SCHEMA))
+    shutil.copytree(folder(store), tmp_path / "undisturbed")
+    sp.open(str(tmp_path / "undisturbed")).compact_log()
+    soon = random.Random(time.time_ns()).uniform(0, 0.05)
+
+    killed("compact_log", [str(folder(store))], soon, tmp_path, lambda: bool(ranges(folder(store))))
+    half = ranges(folder(store))
+    done = submit("compact_log", [str(folder(store))])
+
+    assert ranges(folder(store)) == ranges(tmp_path / "undisturbed")
+    assert half.items() <= ranges(folder(store)).items()
+    assert done["ok"]
+    assert sp.open(store.url).verify("all").ok
+    assert sp.open(store.url).snapshot().table("t").read(["n"])["n"].to_pylist() == list(range(1024))
+
+
+def ranges(store: Path) -> dict[str, bytes]:
+    """Compacted ranges of the log: bytes by name."""
+    return {each.name: each.read_bytes() for each in (store / "_log").glob("*.compacted.avro")}
