@@ -11,6 +11,7 @@ SHELL := bash
 
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
@@ -44,8 +45,8 @@ demo: $(INSTALLED) ## Run the guided tour.
 	@$(BIN)/spark-pages demo $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run every test, those that need Java included.
-	$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED) ## Run every test, those that need Java included, two at a time (WORKERS=0: one).
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 .PHONY: quick
 quick: $(INSTALLED) ## Run the tests that need no Java and little time.
