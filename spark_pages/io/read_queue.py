@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from spark_pages.io.local_file import LocalFile, aligned_memory
+from spark_pages.io.local_file import LocalFile
 from spark_pages.io.read_plan import PageSpan
 
 WAVE_READS = 32
@@ -26,6 +26,9 @@ WAVE_READS = 32
 
 WAVE_BYTES = 1 << 20
 """Memory of one wave."""
+
+QUEUE_BYTES = 2 * WAVE_BYTES
+"""Memory of a queue."""
 
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 """Numbers of io_setup, io_destroy, io_getevents and io_submit."""
@@ -48,14 +51,19 @@ class ReadQueue:
 
     Of one thread of one process. Use `open_queue`.
 
+    Parameters
+    ----------
+    memory
+        ``QUEUE_BYTES``, aligned to a page of the system; nobody else uses it while something is being read.
+
     Raises
     ------
     OSError
         If the system has no asynchronous I/O for this process.
     """
 
-    def __init__(self) -> None:
-        self._waves = (_Wave(), _Wave())
+    def __init__(self, memory: memoryview) -> None:
+        self._waves = (_Wave(memory[:WAVE_BYTES]), _Wave(memory[WAVE_BYTES:QUEUE_BYTES]))
 
     def read(
         self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan]
@@ -101,11 +109,11 @@ class ReadQueue:
 class _Wave:
     """Reads that are submitted together and collected together."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: memoryview) -> None:
         self._context = ctypes.c_ulong(0)
         self._pid = os.getpid()
         _call(0, ctypes.c_long(WAVE_READS), ctypes.byref(self._context))
-        self._memory = aligned_memory(WAVE_BYTES)
+        self._memory = memory
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._requests = np.zeros(WAVE_READS, _REQUEST)
         self._requests["data"] = np.arange(WAVE_READS)
@@ -187,10 +195,10 @@ class _Wave:
             _call(1, self._context)
 
 
-def open_queue() -> ReadQueue | None:
-    """A queue for this thread; None where the system has none for it."""
+def open_queue(memory: memoryview) -> ReadQueue | None:
+    """A queue for this thread that reads into `memory`; None where the system has none for it."""
     try:
-        return ReadQueue()
+        return ReadQueue(memory)
     except OSError:
         return None
 

@@ -7,34 +7,32 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_pages.io.local_file import aligned_memory
-from spark_pages.io.read_queue import ReadQueue, open_queue
-
-SCRATCH_BYTES = 1 << 20
+from spark_pages.io.local_file import huge_memory
+from spark_pages.io.read_queue import QUEUE_BYTES, ReadQueue, open_queue
 
 
 class ReadTool:
-    """A queue and some memory, of one thread at a time; each is made when it is first asked for."""
+    """Some memory and a queue, of one thread at a time; each is made when it is first asked for."""
 
-    __slots__ = ("_is_refused", "_queue", "_scratch")
+    __slots__ = ("_is_refused", "_memory", "_queue")
 
     def __init__(self) -> None:
         self._queue: ReadQueue | None = None
         self._is_refused = False
-        self._scratch: memoryview | None = None
+        self._memory: memoryview | None = None
 
     def queue(self) -> ReadQueue | None:
         """The queue, or None where the system has none."""
         if self._queue is None and not self._is_refused:
-            self._queue = open_queue()
+            self._queue = open_queue(self.memory())
             self._is_refused = self._queue is None
         return self._queue
 
-    def scratch(self) -> memoryview:
-        """Memory for what was read and is about to be decoded."""
-        if self._scratch is None:
-            self._scratch = aligned_memory(SCRATCH_BYTES)
-        return self._scratch
+    def memory(self) -> memoryview:
+        """Memory for what was read and is about to be decoded; the queue reads into the same."""
+        if self._memory is None:
+            self._memory = huge_memory(QUEUE_BYTES)
+        return self._memory
 
 
 class ReadTools:

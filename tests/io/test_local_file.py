@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 import threading
 import time
@@ -281,10 +282,39 @@ def read_by(queue, path, many):
 
 @pytest.fixture
 def queue():
-    found = read_queue.open_queue()
+    found = read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES))
     if found is None:
         pytest.skip("the system has no asynchronous I/O for this process")
     return found
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_memory_of_huge_pages_is_aligned_to_them_also_where_the_system_has_none(monkeypatch, refuses):
+    asked = []
+
+    class Mapping(mmap.mmap):
+        def madvise(self, advice):
+            asked.append(advice)
+            if refuses:
+                raise OSError(errno.EINVAL, "no huge pages here")
+
+    monkeypatch.setattr(local_file.mmap, "mmap", Mapping)
+
+    memory = local_file.huge_memory(3 << 20)
+
+    assert np.frombuffer(memory, np.uint8).ctypes.data % local_file.HUGE_PAGE_BYTES == 0
+    assert (len(memory), memory.readonly, asked) == (3 << 20, False, [mmap.MADV_HUGEPAGE])
+
+
+def test_the_queue_of_a_tool_reads_into_the_memory_of_the_tool(file):
+    tool = read_tools.ReadTool()
+    if (queue := tool.queue()) is None:
+        pytest.skip("the system has no asynchronous I/O for this process")
+
+    ((_, view),) = read_by(queue, file, spans((4096, 8192)))
+
+    assert np.shares_memory(np.frombuffer(view, np.uint8), np.frombuffer(tool.memory(), np.uint8))
+    assert bytes(view) == file.read_bytes()[4096:8192]
 
 
 def test_a_queue_reads_what_single_reads_give(file, queue):
@@ -365,7 +395,7 @@ def test_a_span_behind_the_end_is_damage_also_through_a_queue(file, queue):
 def test_pages_far_apart_come_right_with_and_without_queues(tmp_path, monkeypatch, queues, threads):
     if not queues:
         monkeypatch.setattr(page_reader, "HAS_QUEUES", False)
-        monkeypatch.setattr(read_tools, "open_queue", lambda: None)
+        monkeypatch.setattr(read_tools, "open_queue", lambda _: None)
     store = FolderStore(tmp_path)
     pages = [page for key in ("pages/a", "pages/b") for page in write_pages(store, ARRAYS, key)][::2]
     handler = PageHandler(store, CacheConfig(threads=threads))
@@ -431,7 +461,7 @@ def test_a_system_without_queues_gives_none(monkeypatch):
 
     monkeypatch.setattr(read_queue, "_call", refuse)
 
-    assert read_queue.open_queue() is None
+    assert read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES)) is None
 
 
 def test_a_queue_that_was_interrupted_while_it_waited_reads_right_again(file, queue, monkeypatch):
