@@ -27,10 +27,15 @@ from typing import Any
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages.errors import CommitConflictError, CommitUnknownError
+from spark_pages.tables.store import Store
 from tests.invariants import check_store
 from tests.s3.server import S3Server, new_url
 
 SCHEMA = pa.schema([("writer", pa.int64()), ("life", pa.int64()), ("number", pa.int64())])
+_COMMITS_OF_A_LIFE = 100
+"""So what has to be judged does not grow while the machine holds the one who kills."""
+
 _FIRST_APPEND = 2
 """Version of the first append: the store is made by 0, its table by 1."""
 
@@ -66,7 +71,7 @@ def numbers_its_commits(writer: int) -> bool:
 
 
 def write(place: Place, writer: int, life: int, notes: Path) -> None:
-    """Append one row after the other until killed."""
+    """Append one row after the other until killed; after many of them, wait for that."""
     url, options = place
     store = sp.open(url, storage_options=options)
     number = 0
@@ -74,15 +79,32 @@ def write(place: Place, writer: int, life: int, notes: Path) -> None:
         number = 1 + max((ack.number for ack in read_acks(notes, writer)), default=-1)
         life = 0
     with notes.open("ab", buffering=0) as file:
-        while True:
+        for _ in range(_COMMITS_OF_A_LIFE):
             app = (f"writer {writer}", number) if numbers_its_commits(writer) else (None, None)
-            with store.transaction(app_id=app[0], app_version=app[1]) as txn:
-                txn.append("t", pa.table({"writer": [writer], "life": [life], "number": [number]}))
-            file.write(f"{life} {number} {txn.version}\n".encode())
+            version = append(store, {"writer": [writer], "life": [life], "number": [number]}, app)
+            if version is None:
+                continue
+            file.write(f"{life} {number} {version}\n".encode())
             os.fsync(file.fileno())
             number += 1
             if random.random() < 0.05:
                 store.checkpoint()
+    signal.pause()
+
+
+def append(store: Store, row: dict[str, list[int]], app: tuple[str | None, int | None]) -> int | None:
+    """The version that brought the row; None where nothing is committed, as after a minute of standstill."""
+    try:
+        with store.transaction(app_id=app[0], app_version=app[1]) as txn:
+            txn.append("t", pa.table(row))
+    except CommitConflictError:
+        return None
+    except CommitUnknownError as error:
+        try:
+            return store.resume(error)
+        except CommitConflictError:
+            return None
+    return txn.version
 
 
 def read_acks(notes: Path, writer: int) -> list[Ack]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from tests.simulation.process import Answer, Parked, Process, Tell
+from tests.simulation.process import Answer, Parked, Process, ProcessSpec, Tell
 from tests.simulation.values import memory
 
 _NODES = 400_000
 """Nodes that are remembered before the trees are grown anew."""
+
+
+_ENDED = -1
 
 
 class _Trees:
@@ -52,7 +55,7 @@ class Node:
     children
         By thread and answer.
     number
-        Tells it from every other node.
+        Tells it from every other node, but for those at which nothing is left to do.
     """
 
     __slots__ = ("children", "lives", "number", "parked", "tells", "waiting")
@@ -63,7 +66,7 @@ class Node:
         self.tells: list[Tell] = process.tells
         self.lives = process.lives
         self.children: dict[tuple[str, Answer], Node] = {}
-        self.number = next(_trees.numbers)
+        self.number = next(_trees.numbers) if self.parked or self.waiting else _ENDED
         process.tells = []
 
 
@@ -72,6 +75,8 @@ class Actor:
 
     Parameters
     ----------
+    spec
+        Of the process.
     key
         Of the process and all that it begins with.
     make
@@ -80,10 +85,11 @@ class Actor:
         Whether its tree is kept for other schedules.
     """
 
-    __slots__ = ("_done", "_make", "_path", "_process", "_remembers", "name", "node")
+    __slots__ = ("_done", "_make", "_path", "_process", "_remembers", "name", "node", "spec")
 
-    def __init__(self, name: str, key: object, make: Callable[[], Process], remembers: bool) -> None:
-        self.name = name
+    def __init__(self, spec: ProcessSpec, key: object, make: Callable[[], Process], remembers: bool) -> None:
+        self.spec = spec
+        self.name = spec.name
         self._make = make
         self._remembers = remembers
         self._path: list[tuple[str, Answer]] = []
@@ -97,11 +103,15 @@ class Actor:
         self.node = root
 
     def fork(self) -> Actor:
-        """The same process at the same place, to go on by itself; it is run again where an answer is new."""
+        """The same process at the same place, to go on by itself.
+
+        What runs goes with it, as the search goes on there; here it is run again where an answer is new.
+        """
         other = Actor.__new__(Actor)
-        other.name, other.node = self.name, self.node
+        other.spec, other.name, other.node = self.spec, self.name, self.node
         other._make, other._remembers = self._make, self._remembers
-        other._path, other._process, other._done = list(self._path), None, 0
+        other._path, other._process, other._done = list(self._path), self._process, self._done
+        self._process, self._done = None, 0
         return other
 
     def _running(self) -> Process:

@@ -19,6 +19,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import CreateOutcome, ObjectInfo
+from tests.simulation.independence import ANYTHING, Footprint
 from tests.simulation.threads import CrashError, running
 
 OK = "ok"
@@ -64,15 +65,12 @@ class Parked:
         Of the thread, in schedules.
     kind, key, data
         What it asks for.
-    is_alone
-        Whether nobody else can tell when the request is made that it waits with.
     """
 
     name: str
     kind: str
     key: str
     data: bytes
-    is_alone: bool
 
 
 Program = Callable[["Process"], None]
@@ -100,9 +98,8 @@ class ProcessSpec:
         Whether requests of one round reach storage in the opposite order.
     request_s
         What a request takes by its own clock; with 0 no writer ever waits for its turn.
-    reads_alone, writes_alone
-        Beginnings of keys that nobody else writes, or that nobody else asks for before something names them:
-        a complete search need not try what others do in between.
+    footprint
+        What it may touch; the less that is, the less a complete search has to try.
     """
 
     name: str
@@ -113,8 +110,7 @@ class ProcessSpec:
     restarts: int = 0
     reads_backwards: bool = False
     request_s: float = 0.0
-    reads_alone: tuple[str, ...] = ()
-    writes_alone: tuple[str, ...] = ()
+    footprint: Footprint = ANYTHING
 
 
 class Strand:
@@ -125,13 +121,13 @@ class Strand:
     def __init__(self, process: Process, name: str, work: Callable[[], None]) -> None:
         self.process = process
         self.name = name
-        self.parked = Parked(name, "start", "", b"", is_alone=False)
+        self.parked = Parked(name, "start", "", b"")
         self.is_dying = self.is_waiting = False
         self.greenlet = greenlet(lambda _: process.guard(work), parent=process.hub)
 
     def stand_by(self) -> None:
         """Let other threads of the process go on until one of them says that this one may."""
-        self.parked = Parked(self.name, "wake", "", b"", is_alone=False)
+        self.parked = Parked(self.name, "wake", "", b"")
         self.is_waiting = True
         self.wait()
 
@@ -313,13 +309,9 @@ class Process:
         strand = running[0]
         if strand.is_dying:
             raise CrashError
-        strand.parked = Parked(strand.name, kind, key, data, self._is_alone(kind, key))
+        strand.parked = Parked(strand.name, kind, key, data)
         self._clock_s += self.spec.request_s
         return strand.wait()
-
-    def _is_alone(self, kind: str, key: str) -> bool:
-        keys = {"get": self.spec.reads_alone, "put": self.spec.writes_alone, "sleep": ("",)}.get(kind, ())
-        return key.startswith(keys)
 
     def create(self, key: str, data: bytes) -> CreateOutcome:
         """See `ObjectStore.create`."""

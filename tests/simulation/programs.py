@@ -27,7 +27,7 @@ from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.vacuum import vacuum
+from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from tests.simulation.invariants import pages_of, seen
 from tests.simulation.process import Process, Program
 from tests.simulation.values import memory, standing
@@ -375,6 +375,15 @@ def vacuums(versions: int = 1, times: int = 1, orphans: bool = False) -> Program
     def program(process: Process) -> None:
         for _ in range(times):
             upkeep(process, lambda: vacuum(process.log, process.runtime(), versions, orphans))
+
+    return program
+
+
+def plans_and_executes(orphans: bool = False) -> Program:
+    """Keeps the newest version: one plan, and its execution."""
+
+    def program(process: Process) -> None:
+        upkeep(process, lambda: plan_vacuum(process.log, process.runtime(), 1, orphans).execute())
 
     return program
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from spark_pages.log.names import commit_key
+from re import compile as compiled
+
+from spark_pages.log.names import HINT_KEY
 from tests.simulation.dropping import drops, purges, undrops
+from tests.simulation.independence import NAMED_BY_DIGEST, NONE, SLOTS, Footprint
 from tests.simulation.process import Process, ProcessSpec
 from tests.simulation.programs import (
     appends,
@@ -12,13 +15,14 @@ from tests.simulation.programs import (
     counts,
     create_store,
     creates_table,
+    plans_and_executes,
     reads,
     relies_on_counter,
     resumes,
     travels,
     vacuums,
 )
-from tests.simulation.world import ON_A_DISK, READ_BY_DIGEST, Scenario
+from tests.simulation.world import ON_A_DISK, Scenario
 
 
 def _used_store(process: Process) -> None:
@@ -30,6 +34,16 @@ def _used_store(process: Process) -> None:
     process.log.checkpoint()
     appends(inline=True)(process)
     counts()(process)
+
+
+def _two_checkpoints(process: Process) -> None:
+    """The smallest store of which one vacuum deletes slots, a whole checkpoint, and a page file."""
+    create_store(process)
+    process.log.refresh()
+    process.log.checkpoint()
+    counts()(process)
+    process.log.checkpoint()
+    appends(inline=True)(process)
 
 
 def _cared_for(process: Process) -> None:
@@ -70,6 +84,10 @@ def _store_without_checkpoint(process: Process) -> None:
     appends(inline=True)(process)
     counts()(process)
 
+
+_COMMITS_ONLY = Footprint(makes=SLOTS, changes=NONE)
+_SLOTS_AND_PAGE_FILES = compiled(rf"{SLOTS.pattern}|pages/.*")
+_NO_COMMITS = Footprint(makes=compiled(f"{HINT_KEY}|{NAMED_BY_DIGEST.pattern}"), changes=compiled(HINT_KEY))
 
 RACE = Scenario(
     "race",
@@ -230,9 +248,9 @@ TWO_WRITERS = Scenario(
     "two writers",
     create_store,
     (
-        ProcessSpec("counter", counts(tries=1)),
-        ProcessSpec("appender", appends(inline=True)),
-        ProcessSpec("maintenance", checkpoints(), reads_alone=READ_BY_DIGEST, writes_alone=READ_BY_DIGEST),
+        ProcessSpec("counter", counts(tries=1), footprint=_COMMITS_ONLY),
+        ProcessSpec("appender", appends(inline=True), footprint=_COMMITS_ONLY),
+        ProcessSpec("maintenance", checkpoints(), footprint=_NO_COMMITS),
     ),
     max_faults=1,
 )
@@ -240,20 +258,27 @@ TWO_WRITERS = Scenario(
 
 TWO_WRITERS_AND_VACUUM = Scenario(
     "two writers and vacuum",
-    _used_store,
+    _two_checkpoints,
     (
-        ProcessSpec("counter", counts(tries=1)),
-        ProcessSpec("appender", appends(inline=True)),
-        ProcessSpec(
-            "vacuum",
-            vacuums(),
-            reads_alone=(*READ_BY_DIGEST, "_log/checkpoints/", *(commit_key(v) for v in range(5))),
-            writes_alone=(*READ_BY_DIGEST, "_log/checkpoints/"),
-        ),
+        ProcessSpec("counter", counts(tries=1), footprint=_COMMITS_ONLY),
+        ProcessSpec("appender", appends(inline=True), footprint=_COMMITS_ONLY),
+        ProcessSpec("vacuum", plans_and_executes()),
     ),
     max_faults=1,
 )
-"""The same with a vacuum, which alone writes all but slots and alone touches slots 0 to 4."""
+"""The same with a vacuum: a plan that writes a checkpoint, and its execution."""
+
+TWO_WRITERS_AND_ORPHANS = Scenario(
+    "two writers and orphans",
+    _two_checkpoints,
+    (
+        ProcessSpec("counter", counts(tries=1), footprint=_COMMITS_ONLY),
+        ProcessSpec("appender", appends(), footprint=Footprint(makes=_SLOTS_AND_PAGE_FILES, changes=NONE)),
+        ProcessSpec("vacuum", plans_and_executes(orphans=True)),
+    ),
+    max_faults=0,
+)
+"""A page file that no commit names yet, and a vacuum that deletes such."""
 
 RANDOM = (
     RACE,
@@ -271,7 +296,7 @@ RANDOM = (
 )
 """Those of which schedules are drawn."""
 
-EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM)
+EXHAUSTIVE = (TWO_WRITERS, TWO_WRITERS_AND_VACUUM, TWO_WRITERS_AND_ORPHANS)
 """Those that are gone through completely."""
 
 SCENARIOS = {each.name: each for each in (*RANDOM, *EXHAUSTIVE)}

@@ -14,6 +14,7 @@ from spark_pages.log import background, group, newest
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
 from tests.simulation.actor import forget_too_many
+from tests.simulation.independence import is_alone
 from tests.simulation.invariants import Violation, holds
 from tests.simulation.process import OK, Process, ProcessSpec
 from tests.simulation.threads import Threads
@@ -123,16 +124,17 @@ class Given:
         return (world.parked[0].name, OK) if world.parked else None
 
 
-def possible_steps(world: World) -> list[Step]:
+def possible_steps(world: World, reduced: bool = True) -> list[Step]:
     """The steps that a complete search must try here.
 
-    Where nobody else can tell when a request is made, all else can come after it as well: then only the
-    outcomes of that request are tried.
+    Where a request is alone, see `independence`, all else can come after it as well: then only the outcomes
+    of that request are tried.
     """
     steps: list[Step] = []
-    for parked in world.parked:
-        if parked.is_alone:
-            return [(parked.name, effect) for effect in (OK, *world.possible(parked))]
+    for actor in world.actors if reduced else ():
+        for parked in actor.node.parked:
+            if is_alone(world, actor, parked):
+                return [(parked.name, effect) for effect in (OK, *world.possible(parked))]
     for parked in world.parked:
         steps.append((parked.name, OK))
         steps += [(parked.name, fault) for fault in world.possible(parked)]
@@ -269,6 +271,7 @@ class Tally:
     found: Found | None = None
     report: str = ""
     faults: dict[str, int] = field(default_factory=dict)
+    ends: set[int] = field(default_factory=set)
 
 
 def search_random(scenario: Scenario, first_seed: int, schedules: int, laid: Laid | None = None) -> Tally:
@@ -284,15 +287,24 @@ def search_random(scenario: Scenario, first_seed: int, schedules: int, laid: Lai
     return tally
 
 
-def search_all(scenario: Scenario, limit: int | None = None, laid: Laid | None = None) -> Tally:
+def search_all(
+    scenario: Scenario, limit: int | None = None, laid: Laid | None = None, reduced: bool = True
+) -> Tally:
     """Try every schedule, up to the first violation; a state met before is not gone through again.
 
     Goes on from copies of worlds, depth first, so that no step is done twice.
+
+    Parameters
+    ----------
+    limit
+        How many schedules at most.
+    reduced
+        Whether to leave out orders that differ in nothing, see `independence`.
     """
     tally = Tally()
     world = World(scenario, laid or lay(scenario), bool(_remembers))
     seen = {world.key()}
-    open_worlds = [(world, iter(possible_steps(world)))]
+    open_worlds = [(world, iter(possible_steps(world, reduced)))]
     while open_worlds and (limit is None or tally.schedules < limit):
         world, steps = open_worlds[-1]
         step = next(steps, None)
@@ -308,8 +320,10 @@ def search_all(scenario: Scenario, limit: int | None = None, laid: Laid | None =
             tally.found = Found(scenario, None, tally.schedules, after.steps, error)
             break
         key = after.key()
-        following = possible_steps(after) if key not in seen else []
+        following = possible_steps(after, reduced) if key not in seen else []
         seen.add(key)
+        if not after.parked:
+            tally.ends.add(key)
         if following:
             open_worlds.append((after, iter(following)))
         else:

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import pytest
 
+from tests.simulation.chunk import planted
+from tests.simulation.independence import NONE, Footprint
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.report import describe, format_steps, parse_steps
-from tests.simulation.scenarios import RANDOM, TWO_WRITERS
+from tests.simulation.scenarios import RANDOM, TWO_WRITERS, TWO_WRITERS_AND_ORPHANS, TWO_WRITERS_AND_VACUUM
 from tests.simulation.search import Drawn, Given, play, search_all, search_random, shrink, simulation
 from tests.simulation.world import Scenario, lay
 
 STEPS = 8_000
 """Taken in each scenario of the usual run, about; `python -m tests.simulation` takes as many as you like."""
+
+LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
+FAULTS = 1 if LONG else 0
+"""Of a complete search with a vacuum: with one it takes minutes."""
+
+WITH_A_VACUUM = replace(TWO_WRITERS_AND_VACUUM, max_faults=FAULTS)
+FOUND_WITH_A_VACUUM = (
+    "a tombstone is an empty slot",
+    "slots are deleted",
+    "vacuum deletes before it commits",
+    "a checkpoint is not read back",
+    "the hint is the head",
+    "no read-back after doubt",
+    "exists is taken for a conflict",
+    "goes on while its own put may land",
+)
 
 
 @pytest.mark.parametrize("scenario", RANDOM, ids=lambda scenario: scenario.name)
@@ -55,10 +76,60 @@ def test_the_same_seed_gives_the_same_schedule_with_and_without_memory():
     assert schedules(remember=True) == schedules(remember=False)
 
 
-def test_no_schedule_of_two_writers_and_a_checkpoint_breaks_an_invariant():
+@pytest.mark.timeout(1_800 if LONG else 300)
+@pytest.mark.parametrize(
+    "scenario",
+    [TWO_WRITERS, WITH_A_VACUUM, TWO_WRITERS_AND_ORPHANS],
+    ids=lambda scenario: scenario.name,
+)
+def test_no_schedule_at_all_of_a_small_scenario_breaks_an_invariant(scenario: Scenario):
     with simulation():
-        tally = search_all(TWO_WRITERS)
+        tally = search_all(scenario)
         report = describe(shrink(tally.found)) if tally.found else ""
 
     assert tally.found is None, report
     assert tally.complete
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        TWO_WRITERS,
+        replace(TWO_WRITERS_AND_VACUUM, max_faults=0),
+        replace(WITH_A_VACUUM, processes=WITH_A_VACUUM.processes[1:]),
+    ],
+    ids=("two writers", "vacuum without faults", "one writer and vacuum"),
+)
+def test_a_complete_search_reaches_all_ends_although_it_leaves_out_orders(scenario: Scenario):
+    with simulation():
+        laid = lay(scenario)
+        some = search_all(scenario, laid=laid)
+        every = search_all(scenario, laid=laid, reduced=False)
+
+    assert some.complete
+    assert every.complete
+    assert some.ends == every.ends
+    assert some.schedules < every.schedules
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [
+        *((TWO_WRITERS_AND_VACUUM, name) for name in FOUND_WITH_A_VACUUM),
+        (TWO_WRITERS_AND_ORPHANS, "vacuum without an epoch"),
+    ],
+    ids=lambda given: getattr(given, "name", given),
+)
+def test_planted_bugs_are_found_by_a_complete_search(scenario: Scenario, name: str):
+    with simulation():
+        laid = lay(scenario)
+        with planted(name):
+            tally = search_all(scenario, limit=2_000, laid=laid)
+
+    assert tally.found is not None
+
+
+def test_a_request_that_a_process_has_not_declared_is_noticed():
+    silent = replace(TWO_WRITERS.processes[0], footprint=Footprint(makes=NONE, changes=NONE))
+    with simulation(), pytest.raises(AssertionError, match="counter makes _log/"):
+        search_all(replace(TWO_WRITERS, processes=(silent, *TWO_WRITERS.processes[1:])))

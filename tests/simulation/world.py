@@ -16,6 +16,7 @@ from spark_pages.log.names import HINT_KEY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated, ObjectInfo
 from tests.simulation.actor import Actor
+from tests.simulation.independence import check_footprint
 from tests.simulation.invariants import History, Violation
 from tests.simulation.process import (
     CRASH,
@@ -151,9 +152,10 @@ class World:
         self.trace: list[str] | None = [] if tracing else None
         self.visible = laid.content
         self.changed = self.deleted = self.torn = False
+        self.gone: frozenset[str] = frozenset()
         self._late_count = 0
         self.actors = [
-            Actor(spec.name, (scenario.name, index), partial(_process, scenario, index, laid), remembers)
+            Actor(spec, (scenario.name, index), partial(_process, scenario, index, laid), remembers)
             for index, spec in enumerate(scenario.processes)
         ]
         for actor in self.actors:
@@ -199,6 +201,7 @@ class World:
         """Take the object away."""
         old = self.objects.pop(key, None)
         if old is not None:
+            self.gone |= {key}
             self.content ^= hash((key, old))
             self.visible ^= hash((key, old))
             self.changed = self.deleted = True
@@ -323,6 +326,7 @@ class World:
             if effect not in self.possible(parked):
                 return False
             self.faults_left -= 1
+        check_footprint(self, actor, parked)
         if self.trace is not None:
             self.trace.append(f"{parked.name:<14} {parked.kind} {parked.key}: {effect}")
         answer = self.perform(parked.kind, parked.key, parked.data, effect)
