@@ -37,6 +37,9 @@ REMOTE_SPAN_BYTES = 8 << 20
 """Neighbours in an object store share a request up to this many bytes."""
 
 _SPANS_OF_A_JOB = 64
+_FILES_OF_A_JOB = 16
+"""A job has its files open at the same time, and a process has many jobs and few file descriptors."""
+
 _LOCAL_THREADS = 8
 
 _PAGES_OF_A_LOOK = 256
@@ -165,14 +168,13 @@ class PageReader:
         self._tools = ReadTools(processors())
 
     def _load_local(self, keys: Sequence[PageKey], load: Load) -> None:
-        """Every job is a share of the spans, of however many files."""
+        """Every job is a share of the spans, of one file or several."""
         spans = self._plan(keys, load, self._span_bytes or LOCAL_SPAN_BYTES)
         # A thread with a queue keeps the disk busy by itself. A second one of the same call would only take
         # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
         at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
-        share = max(1, min(_SPANS_OF_A_JOB, -(-len(spans) // at_once)))
-        shares = (spans[first : first + share] for first in range(0, len(spans), share))
-        self._workers.run([partial(self._read_files, some, load) for some in shares], at_once)
+        most = min(_SPANS_OF_A_JOB, -(-len(spans) // at_once))
+        self._workers.run([partial(self._read_files, some, load) for some in _shares(spans, most)], at_once)
 
     def _load_remote(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a request, after the disk cache was asked."""
@@ -288,6 +290,20 @@ class PageReader:
         keys = [key for span, _ in read for key in span.keys]
         places = ((view, key[1] - span.start, key[3]) for span, view in read for key in span.keys)
         decode_into(load, keys, [view[first : first + size] for view, first, size in places], owned)
+
+
+def _shares(spans: Sequence[PageSpan], most: int) -> list[list[PageSpan]]:
+    """The spans in order, no more than so many together, and of no more than `_FILES_OF_A_JOB` files."""
+    shares: list[list[PageSpan]] = []
+    paths: set[str] = set()
+    for span in spans:
+        is_one_too_many = span.path not in paths and len(paths) == _FILES_OF_A_JOB
+        if not shares or len(shares[-1]) == most or is_one_too_many:
+            shares.append([])
+            paths = set()
+        shares[-1].append(span)
+        paths.add(span.path)
+    return shares
 
 
 def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview], owned: bool) -> None:

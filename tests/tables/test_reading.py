@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import subprocess
 import sys
 
@@ -22,7 +23,7 @@ from spark_pages.errors import (
 from spark_pages.io import ReadTrace
 from spark_pages.tables.store import Store
 from tests.io.strategies import steady
-from tests.tables.stores import store_with
+from tests.tables.stores import QUIET, store_with
 from tests.tables.test_filters import batches, same_rows
 
 
@@ -196,3 +197,25 @@ def test_rows_are_read_without_pandas_which_takes_half_a_second_to_import(tmp_pa
 
     assert importlib.util.find_spec("pandas")
     assert run.stdout.strip() == "[1, 2, 5, 9, 0] False"
+
+
+def test_a_read_of_many_page_files_needs_few_file_descriptors(tmp_path):
+    store = sp.create(str(tmp_path / "store"), properties=QUIET)
+    rows = np.random.default_rng(1).integers(0, 1 << 62, (90, 3_000))
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
+    for some in rows:
+        with store.transaction() as txn:
+            txn.append("t", {"n": some})
+    files = set(store.snapshot().table("t").pages()["path"].to_pylist())
+    used = set(map(int, os.listdir("/proc/self/fd")))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (sorted(set(range(1_000)) - used)[30], hard))
+    try:
+        found = sp.open(str(tmp_path / "store")).snapshot().table("t").read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert len(files) == len(rows)
+    assert np.array_equal(found["n"].to_numpy(), rows.ravel())
