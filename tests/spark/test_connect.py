@@ -1,0 +1,63 @@
+"""Spark Connect, as docs/spark.md says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_pages.spark.feed import Feed
+from spark_pages.spark.session import PROJECT, find_java
+from tests.spark.conftest import History
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(find_java() is None, reason="Spark Connect's server needs Java, and there is none")
+def test_a_connect_session_reads_writes_and_streams_and_leaves_jobs_to_others(
+    own_history: History, tmp_path: Path
+) -> None:
+    for package in ("grpc", "grpc_status", "zstandard"):
+        pytest.importorskip(package, reason=f"Spark Connect asks for {package}")
+    flights = own_history.store.snapshot().table("flights")
+    pages = sum(flights.pages(name).num_rows for name in flights.columns)
+    own = Feed(own_history.url, "rows", flights.definition.table_id).read(-1, own_history.latest)
+    begin = [sys.executable, "-m", "tests.spark.connect_session", own_history.url, str(tmp_path)]
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_TESTING": "1",
+    }
+
+    ended = subprocess.run(
+        begin,
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    until, streamed = told.pop("streamed")
+    assert told == {
+        "kind": "pyspark.sql.connect.session",
+        "known_by_itself": 3,
+        "rows_by_itself": "DATA_SOURCE_PUSHDOWN_DISABLED",
+        "session_takes_it": True,
+        "rows": flights.num_rows,
+        "of_a_version": 0,
+        "filtered": [7, 8, 9],
+        "pages": pages,
+        "by_function": ["correct"],
+        "changes_by_function": own.num_rows,
+        "rows_written": flights.num_rows + 5,
+        "rows_ingested": 5,
+        "refused": ["JVM_ATTRIBUTE_NOT_SUPPORTED"] * 4,
+    }
+    assert streamed == Feed(own_history.url, "rows", None).read(-1, until).num_rows
