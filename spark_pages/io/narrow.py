@@ -159,6 +159,11 @@ def check_stream_bytes(stored: int, stream_bytes: int, *, where: str = "a page")
 def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
     """Fill `out`, of unsigned numbers; sums wrap around, as the differences did."""
     around = (1 << (8 * out.itemsize)) - 1
+    if kind == _FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
+        step = out.dtype.type((base + int(steps[0])) & around)
+        np.multiply(np.arange(len(out), dtype=out.dtype), step, out=out)
+        out += out.dtype.type(first & around)
+        return
     if base:
         np.add(kept, out.dtype.type(base & around), out=out, dtype=out.dtype)
     else:
@@ -173,8 +178,8 @@ def widen_rows(
 ) -> None:
     """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
     bases, firsts = bases.astype(out.dtype)[:, None], firsts.astype(out.dtype)[:, None]
-    if kind == _FROM_NEIGHBOUR and not kept.any():  # even steps need no sums: numbers that count up
-        np.multiply(np.arange(kept.shape[1], dtype=out.dtype), bases, out=out)
+    if kind == _FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
+        np.multiply(np.arange(kept.shape[1], dtype=out.dtype), bases + steps.astype(out.dtype), out=out)
         out += firsts
         return
     if bases.any():
@@ -192,15 +197,28 @@ def widen_some(
     """Some numbers of a buffer, into `out`; False where they hang on all of their neighbours."""
     around = (1 << (8 * out.itemsize)) - 1
     if kind == _FROM_NEIGHBOUR:
-        if kept.any():
+        steps = _even_steps(kept)
+        if steps is None:
             return False
-        np.multiply(which, out.dtype.type(base & around), out=out, dtype=out.dtype, casting="unsafe")
+        step = out.dtype.type((base + int(steps[0])) & around)
+        np.multiply(which, step, out=out, dtype=out.dtype, casting="unsafe")
         base = first
     else:
         out[:] = kept[which]
     if base:
         out += out.dtype.type(base & around)
     return True
+
+
+def _even_steps(kept: NDArray[Any]) -> NDArray[Any] | None:
+    """What all steps of a buffer are, shape (…, 1), if they are equal: numbers that count up need no sums.
+
+    The first difference is none, and is not looked at.
+    """
+    steps = kept[..., -1:]
+    if (kept[..., 1:2] != steps).any() or (kept[..., 1:] != steps).any():
+        return None
+    return steps
 
 
 def kept_bytes(entry: TableEntry) -> int:

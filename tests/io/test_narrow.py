@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
 from spark_pages.io import Codec, decode_page, encode_page, parse_header
-from spark_pages.io.narrow import narrowed, widened
+from spark_pages.io.narrow import narrowed, widen, widen_rows, widen_some, widened
 from tests.io.strategies import steady
 
 TABLE, RANGE = 8, 32
@@ -193,3 +193,26 @@ def test_a_plain_page_with_a_size_of_a_widened_stream_is_damage():
 
     with pytest.raises(DamageError, match="widened"):
         decoded(bytes(page))
+
+
+@given(
+    st.sampled_from([1, 2, 4]), st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.data()
+)
+def test_steps_are_summed_alike_whether_they_are_even_or_not_one_by_one_and_side_by_side(
+    width, base, first, data
+):
+    number = st.integers(0, (1 << 8 * width) - 1)
+    steps = data.draw(st.lists(number, min_size=7, max_size=7) | number.map(lambda step: [step] * 7))
+    kept = np.array([data.draw(number), *steps], f"<u{width}")  # the first difference is none
+    around = 1 << 64
+    expected = np.array([(first + base * i + sum(steps[:i])) % around for i in range(8)], "<u8")
+    alone, beside, some = np.empty(8, "<u8"), np.empty((2, 8), "<u8"), np.empty(2, "<u8")
+
+    widen(kept, alone, 2, base, first)
+    widen_rows(np.stack([kept, kept]), beside, 2, np.array([base, base]), np.array([first, first]))
+    is_some = widen_some(kept, np.array([1, 6]), some, 2, base, first)
+
+    assert (alone == expected).all()
+    assert (beside == expected).all()
+    assert is_some == (len(set(steps)) == 1)
+    assert not is_some or (some == expected[[1, 6]]).all()
