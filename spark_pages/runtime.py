@@ -8,7 +8,6 @@ from __future__ import annotations
 import getpass
 import os
 import random
-import secrets
 import socket
 import threading
 import time
@@ -61,7 +60,7 @@ def _now_us() -> int:
 
 
 def _token() -> str:
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,46 +15,67 @@ from typing import Any
 import fastavro
 
 from spark_pages.errors import DamageError
-from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of
+from spark_pages.log.avro_writer import write_bytes, write_long, writer_of
+from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of, digester
 
 DIGEST_KEY = "spark_pages.digest"
 _ZEROS = "0" * DIGEST_HEX_LENGTH
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_heads: dict[int, tuple[Any, bytes]] = {}
+_MAP_OF_BYTES = writer_of({"type": "map", "values": "bytes"})
 
 
-def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) -> tuple[bytes, str]:
-    """Bytes of a container with one block, and its digest. The same records always give the same bytes."""
-    block = io.BytesIO()
-    for record in records:
-        fastavro.schemaless_writer(block, schema, record)
-    out = io.BytesIO()
-    out.write(_head(schema))
-    out.write(sync_marker)
-    if records:
-        fastavro.schemaless_writer(out, "long", len(records))
-        fastavro.schemaless_writer(out, "bytes", block.getvalue())
-        out.write(sync_marker)
-    data = out.getvalue()
-    digest = digest_of(data)
-    return data.replace(_ZEROS.encode(), digest.encode(), 1), digest
+class _Form:
+    """What all containers of a schema have in common: the schema is most of a small commit.
 
+    Attributes
+    ----------
+    schema
+        Kept, so that no other gets its id.
+    before, behind
+        What a container begins with, up to the digest and from there to the sync marker.
+    digested
+        The digest so far, with zeros in its place.
+    write
+        Writes a record.
+    """
 
-def _head(schema: Any) -> bytes:
-    """What a container begins with, up to the sync marker; kept: the schema is most of a small commit."""
-    known = _heads.get(id(schema))
-    if known is None:
+    __slots__ = ("before", "behind", "digested", "schema", "write")
+
+    def __init__(self, schema: Any) -> None:
+        head = bytearray(_MAGIC)
         metadata = {
             "avro.codec": b"null",
             "avro.schema": _shortest(_long_form(schema)),
             DIGEST_KEY: _ZEROS.encode(),
         }
-        out = io.BytesIO(_MAGIC)
-        out.seek(len(_MAGIC))
-        fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, metadata)
-        known = _heads[id(schema)] = schema, out.getvalue()
-    return known[1]
+        _MAP_OF_BYTES(head, metadata)
+        self.schema = schema
+        self.before, _, self.behind = bytes(head).partition(_ZEROS.encode())
+        self.digested = digester(head)
+        self.write = writer_of(schema)
+
+
+_forms: dict[int, _Form] = {}
+
+
+def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) -> tuple[bytes, str]:
+    """Bytes of a container with one block, and its digest. The same records always give the same bytes."""
+    form = _forms.get(id(schema))
+    if form is None:
+        form = _forms[id(schema)] = _Form(schema)
+    rest = bytearray(sync_marker)
+    if records:
+        block = bytearray()
+        for record in records:
+            form.write(block, record)
+        write_long(rest, len(records))
+        write_bytes(rest, block)
+        rest += sync_marker
+    digested = form.digested.copy()
+    digested.update(rest)
+    digest = digested.hexdigest()
+    return b"".join((form.before, digest.encode(), form.behind, rest)), digest
 
 
 def _long_form(schema: Any) -> bytes:

@@ -12,7 +12,12 @@ DIGEST_HEX_LENGTH = 64
 
 def digest_of(data: bytes | bytearray | memoryview) -> str:
     """Digest in hexadecimal, 64 characters."""
-    return blake2b(data, digest_size=32).hexdigest()
+    return digester(data).hexdigest()
+
+
+def digester(data: bytes | bytearray | memoryview) -> blake2b:
+    """The digest of these bytes, to which more can be added."""
+    return blake2b(data, digest_size=32)
 
 
 def check_object(data: bytes, location: Location) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from spark_pages.errors import StorageError
@@ -23,6 +24,8 @@ from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime
 
 Result = TypeVar("Result")
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
 
 _LOOK = 8
 """Slots that are looked for at once: as many as are read at the same time."""
@@ -58,13 +61,26 @@ class CommitDriver:
         self._recent.keep(commit)
         self.pace.head_moved()
 
-    def drive(self, protocol: Generator[Request, Response, Result]) -> Result:
-        """The result of the rule, or of a part of it, once all that it asks for is done."""
+    def drive(
+        self,
+        protocol: Generator[Request, Response, Result],
+        computing: AbstractContextManager[object] = _NOTHING,
+    ) -> Result:
+        """The result of the rule, or of a part of it, once all that it asks for is done.
+
+        Parameters
+        ----------
+        computing
+            Held while the rule computes, and let go while it waits for what it has asked for.
+        """
         deadline = self._runtime.monotonic_s() + self._timeout_s
         try:
-            request = next(protocol)
+            with computing:
+                request = next(protocol)
             while True:
-                request = protocol.send(self._perform(request, deadline))
+                answer = self._perform(request, deadline)
+                with computing:
+                    request = protocol.send(answer)
         except StopIteration as stop:
             result: Result = stop.value
             return result

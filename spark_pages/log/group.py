@@ -36,6 +36,37 @@ class _Ticket:
         self.wake = threading.Event()
 
 
+class OneAtATime:
+    """Lets threads prepare small transactions one at a time, and whoever leads a commit before those that wait.
+
+    Python runs one of them at a time anyway. If all want it they hand it to each other at every call into
+    Arrow, which takes longer than the work, and a leader among them is late with the request that all wait for.
+
+    Attributes
+    ----------
+    first
+        What a leader holds while it computes: it waits for no more than the thread that is inside.
+    """
+
+    __slots__ = ("_door", "first")
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self.first = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._door.acquire()
+        try:
+            self.first.acquire()
+        except BaseException:
+            self._door.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.first.release()
+        self._door.release()
+
+
 class CommitGroup:
     """Brings concurrent callers of `commit` together.
 
@@ -49,9 +80,7 @@ class CommitGroup:
     Attributes
     ----------
     turn
-        Held by a thread that prepares a small transaction while others do so too. Python runs one of them
-        at a time anyway; if all want it, they hand it to each other at every call into Arrow, and that
-        takes longer than the work.
+        Held by a thread that prepares a small transaction while others do so too.
     """
 
     def __init__(self, commit_together: CommitTogether, patience_s: Callable[[], float]) -> None:
@@ -62,7 +91,7 @@ class CommitGroup:
 
     def begin_anew(self) -> None:
         """Nobody waits and nobody leads: a forked child has none of the threads that did."""
-        self.turn = threading.Lock()
+        self.turn = OneAtATime()
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._led = False

@@ -312,7 +312,8 @@ class Log:
                 now_us=self._runtime.now_us,
                 load_manifest=self.load_manifest,
                 writer=self._writer(),
-            )
+            ),
+            self._group.turn.first if self._group.shared else nullcontext(),
         )
 
     # upkeep

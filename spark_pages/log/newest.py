@@ -61,7 +61,8 @@ class Newest:
                 base = known.state.base
                 if base is not None and self._fits(state, base):
                     state, checkpoint = stand_on(state, base), known.checkpoint
-                state = replace(state, compacted=max(state.compacted, known.state.compacted))
+                if state.compacted < known.state.compacted:
+                    state = replace(state, compacted=known.state.compacted)
                 self.snapshot = LogSnapshot(state, checkpoint, known)
             elif state.version == known.state.version and not is_sound(known.state):
                 self.snapshot = LogSnapshot(state, checkpoint, known)

@@ -92,8 +92,15 @@ class Fold:
     """A state that moves: copies the maps of a state once, then changes the copies commit by commit."""
 
     def __init__(self, state: LogState, load_manifest: LoadManifest) -> None:
-        self._state = state
+        self._base = state.base
+        self._edits_before = state.edits
         self._load_manifest = load_manifest
+        self._version, self._timestamp_us = state.version, state.timestamp_us
+        self._token, self._digest = state.token, state.digest
+        self._features = state.features
+        self._newest_checkpoint, self._named_checkpoint = state.newest_checkpoint, state.named_checkpoint
+        self._compacted, self._turns = state.compacted, state.turns
+        self._sealed_retention = state.retention
         self._edits: dict[ChainKey, list[ChainEdit]] = {}
         self._tables = dict(state.tables)
         self._names = dict(state.names)
@@ -112,9 +119,16 @@ class Fold:
 
     def state(self) -> LogState:
         """Where it stands: after the last commit, and the records since."""
-        return replace(
-            self._state,
-            edits={**self._state.edits, **{key: tuple(edits) for key, edits in self._edits.items()}},
+        return LogState(
+            version=self._version,
+            timestamp_us=self._timestamp_us,
+            token=self._token,
+            digest=self._digest,
+            features=self._features,
+            base=self._base,
+            newest_checkpoint=self._newest_checkpoint,
+            named_checkpoint=self._named_checkpoint,
+            edits={**self._edits_before, **{key: tuple(edits) for key, edits in self._edits.items()}},
             tables=dict(self._tables),
             names=dict(self._names),
             next_table_id=self._next_table_id,
@@ -129,21 +143,22 @@ class Fold:
             tail_bytes=self._tail_bytes,
             tail_columns=self._tail_columns,
             catalog_version=self._catalog_version,
+            compacted=self._compacted,
+            turns=self._turns,
         )
 
     def commit(self, commit: Commit) -> None:
         """Go on to the state after the commit."""
-        before = self._state
-        if commit.version != before.version + 1 or commit.parent_digest != before.digest:
+        if commit.version != self._version + 1 or commit.parent_digest != self._digest:
             raise DamageError(
-                f"Commit {commit.version} does not continue the log: expected version {before.version + 1} "
-                f"on a parent with digest {before.digest or 'none'}, found parent "
+                f"Commit {commit.version} does not continue the log: expected version {self._version + 1} "
+                f"on a parent with digest {self._digest or 'none'}, found parent "
                 f"{commit.parent_digest or 'none'}."
             )
-        if commit.timestamp_us <= before.timestamp_us:
+        if commit.timestamp_us <= self._timestamp_us:
             raise DamageError(
                 f"Commit {commit.version} is of time {commit.timestamp_us} µs, not later than its parent's "
-                f"{before.timestamp_us} µs."
+                f"{self._timestamp_us} µs."
             )
         for record in commit.records:
             self.record(record, commit.version)
@@ -151,31 +166,23 @@ class Fold:
 
     def seal(self, commit: Commit) -> None:
         """Go on to the state after the commit, whose transactions have been applied."""
-        before = self._state
-        if self._retention is not None and self._retention != before.retention:
+        if self._retention is not None and self._retention != self._sealed_retention:
             check_kept(self._retention, commit, self._tags, self._leases)
-        named = newer(before.named_checkpoint, commit.checkpoint)
+        named = newer(self._named_checkpoint, commit.checkpoint)
         for record in commit.records:
             named = newer(named, record.retention.checkpoint if record.retention else None)
-        newest = newer(before.newest_checkpoint, named)
-        turns = before.turns
+        newest = newer(self._newest_checkpoint, named)
         if commit.records:
             first = commit.records[0]
-            turns = with_commit(turns, commit.version, first.writer, first.read_version)
+            self._turns = with_commit(self._turns, commit.version, first.writer, first.read_version)
         if self._retention is not None and not usable(newest, named, self._retention):
             newest = named
-        self._state = replace(
-            before,
-            version=commit.version,
-            timestamp_us=commit.timestamp_us,
-            token=commit.token,
-            digest=commit.digest,
-            features=commit.features,
-            newest_checkpoint=newest,
-            named_checkpoint=named,
-            compacted=max(before.compacted, min(commit.compacted, commit.version)),
-            turns=turns,
-        )
+        self._version, self._timestamp_us = commit.version, commit.timestamp_us
+        self._token, self._digest = commit.token, commit.digest
+        self._features = commit.features
+        self._newest_checkpoint, self._named_checkpoint = newest, named
+        self._compacted = max(self._compacted, min(commit.compacted, commit.version))
+        self._sealed_retention = self._retention
 
     def record(self, record: TransactionRecord, version: int) -> None:
         """Apply one transaction of commit `version`."""
@@ -219,7 +226,7 @@ class Fold:
     def _edit(self, key: ChainKey, edit: ChainEdit) -> None:
         edits = self._edits.get(key)
         if edits is None:
-            edits = self._edits[key] = list(self._state.edits.get(key, ()))
+            edits = self._edits[key] = list(self._edits_before.get(key, ()))
         edits.append(edit)
 
     def _intent(self, intent: CatalogIntent, version: int) -> None:

@@ -11,7 +11,7 @@ where two think that it is their turn: one of them loses a slot.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 COMMIT_TURNS = "commit_turns"
 """Property of a store: `fair` for turns of one commit each."""
@@ -64,7 +64,7 @@ NOBODY = Before(0, 0)
 def with_commit(turns: tuple[Turn, ...], version: int, writer: str, read_version: int) -> tuple[Turn, ...]:
     """The turns after one more commit; old ones are forgotten."""
     if turns and turns[-1].writer == writer:
-        return (*turns[:-1], replace(turns[-1], last_version=version))
+        return (*turns[:-1], Turn(writer, turns[-1].first_version, version, turns[-1].met_others))
     return (*turns[-_KEPT + 1 :], Turn(writer, version, version, read_version < version - 1))
 
 

@@ -52,7 +52,7 @@ def test_a_commit_of_a_release_that_wrote_its_schema_out_is_read_without_parsing
     data, _ = encode_commit(SMALL)
     monkeypatch.setattr(container, "_shortest", lambda schema: schema)
     monkeypatch.setattr(commit_codec, "TRANSACTIONS_SCHEMA", COMMIT_SCHEMA)
-    monkeypatch.setattr(container, "_heads", {})
+    monkeypatch.setattr(container, "_forms", {})
     before, _ = encode_commit(SMALL)
     monkeypatch.setattr(container.fastavro, "reader", None)
 
