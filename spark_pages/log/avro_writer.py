@@ -38,7 +38,7 @@ def write_long(out: bytearray, value: int) -> None:
     out.append(number)
 
 
-def write_bytes(out: bytearray, value: bytes) -> None:
+def write_bytes(out: bytearray, value: bytes | bytearray) -> None:
     """Bytes, their number in front of them."""
     size = len(value)
     if size < 0x40:

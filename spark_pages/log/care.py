@@ -129,7 +129,8 @@ class LogCare:
             return  # members of a group share their commit
         self._looked_at = version
         due = due_after(version, known.state, LogPolicy.of(known.state.properties))
-        due |= Due(adoption=self._is_behind(known.state))
+        if self._is_behind(known.state):
+            due |= Due(adoption=True)
         if due:
             self._background.ask(due)
 

@@ -52,12 +52,14 @@ class LogPolicy:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LogPolicy:
         """What the properties of a store ask for; a default where one makes no sense."""
-        default = cls()
         return cls(
-            _number(properties, CHECKPOINT_COMMITS, default.checkpoint_commits),
-            _number(properties, CHECKPOINT_BYTES, default.checkpoint_bytes),
-            _number(properties, LOG_COMPACTION_COMMITS, default.compaction_commits),
+            _number(properties, CHECKPOINT_COMMITS, _DEFAULT.checkpoint_commits),
+            _number(properties, CHECKPOINT_BYTES, _DEFAULT.checkpoint_bytes),
+            _number(properties, LOG_COMPACTION_COMMITS, _DEFAULT.compaction_commits),
         )
+
+
+_DEFAULT = LogPolicy()
 
 
 def _number(properties: Mapping[str, str], name: str, default: int) -> int:

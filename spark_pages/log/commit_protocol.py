@@ -337,7 +337,7 @@ class _Group:
 
     def outcomes(self) -> list[Outcome]:
         """One for each member."""
-        return [self._outcomes.get(index, PutOff()) for index in range(len(self._members))]
+        return [self._outcomes.get(index) or PutOff() for index in range(len(self._members))]
 
 
 def _cleaned(slot: Tombstone) -> Overlap:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from spark_pages.log.page_numbers import wrong_page
@@ -30,7 +31,7 @@ def few_to_avro(pages: Sequence[NewPage]) -> dict[str, Any]:
     stats = [page.stats for page in pages]
     blooms = [each.bloom for each in stats if each.bloom is not None]
     count = len(pages)
-    longs, ints = struct.Struct(f"<{count}q").pack, struct.Struct(f"<{count}i").pack
+    longs, ints = partial(struct.pack, f"<{count}q"), partial(struct.pack, f"<{count}i")  # which it keeps
     return {
         "entry_count": longs(*[page.entry_count for page in pages]),
         "payload_entries": longs(*[page.payload_entries for page in pages]),

@@ -37,10 +37,10 @@ class _Ticket:
 
 
 class OneAtATime:
-    """Lets threads prepare small transactions one at a time, and whoever leads a commit before those that wait.
+    """Lets threads prepare small transactions one at a time, and whoever leads a commit before all that wait.
 
     Python runs one of them at a time anyway. If all want it they hand it to each other at every call into
-    Arrow, which takes longer than the work, and a leader among them is late with the request that all wait for.
+    Arrow, which takes longer than the work, and a leader among them is late with what all wait for.
 
     Attributes
     ----------

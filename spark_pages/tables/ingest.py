@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from spark_pages.errors import SchemaMismatchError
 from spark_pages.io import Codec, plan_pages
+from spark_pages.model.by_identity import ByIdentity
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.constraint_tests import RowTests
 from spark_pages.tables.encoding import ToEncode, encode_columns
@@ -25,6 +26,9 @@ from spark_pages.tables.staging import StagedSplice
 from spark_pages.tables.values import RowStream, cast_chunks
 
 _LOOK_AHEAD_ROWS = 1 << 17
+
+FRAME_BYTES = 300
+"""Bytes of a small page beside its values, about; rather too many."""
 
 Full = ToEncode | StagedPage
 """Values that are to become pages, or a page that needs no work."""
@@ -53,6 +57,11 @@ class ColumnIngest:
     waiting: pa.Array
     nulls: int = 0
     bloom: float | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that a page of what waits takes, about; rather too many."""
+        return int(self.waiting.get_total_buffer_size()) + FRAME_BYTES  # `nbytes` takes 10 µs
 
     @property
     def waiting_rows(self) -> int:
@@ -121,6 +130,13 @@ class _Mark:
     touched: tuple[tuple[int, int], ...]
 
 
+_fields_of = ByIdentity[TableDefinition, dict[int, tuple[pa.Field, str, pa.DataType]]](
+    lambda definition: {
+        definition.field_ids[each.name]: (each, each.name, each.type) for each in definition.bare_schema
+    }
+)
+
+
 class TableIngest:
     """The rows that a transaction appends to a table.
 
@@ -140,17 +156,18 @@ class TableIngest:
         self.definition = definition
         self._tests = RowTests.of(definition)
         self._rows = 0
-        fields = {definition.field_ids[column.name]: column for column in definition.bare_schema}
+        fields = _fields_of(definition)
         self.columns = [
             ColumnIngest(
-                fields[splice.field_id],
-                options.codec_for(fields[splice.field_id].name),
-                options.bytes_for(fields[splice.field_id].name),
+                field,
+                options.codec_for(name),
+                options.bytes_for(name),
                 splice,
-                empty_array(fields[splice.field_id].type),
-                bloom=options.bloom_for(fields[splice.field_id].name),
+                empty_array(kind),
+                bloom=options.bloom_for(name),
             )
             for splice in splices
+            for field, name, kind in (fields[splice.field_id],)
         ]
 
     def check(self, rows: RowStream) -> None:

@@ -28,7 +28,7 @@ from spark_pages.tables.page_options import PageOptions
 from spark_pages.tables.page_writer import INLINE_PAGE_BYTES, StagedPage
 from spark_pages.tables.staging import Prepared, StagedSplice, place_in_memory
 from spark_pages.tables.table import Table
-from spark_pages.tables.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes, waiting_bytes
+from spark_pages.tables.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
 from spark_pages.tables.updates import Updates, checked_rows, rewrite_pages, values_by_column
 from spark_pages.tables.values import RowStream, as_stream
 from spark_pages.tables.workspace import Workspace
@@ -72,9 +72,8 @@ class StagedRows:
         self._names = page_files
         self._ingests: dict[TableId, TableIngest] = {}
 
-    def append(self, definition: TableDefinition, data: Any, page_bytes: int) -> None:
+    def append(self, definition: TableDefinition, rows: RowStream, page_bytes: int) -> None:
         """The rows stand behind those of the table; see `Transaction.append`."""
-        rows = as_stream(data)
         ingest = self._ingests.get(definition.table_id)
         if ingest is None or not definition.aligned:
             ingest = self._begin(definition, rows.columns, page_bytes)
@@ -187,7 +186,7 @@ class StagedRows:
             return False
         if any(key_columns(ingest.definition) for ingest in self._ingests.values()):
             return False
-        return sum(map(waiting_bytes, columns)) <= INLINE_PAGE_BYTES
+        return sum([column.waiting_bytes for column in columns]) <= INLINE_PAGE_BYTES
 
     def forget_temporary(self) -> None:
         """Temporary tables end here, with what was appended to them."""

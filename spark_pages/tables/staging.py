@@ -37,7 +37,7 @@ class StagedSplice:
     @property
     def added_entries(self) -> int:
         """Rows that its pages hold."""
-        return sum(p.entries if isinstance(p, StagedPage) else p.entry_count for p in self.pages)
+        return sum([p.entries if isinstance(p, StagedPage) else p.entry_count for p in self.pages])
 
 
 @dataclass(frozen=True, eq=False, slots=True)

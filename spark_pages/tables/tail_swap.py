@@ -22,7 +22,7 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
-from spark_pages.tables.ingest import ColumnIngest, TableIngest
+from spark_pages.tables.ingest import FRAME_BYTES, ColumnIngest, TableIngest
 from spark_pages.tables.joining import DoesNotFitError, as_type, join
 from spark_pages.tables.page_writer import (
     INLINE_PAGE_BYTES,
@@ -39,8 +39,6 @@ TAIL_PAGE_BYTES = 8 << 10
 
 RUN = 3
 """So many pages at the end of a chain that are about as small as what comes are joined with it."""
-
-_FRAME_BYTES = 300
 
 
 def tail_page_bytes(properties: Mapping[str, str]) -> int:
@@ -75,7 +73,7 @@ def pages_to_swap(pages: Sequence[TailPage], new_rows: int, new_bytes: int, most
         while run < len(pages) - taken and _power(pages[-1 - taken - run].entries) <= _power(rows):
             run += 1
         more = pages[len(pages) - taken - run : len(pages) - taken]
-        grown = size + sum(max(0, len(page.data) - _FRAME_BYTES) for page in more)
+        grown = size + sum(max(0, len(page.data) - FRAME_BYTES) for page in more)
         if run < RUN or grown > most_bytes:
             return taken
         taken, rows, size = taken + run, rows + sum(page.entries for page in more), grown
@@ -100,7 +98,7 @@ def swapped_tails(
         See `pages_to_swap`.
     """
     columns = [(ingest, column) for ingest in ingests for column in ingest.columns]
-    left = INLINE_TRANSACTION_BYTES - sum(waiting_bytes(column) for _, column in columns)
+    left = INLINE_TRANSACTION_BYTES - sum([column.waiting_bytes for _, column in columns])
     if left < 0:
         return None
     plan: list[tuple[ColumnIngest, ChainTail, Sequence[TailPage]]] = []
@@ -119,16 +117,11 @@ def swapped_tails(
     return splices if fits_inline(staged) else None
 
 
-def waiting_bytes(column: ColumnIngest) -> int:
-    """Bytes that a page of what waits takes, about; rather too many."""
-    return int(column.waiting.nbytes) + _FRAME_BYTES
-
-
 def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> Sequence[TailPage]:
     """The last pages that the append of one column takes along, if they fit what comes."""
     if not column.nulls:
         usable = _plain_tail(tail.pages)
-        count = pages_to_swap(usable, column.waiting_rows, waiting_bytes(column), most_bytes)
+        count = pages_to_swap(usable, column.waiting_rows, column.waiting_bytes, most_bytes)
         return usable[len(usable) - count :]
     last = tail.pages[-1:]
     if len(column.waiting) or not last or not last[0].constant:

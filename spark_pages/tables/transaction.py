@@ -47,7 +47,7 @@ from spark_pages.tables.staging import (
 )
 from spark_pages.tables.table import Table
 from spark_pages.tables.update_checks import check_updates
-from spark_pages.tables.values import is_small
+from spark_pages.tables.values import as_stream
 from spark_pages.tables.workspace import Heading, Workspace
 from spark_pages.tables.written_rows import StagedWrites, WrittenRows, with_written
 
@@ -294,9 +294,10 @@ class Transaction(CatalogVerbs):
         if entry_meta is not None or page_metadata:
             self._rows.append_with_meta(definition, data, entry_meta, page_metadata, self._page_bytes)
         else:
-            takes_no_request = is_small(data) and not key_columns(definition)
+            rows = as_stream(data)
+            takes_no_request = rows.is_small and not key_columns(definition)
             with self._log.turn if takes_no_request else nullcontext():
-                self._rows.append(definition, data, self._page_bytes)
+                self._rows.append(definition, rows, self._page_bytes)
         if self._directories:
             self._rows.settle()
 
@@ -447,7 +448,8 @@ class Transaction(CatalogVerbs):
         keyed = [each for each in self._work.definitions.values() if key_columns(each)]
         if keyed:
             self._rows.settle()
-        self._work.relied |= check_updates(self._work, self._view(self._base).table_of)
+        if self._work.updates:
+            self._work.relied |= check_updates(self._work, self._view(self._base).table_of)
         swap = None if self._log.shared else self._rows.swap()  # of many only one could swap a page
         if swap is None:
             self._rows.settle()

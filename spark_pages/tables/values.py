@@ -24,10 +24,18 @@ class RowStream:
         Their names.
     pieces
         Gives the rows as tables of at most so many bytes, but of a row at least. May be called once.
+    size_bytes
+        Bytes that they take, where all are in memory.
     """
 
     columns: Sequence[str]
     pieces: Callable[[int], Iterator[pa.Table]]
+    size_bytes: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether these are a few rows that are all in memory."""
+        return self.size_bytes is not None and self.size_bytes <= _SMALL_BYTES
 
 
 def as_stream(data: Any) -> RowStream:
@@ -42,8 +50,10 @@ def as_stream(data: Any) -> RowStream:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
-        table = data
-        return RowStream(table.column_names, lambda most: _slices(table, most))
+        table, size_bytes = data, data.get_total_buffer_size()
+        if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
+            size_bytes = data.nbytes
+        return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         return RowStream(reader.schema.names, lambda most: _gathered(reader.schema, reader, most))
@@ -55,15 +65,13 @@ def as_stream(data: Any) -> RowStream:
     )
 
 
-def is_small(data: Any) -> bool:
-    """Whether these are a few rows that are all in memory."""
-    return isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= _SMALL_BYTES
-
-
-def _slices(table: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+def _slices(table: pa.Table, size_bytes: int, most_bytes: int) -> Iterator[pa.Table]:
     if not table.num_rows:
         return
-    rows = max(1, int(most_bytes / max(1, table.nbytes) * table.num_rows))
+    rows = max(1, int(most_bytes / max(1, size_bytes) * table.num_rows))
+    if rows >= table.num_rows:
+        yield table
+        return
     for start in range(0, table.num_rows, rows):
         yield table.slice(start, rows)
 
@@ -76,10 +84,10 @@ def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: 
         waiting.append(batch)
         held += batch.nbytes
         if held >= most_bytes:
-            yield from _slices(pa.Table.from_batches(waiting, schema), most_bytes)
+            yield from _slices(pa.Table.from_batches(waiting, schema), held, most_bytes)
             waiting, held = [], 0
     if waiting:
-        yield from _slices(pa.Table.from_batches(waiting, schema), most_bytes)
+        yield from _slices(pa.Table.from_batches(waiting, schema), held, most_bytes)
 
 
 def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:

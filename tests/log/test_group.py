@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from spark_pages.log.commit_messages import Committed, Member
-from spark_pages.log.group import CommitGroup
+from spark_pages.log.group import CommitGroup, OneAtATime
 from spark_pages.log.state import LogState
 
 LONG_S = 60.0
@@ -68,6 +68,26 @@ def commits():
     for each in made:
         each.may_end.release(100)
         each.threads.shutdown()
+
+
+def test_whoever_leads_waits_for_no_more_than_one_of_those_that_prepare():
+    turn, order = OneAtATime(), []
+
+    def prepare() -> None:
+        with turn:
+            order.append("prepares")
+
+    def lead() -> None:
+        with turn.first:
+            order.append("leads")
+
+    with ThreadPoolExecutor(9) as threads, turn:
+        for work in [prepare] * 8 + [lead]:
+            threads.submit(work)
+            time.sleep(0.02)
+
+    assert len(order) == 9
+    assert order.index("leads") <= 1
 
 
 def test_those_that_come_while_a_commit_is_under_way_share_the_next_one(commits):
