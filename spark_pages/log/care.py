@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from spark_pages.errors import SparkPagesError
+from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
 from spark_pages.log.background import Background
 from spark_pages.log.checkpoint import TreeReader
 from spark_pages.log.checkpoint_policy import Due, LogPolicy, due_after
@@ -14,6 +15,7 @@ from spark_pages.log.compaction_writer import LogCompaction, compact_slots
 from spark_pages.log.features import check_writable
 from spark_pages.log.head import on_named_checkpoint
 from spark_pages.log.hint import write_hint
+from spark_pages.log.names import commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.log.planned import CarryOut
 from spark_pages.log.replay import LoadManifest
@@ -22,6 +24,8 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.runtime import Runtime
+
+_logger = logging.getLogger(__name__)
 
 _ADOPT_COMMITS = 64
 _ADOPT_BYTES = 4 << 20
@@ -135,6 +139,24 @@ class LogCare:
             self._background.ask(due)
 
     def _do(self, due: Due) -> None:
+        try:
+            self._do_now(due)
+        except (ObjectNotFoundError, StorageError):
+            if not self._store_is_gone():
+                raise
+            _logger.info("The store was removed while its log was looked after: %s is left undone.", due)
+
+    def _store_is_gone(self) -> bool:
+        """Whether not even version 0 is there, the slot of which is never deleted."""
+        try:
+            self._store.size(commit_key(0))
+        except ObjectNotFoundError:
+            return True
+        except StorageError:
+            return False
+        return False
+
+    def _do_now(self, due: Due) -> None:
         known = self._newest.snapshot
         if known is None:
             return

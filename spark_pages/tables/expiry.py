@@ -7,11 +7,12 @@ the version itself, the reader is told so. Else something is missing that must b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from spark_pages.errors import DamageError, ObjectNotFoundError
+from spark_pages.errors import CommitConflictError, DamageError, ObjectNotFoundError, SnapshotExpiredError
 
 
 class Reopenable(Protocol):
@@ -37,6 +38,21 @@ def looking_again(work: Callable[[], Answer]) -> Answer:
         return work()
     except ObjectNotFoundError:
         return work()
+
+
+@contextmanager
+def overtaking(read_version: int) -> Iterator[None]:
+    """Inside a commit, that retention has passed what the transaction read is a conflict with a vacuum."""
+    try:
+        yield
+    except SnapshotExpiredError as expired:
+        raise CommitConflictError(
+            f"The transaction that read version {read_version} was overtaken by a vacuum, and what it must "
+            f"read to commit is gone: {expired.message} Nothing was committed.",
+            hint="Read again and repeat the transaction; a lease on `txn.snapshot` holds its version while "
+            "it runs.",
+            read_version=read_version,
+        ) from expired
 
 
 def reopening(

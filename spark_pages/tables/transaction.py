@@ -32,6 +32,7 @@ from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.catalog_verbs import CatalogVerbs
+from spark_pages.tables.expiry import overtaking
 from spark_pages.tables.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.page_file_names import PageFileNames
 from spark_pages.tables.page_meta import PageMetadata
@@ -427,17 +428,20 @@ class Transaction(CatalogVerbs):
             self.rollback()
             self.version = landed
             return landed
+        with overtaking(self._read_version):
+            self.version = self._commit()
+        return self.version
+
+    def _commit(self) -> int:
         with self._log.turn if self._rows.are_few else nullcontext():
             prepare, is_fixed = self._prepare()
         if prepare is None:
-            self.version = self._read_version
-            return self.version
+            return self._read_version
         depends = self._work.created or self._work.ddl or self._heading.app_id is not None
         try:
-            self.version = self._bring_in(prepare, same_on_any=is_fixed and not depends)
+            return self._bring_in(prepare, same_on_any=is_fixed and not depends)
         finally:
             self._let_go()
-        return self.version
 
     def _prepare(self) -> tuple[Callable[[LogState], Prepared] | None, bool]:
         """What gives, on top of a state, the splices and their pages; and whether on any state the same.

@@ -251,6 +251,41 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_told(caplog):
     assert "StorageError: No room for" in caplog.text
 
 
+def test_a_store_that_is_removed_while_it_is_looked_after_is_no_failure(caplog):
+    captured = Captured()
+    store = new_store(EVERY_8, captured)
+    append(store, 8)
+    captured.finish()
+    append(store, 8)
+    for info in list(store.objects.list("")):
+        store.objects.delete(info.key)
+
+    with caplog.at_level(logging.INFO):
+        captured.finish()
+
+    told = [record for record in caplog.records if record.name.startswith("spark_pages.log")]
+    assert [record.levelname for record in told] == ["INFO"]
+    assert "The store was removed while its log was looked after" in told[0].message
+
+
+def test_an_object_that_is_missing_of_a_store_that_is_there_is_told(caplog):
+    captured = Captured()
+    store = new_store(EVERY_8, captured)
+    append(store, 8)
+    captured.finish()
+    append(store, 8)
+    gone = [info.key for info in store.objects.list("_log/") if info.key.count("/") > 1]
+    for key in gone:
+        store.objects.delete(key)
+
+    with caplog.at_level(logging.INFO):
+        captured.finish()
+
+    assert gone
+    assert "ObjectNotFoundError" in caplog.text
+    assert "was removed" not in caplog.text
+
+
 def test_where_no_thread_can_be_had_the_commit_is_acknowledged_all_the_same(caplog):
     def refuse(work: Callable[[], None]) -> Callable[[float | None], object]:
         raise RuntimeError("can't start new thread")

@@ -6,7 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from spark_pages.errors import DamageError, InvalidInputError, SnapshotExpiredError, StorageError
+from spark_pages.errors import (
+    CommitConflictError,
+    DamageError,
+    InvalidInputError,
+    SnapshotExpiredError,
+    StorageError,
+)
 from spark_pages.log.head import read_hint
 from spark_pages.log.names import HINT_KEY
 from spark_pages.storage.store import ObjectStore
@@ -43,6 +49,24 @@ def test_a_reader_whose_version_has_expired_is_told_so_and_never_given_another_r
         table.directory.locate_row("x", 9_000)
     with pytest.raises(SnapshotExpiredError, match=f"Version {version} "):
         table.take([5])
+
+
+def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_can_be_repeated():
+    past = eventful_past()
+    late = opened(past.objects)
+    txn = late.transaction()
+    txn.update("large", "x", rows=[5], values=[7])
+    read = txn.snapshot.version
+    busy(past)
+    past.store.vacuum(retention=1)
+
+    with pytest.raises(CommitConflictError, match=f"read version {read} was overtaken by a vacuum.*lease"):
+        txn.commit()
+
+    with late.transaction() as again:
+        again.update("large", "x", rows=[5], values=[7])
+    assert late.snapshot().version == again.version
+    assert late.snapshot().table("large").take([5], ["x"]).to_pylist() == [{"x": 7}]
 
 
 @pytest.fixture
