@@ -9,24 +9,25 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import fastavro
 
 from spark_pages.errors import DamageError
-from spark_pages.log.avro_writer import write_bytes, write_long, writer_of
 from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of, digester
 
 DIGEST_KEY = "spark_pages.digest"
 _ZEROS = "0" * DIGEST_HEX_LENGTH
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_MAP_OF_BYTES = writer_of({"type": "map", "values": "bytes"})
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class _Form:
-    """What all containers of a schema have in common: the schema is most of a small commit.
+    """What all containers of a schema have in common: it is most of a small commit.
 
     Attributes
     ----------
@@ -36,24 +37,25 @@ class _Form:
         What a container begins with, up to the digest and from there to the sync marker.
     digested
         The digest so far, with zeros in its place.
-    write
-        Writes a record.
     """
 
-    __slots__ = ("before", "behind", "digested", "schema", "write")
+    schema: Any
+    before: bytes
+    behind: bytes
+    digested: blake2b
 
-    def __init__(self, schema: Any) -> None:
-        head = bytearray(_MAGIC)
+    @classmethod
+    def of(cls, schema: Any) -> _Form:
+        head = io.BytesIO(_MAGIC)
+        head.seek(len(_MAGIC))
         metadata = {
             "avro.codec": b"null",
             "avro.schema": _shortest(_long_form(schema)),
             DIGEST_KEY: _ZEROS.encode(),
         }
-        _MAP_OF_BYTES(head, metadata)
-        self.schema = schema
-        self.before, _, self.behind = bytes(head).partition(_ZEROS.encode())
-        self.digested = digester(head)
-        self.write = writer_of(schema)
+        fastavro.schemaless_writer(head, {"type": "map", "values": "bytes"}, metadata)
+        before, _, behind = head.getvalue().partition(_ZEROS.encode())
+        return cls(schema, before, behind, digester(head.getvalue()))
 
 
 _forms: dict[int, _Form] = {}
@@ -63,19 +65,20 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     """Bytes of a container with one block, and its digest. The same records always give the same bytes."""
     form = _forms.get(id(schema))
     if form is None:
-        form = _forms[id(schema)] = _Form(schema)
-    rest = bytearray(sync_marker)
+        form = _forms[id(schema)] = _Form.of(schema)
+    rest = io.BytesIO()
+    rest.write(sync_marker)
     if records:
-        block = bytearray()
+        block = io.BytesIO()
         for record in records:
-            form.write(block, record)
-        write_long(rest, len(records))
-        write_bytes(rest, block)
-        rest += sync_marker
+            fastavro.schemaless_writer(block, schema, record)
+        fastavro.schemaless_writer(rest, "long", len(records))
+        fastavro.schemaless_writer(rest, "bytes", block.getvalue())
+        rest.write(sync_marker)
     digested = form.digested.copy()
-    digested.update(rest)
+    digested.update(rest.getbuffer())
     digest = digested.hexdigest()
-    return b"".join((form.before, digest.encode(), form.behind, rest)), digest
+    return b"".join((form.before, digest.encode(), form.behind, rest.getbuffer())), digest
 
 
 def _long_form(schema: Any) -> bytes:
