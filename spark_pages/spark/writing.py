@@ -234,7 +234,7 @@ def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None
             "engine": "spark",
             "mode": "overwrite" if plan.overwrite else "append",
         },
-        read_version=plan.read_version if written else None,
+        read_version=plan.read_version if written or plan.overwrite or plan.creates else None,
     )
     with store, txn:
         if plan.creates:

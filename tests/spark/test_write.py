@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
+from spark_pages.errors import CommitConflictError
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import commit_write, plan_write, write_task
@@ -97,6 +98,35 @@ def test_overwriting_leaves_only_the_new_rows_and_old_versions_keep_theirs(
 
     assert sp.open(store.url).snapshot().table("flights").read().equals(flights(500, ROWS))
     assert before.table("flights").read().equals(flights(0, 10))
+
+
+@pytest.mark.parametrize("count", [0, 10, ROWS])
+def test_an_overwrite_conflicts_with_an_append_that_came_after_its_plan(store: sp.Store, count: int) -> None:
+    rows = flights(500, count)
+    plan = plan_write(store.url, rows.schema, True, WriteOptions("flights"))
+    task = write_task(plan, 0, iter(rows.to_batches()))
+    with store.transaction() as txn:
+        txn.append("flights", flights(10, 1))
+
+    with pytest.raises(CommitConflictError):
+        commit_write([task])
+
+    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, 11))
+
+
+@pytest.mark.parametrize("count", [0, 10, ROWS])
+def test_of_two_jobs_that_make_one_table_the_second_is_told_of_a_conflict(
+    store: sp.Store, count: int
+) -> None:
+    rows = flights(0, count)
+    plan = plan_write(store.url, rows.schema, False, WriteOptions("made", create=True))
+    tasks = [write_task(plan, 0, iter(rows.to_batches())) for _ in range(2)]
+    commit_write(tasks[:1])
+
+    with pytest.raises(CommitConflictError):
+        commit_write(tasks[1:])
+
+    assert sp.open(store.url).snapshot().table("made").read().equals(rows)
 
 
 def test_a_missing_table_is_made_on_request_with_its_properties(spark: SparkSession, store: sp.Store) -> None:
