@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -89,6 +90,21 @@ def test_descriptors_read_through_delta_are_those_of_the_local_snapshot(store: s
         for key in snapshot.chain_keys()
         if snapshot.chain(key).num_pages
     }
+
+
+def test_polars_reads_the_descriptors_of_every_version(store: sp.Store) -> None:
+    publish_delta(store.url)
+    versions = [store.snapshot().version]
+    change(store, 1)
+    publish_delta(store.url)
+    versions.append(store.snapshot().version)
+
+    found = [
+        pl.scan_delta(f"{folder(store)}/{SEGMENTS.root}", version=version).select("page_id").collect()
+        for version in (0, 1)
+    ]
+
+    assert [sorted(ids["page_id"]) for ids in found] == [local_ids(store, version) for version in versions]
 
 
 def test_nothing_is_copied_and_a_small_change_is_published_in_few_bytes(store: sp.Store) -> None:
