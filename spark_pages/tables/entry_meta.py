@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from spark_pages.io import ReadTrace
+from spark_pages.model.columns import number_column
 from spark_pages.model.run import PageRun
 from spark_pages.tables.ingest import TableIngest
-from spark_pages.tables.page_meta import NO_META, PageMeta, check_names, meta_names
+from spark_pages.tables.page_meta import NO_META, PageMeta, check_names, meta_names, page_name
 from spark_pages.tables.page_writer import stage_column, stage_constant
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Reading, RowSource
@@ -23,7 +25,7 @@ _METADATA = pa.map_(pa.binary(), pa.binary())
 def rows_with_meta(
     source: RowSource, names: Sequence[str], start: int, stop: int, trace: ReadTrace | None
 ) -> pa.Table:
-    """Rows [start, stop), each column followed by what its entries have in front of and behind them.
+    """Rows [start, stop), each column followed by what its entries have beside them, and their pages.
 
     Raises
     ------
@@ -48,17 +50,24 @@ def rows_with_meta(
         columns[name] = values.column(name)
         for title, found in zip(meta_names(name), (meta.prefix, meta.suffix), strict=True):
             columns[title] = pa.nulls(stop - start, pa.binary()) if found is None else found
+        pages = np.repeat(np.arange(len(cut)), [batch.num_rows for batch in cut])
+        columns[page_name(name)] = _metadata(cut).take(number_column(pages, pa.int64()))
     return pa.table(columns)
 
 
 def metadata_of(source: RowSource, run: PageRun) -> pa.Array:
     """Metadata of some pages, each of which is read; null where there is none."""
-    found: list[list[tuple[bytes, bytes]] | None] = []
+    found = [pa.nulls(0, _METADATA)]
     for first in range(0, run.num_pages, _PAGES_AT_ONCE):
         last = min(first + _PAGES_AT_ONCE, run.num_pages)
-        batches = source.page_batches(run.descriptors(first, last), admit=False)
-        found += [list(told.items()) if (told := batch.schema.metadata) else None for batch in batches]
-    return pa.array(found, _METADATA)
+        found.append(_metadata(source.page_batches(run.descriptors(first, last), admit=False)))
+    return pa.concat_arrays(found)
+
+
+def _metadata(pages: Sequence[pa.RecordBatch]) -> pa.Array:
+    """Metadata of each page; null where there is none."""
+    told = (page.schema.metadata for page in pages)
+    return pa.array([list(each.items()) if each else None for each in told], _METADATA)
 
 
 def append_with_meta(ingest: TableIngest, rows: pa.Table, metas: dict[str, PageMeta]) -> int:

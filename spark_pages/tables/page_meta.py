@@ -1,8 +1,9 @@
 """What belongs in front of and behind single entries, and to pages as a whole (seed 003, "Entry" and "Page").
 
-Rows bring it in a table of their own, beside their values, with columns ``<column>.prefix_meta`` and
-``<column>.suffix_meta``; `Table.read` gives it back in the same form. It stays with its entry when values are
-updated, and when pages are compacted; the metadata of a page stays with its entries.
+Rows bring it in a table of their own, beside their values, with columns ``<column>.prefix_meta``,
+``<column>.suffix_meta`` and ``<column>.page_metadata``; `Table.read` gives it back in the same form. It stays
+with its entry when values are updated, and when pages are compacted; the metadata of a page stays with its
+entries.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.io import PlainPage
 from spark_pages.model.table import TableDefinition
 
-PREFIX, SUFFIX = "prefix_meta", "suffix_meta"
+PREFIX, SUFFIX, PAGE = "prefix_meta", "suffix_meta", "page_metadata"
 
 Page: TypeAlias = pa.RecordBatch | PlainPage
 """A whole page; one that is plain holds values alone."""
@@ -77,8 +78,13 @@ def meta_names(column: str) -> tuple[str, str]:
     return f"{column}.{PREFIX}", f"{column}.{SUFFIX}"
 
 
+def page_name(column: str) -> str:
+    """Name of the column of metadata of pages of a data column."""
+    return f"{column}.{PAGE}"
+
+
 def check_names(definition: TableDefinition, columns: Sequence[str]) -> None:
-    """Nothing, if no data column has the name of another one's entry metadata.
+    """Nothing, if no data column has the name of another one's metadata.
 
     Raises
     ------
@@ -86,11 +92,11 @@ def check_names(definition: TableDefinition, columns: Sequence[str]) -> None:
         Names both.
     """
     for column in columns:
-        for name in meta_names(column):
+        for name in (*meta_names(column), page_name(column)):
             if name in definition.field_ids:
                 raise InvalidInputError(
-                    f"Table {definition.name!r} has a column {name!r}, and so would the entry metadata of "
-                    f"{column!r} be called.",
+                    f"Table {definition.name!r} has a column {name!r}, and so would metadata of {column!r} "
+                    f"be called.",
                     hint="Name the columns to read, without one of them.",
                 )
 
@@ -106,20 +112,21 @@ def given_meta(
     Raises
     ------
     SchemaMismatchError
-        If it names no column of the rows, is of another length, or not binary or text.
+        If it names no column of the rows, is of another length, or not binary or text, or if metadata of
+        pages differs from row to row.
     """
     meta = pa.table({}) if entry_meta is None else entry_meta
     if not isinstance(meta, pa.Table):
         meta = pa.table(dict(meta) if isinstance(meta, Mapping) else meta)
     check_names(definition, rows.column_names)
-    known = {name for column in rows.column_names for name in meta_names(column)}
+    known = {name for column in rows.column_names for name in (*meta_names(column), page_name(column))}
     unknown = [name for name in meta.column_names if name not in known]
     unknown += [name for name in page_metadata or () if name not in rows.column_names]
     if unknown:
         raise SchemaMismatchError(
             f"Cannot append to {definition.name!r}: {unknown[0]!r} belongs to no column of the rows.",
             hint=f"Entry metadata is called <column>.{PREFIX} and <column>.{SUFFIX}; page metadata has the "
-            f"name of its column.",
+            f"name of its column, or is called <column>.{PAGE} among entry metadata.",
         )
     if meta.num_columns and meta.num_rows != rows.num_rows:
         raise SchemaMismatchError(
@@ -128,8 +135,26 @@ def given_meta(
     found = {}
     for column in rows.column_names:
         prefix, suffix = (_binary(meta, name, definition.name) for name in meta_names(column))
-        found[column] = PageMeta(prefix, suffix, (page_metadata or {}).get(column))
+        of_pages = (page_metadata or {}).get(column) or _of_pages(meta, page_name(column), definition.name)
+        found[column] = PageMeta(prefix, suffix, of_pages)
     return found
+
+
+def _of_pages(meta: pa.Table, name: str, table: str) -> PageMetadata | None:
+    """What `Table.read` gave for the pages of a column: the same for all rows, as they get pages together."""
+    if name not in meta.column_names or not meta.num_rows:
+        return None
+    column = meta.column(name)
+    told = column[0].as_py()
+    if told and not isinstance(told, list):
+        raise SchemaMismatchError(f"Cannot append to {table!r}: {name!r} must be a map, found {column.type}.")
+    if not column.slice(1).equals(column.slice(0, meta.num_rows - 1)):
+        raise SchemaMismatchError(
+            f"Cannot append to {table!r}: {name!r} differs from row to row, and rows that are appended "
+            f"together share pages.",
+            hint="Append rows with different metadata of pages one after another.",
+        )
+    return dict(told) if told else None
 
 
 def _binary(meta: pa.Table, name: str, table: str) -> pa.Array | None:

@@ -122,13 +122,15 @@ class Table:
         trace
             Receives the pages touched, requests and bytes.
         entry_meta
-            Whether what belongs in front of and behind each entry comes too. Not together with a filter.
+            Whether what belongs in front of and behind each entry, and to its page, comes too. Not together
+            with a filter.
 
         Returns
         -------
         pyarrow.Table
             With `entry_meta`, each column is followed by binary columns ``<column>.prefix_meta`` and
-            ``<column>.suffix_meta``, null where an entry has none.
+            ``<column>.suffix_meta`` and by ``<column>.page_metadata``, a map of bytes; null where there is
+            none.
 
         Raises
         ------

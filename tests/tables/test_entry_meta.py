@@ -16,10 +16,13 @@ READ = {
     "n": [1, 2, 3],
     "n.prefix_meta": [b"p1", None, b"p3"],
     "n.suffix_meta": [b"\xff", b"", None],
+    "n.page_metadata": [[(b"source", b"radar")]] * 3,
     "s": ["a", None, "c"],
     "s.prefix_meta": [None] * 3,
     "s.suffix_meta": [None] * 3,
+    "s.page_metadata": [None] * 3,
 }
+TOLD = pa.array([[("k", "v")], None], pa.map_(pa.string(), pa.string()))
 
 
 @pytest.fixture
@@ -44,8 +47,19 @@ def test_entry_metadata_comes_back_beside_its_column_and_only_if_asked_for(store
     assert list(READ) == store.snapshot().table("t").read(entry_meta=True).column_names
     assert store.snapshot().table("t").read().to_pydict() == ROWS.to_pydict()
     assert read(Store(store.objects), columns=["n"], start=1, stop=3) == {
-        name: READ[name][1:3] for name in ("n", "n.prefix_meta", "n.suffix_meta")
+        name: READ[name][1:3] for name in ("n", "n.prefix_meta", "n.suffix_meta", "n.page_metadata")
     }
+
+
+def test_rows_of_several_pages_say_what_belongs_to_each(store):
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"n": [4, 5], "s": ["d", "e"]}), page_metadata={"n": {"source": "tower"}})
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"n": [6], "s": ["f"]}))
+
+    found = read(store, columns=["n"], start=2)["n.page_metadata"]
+
+    assert found == [[(b"source", b"radar")], *[[(b"source", b"tower")]] * 2, None]
 
 
 def test_what_is_read_can_be_appended_again(store):
@@ -126,12 +140,13 @@ def test_restore_and_checkpoints_keep_it(store):
     assert page_metadata(Store(store.objects)) == [{b"source": b"radar"}]
 
 
-def test_rows_behind_the_payload_have_none(store):
+def test_rows_behind_the_payload_have_that_of_their_page_alone(store):
     with store.transaction() as txn:
         txn.directory("t").update_latest_entry_count("n", 4)
         txn.directory("t").update_latest_entry_count("s", 4)
 
-    assert read(store) == {name: [*values, None] for name, values in READ.items()}
+    more = dict.fromkeys(READ) | {"n.page_metadata": [(b"source", b"radar")]}
+    assert read(store) == {name: [*values, more[name]] for name, values in READ.items()}
 
 
 def test_large_appends_are_cut_with_what_is_beside_the_values():
@@ -163,6 +178,8 @@ def test_a_column_left_out_is_null_as_ever(store):
         ({"n.prefix": ["a", "b", "c"]}, None, "n.prefix"),
         ({"n.prefix_meta": ["a"]}, None, "metadata of 1"),
         ({"n.prefix_meta": [1, 2, 3]}, None, "must be binary or text"),
+        ({"n.page_metadata": ["a", "b", "c"]}, None, "must be a map"),
+        ({"n.page_metadata": TOLD.take([0, 0, 1])}, None, "differs from row to row"),
         (None, {"m": {"k": "v"}}, "'m'"),
     ],
 )
@@ -181,7 +198,7 @@ def test_a_column_that_is_called_like_the_metadata_of_another_is_told_apart_by_n
 
     with pytest.raises(InvalidInputError, match=r"n\.prefix_meta"):
         table.read(entry_meta=True)
-    assert table.read(["n.prefix_meta"], entry_meta=True).num_columns == 3
+    assert table.read(["n.prefix_meta"], entry_meta=True).num_columns == 4
 
 
 def test_entry_metadata_and_a_filter_do_not_go_together(store):
