@@ -25,6 +25,7 @@ from spark_pages.log.commit_messages import (
     Outcome,
     PutOff,
     Refused,
+    Slot,
     Unknown,
 )
 from spark_pages.log.commit_protocol import commit_protocol, settle_slot
@@ -276,14 +277,15 @@ class Log:
         Raises
         ------
         CommitConflictError
-            If another commit holds the slot: nothing of this one is in the log, nor will ever be.
+            If another commit holds the slot, or held it before it was cleaned: nothing of this one is in
+            the log, nor will ever be.
         CommitUnknownError
             If storage still gives no clear answer.
         """
         settled = self._driver.drive(settle_slot(version, token, data, in_doubt=True))
         if isinstance(settled, Unknown):
             raise _unknown(settled)
-        if settled is None or (isinstance(settled, Commit) and settled.token == token):
+        if settled is None or (isinstance(settled, Slot) and settled.token == token):
             self.refresh()
             return version
         raise CommitConflictError(

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from spark_pages.log.commit_codec import encode_commit
+from spark_pages.log.commit_codec import decode_slot, encode_commit
 from spark_pages.log.names import commit_key
-from spark_pages.model.actions import Claim, IntentKind
+from spark_pages.model.actions import Claim, IntentKind, Tombstone
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import Doubtful
 from spark_pages.tables.claims import claim_rows
@@ -244,6 +244,21 @@ def test_a_commit_in_doubt_is_resumed_and_is_there_exactly_once(landed):
     assert version == again == 3
     assert store.snapshot().version == 3
     assert store.snapshot().table("t").num_rows == 6
+
+
+def test_a_commit_in_doubt_that_landed_is_resumed_though_its_slot_has_been_cleaned():
+    store, objects, error = in_doubt(lands=True)
+    other = Store(objects)
+    with other.transaction() as txn:
+        txn.append("t", pa.table({"n": [9]}))
+    other.checkpoint()
+    other.vacuum(retention=1)
+
+    version = store.resume(error)
+
+    assert version == 3
+    assert isinstance(decode_slot(objects.get(commit_key(version)), "slot"), Tombstone)
+    assert store.snapshot().table("t").read().to_pydict() == {"n": [1, 2, 3, 1, 2, 3, 9]}
 
 
 def test_a_commit_in_doubt_whose_slot_another_has_taken_is_told_as_a_conflict():
