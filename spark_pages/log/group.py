@@ -7,6 +7,9 @@ of transactions in each follows the load.
 Threads whose transactions have just landed come back one by one. If the first of them led at once, it would
 hold the log for a whole request with one transaction while all others wait. So a leader waits for half of
 those that were there a moment ago: one half is on its way while the other half prepares.
+
+A thread that is stopped while it waits, by Ctrl-C say, leaves: its transaction is not in the log, unless a
+commit under way had taken it along.
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ _all: weakref.WeakSet[CommitGroup] = weakref.WeakSet()
 class _Ticket:
     """One waiting transaction."""
 
-    __slots__ = ("member", "result", "wake")
+    __slots__ = ("gone", "member", "result", "wake")
 
     def __init__(self, member: Member) -> None:
         self.member = member
         self.result: Outcome | BaseException | None = None
         self.wake = threading.Event()
+        self.gone = False
 
 
 class OneAtATime:
@@ -94,7 +98,7 @@ class CommitGroup:
         self.turn = OneAtATime()
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
-        self._led = False
+        self._leader: _Ticket | None = None
         self._lately = 0
         self._enough = 0
         self._are_enough = threading.Event()
@@ -107,16 +111,19 @@ class CommitGroup:
     def commit(self, member: Member) -> Outcome:
         """The outcome of one transaction; never `PutOff`."""
         ticket = _Ticket(member)
-        with self._lock:
-            self._waiting.append(ticket)
-            leads = not self._led
-            self._led = True
-            if len(self._waiting) == self._enough:
-                self._are_enough.set()
-        if not leads:
+        try:
+            with self._lock:
+                self._waiting.append(ticket)
+                if self._leader is None:
+                    self._choose_leader()
+                if len(self._waiting) == self._enough:
+                    self._are_enough.set()
             ticket.wake.wait()
-        while ticket.result is None:
-            self._lead()
+            while ticket.result is None:
+                self._lead()
+        except BaseException:
+            self._leave(ticket)
+            raise
         if isinstance(ticket.result, BaseException):
             raise ticket.result
         return ticket.result
@@ -158,13 +165,25 @@ class CommitGroup:
                     ticket.wake.set()
 
     def _hand_over(self, led: int, put_off: list[_Ticket]) -> None:
-        """Those that were put off are first in line; the first in line leads next."""
+        """Those that were put off are first in line, and the next one leads."""
         with self._lock:
             self._lately = led + len(self._waiting)
-            self._waiting[:0] = put_off
-            self._led = bool(self._waiting)
-            if self._led:
-                self._waiting[0].wake.set()
+            self._waiting[:0] = [ticket for ticket in put_off if not ticket.gone]
+            self._choose_leader()
+
+    def _leave(self, ticket: _Ticket) -> None:
+        """Nobody waits for a thread that was stopped; if it was to lead, the next one does."""
+        with self._lock:
+            ticket.gone = True
+            self._waiting = [other for other in self._waiting if other is not ticket]
+            if self._leader is ticket:
+                self._choose_leader()
+
+    def _choose_leader(self) -> None:
+        """The first in line leads next; called under the lock."""
+        self._leader = self._waiting[0] if self._waiting else None
+        if self._leader is not None:
+            self._leader.wake.set()
 
 
 def _begin_all_anew() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from spark_pages.log.commit_messages import Committed, Member
+from spark_pages.log.commit_messages import Committed, Member, PutOff
 from spark_pages.log.group import CommitGroup, OneAtATime
 from spark_pages.log.state import LogState
 
 LONG_S = 60.0
+SOON_S = 10.0
 
 
 class Commits:
@@ -21,6 +24,7 @@ class Commits:
 
     def __init__(self, patience_s: float) -> None:
         self.sizes: list[int] = []
+        self.put_off_behind = 16
         self.began = threading.Semaphore(0)
         self.may_end = threading.Semaphore(0)
         self.group = CommitGroup(self._together, lambda: patience_s)
@@ -30,7 +34,8 @@ class Commits:
         self.sizes.append(len(members))
         self.began.release()
         assert self.may_end.acquire(timeout=LONG_S)
-        return [Committed(len(self.sizes), LogState(), 1) for _ in members]
+        landed = Committed(len(self.sizes), LogState(), 1)
+        return [landed if at < self.put_off_behind else PutOff() for at, _ in enumerate(members)]
 
     def begin(self, count: int) -> list[Future]:
         """So many transactions want to commit."""
@@ -42,6 +47,18 @@ class Commits:
         while len(self.group._waiting) < count:
             assert time.monotonic() < deadline, f"{count} should be in line; commits so far: {self.sizes}"
             time.sleep(0.001)
+
+    def is_stopped(self, when: Callable[[], object]) -> None:
+        """The thread of the test wants to commit, and is stopped by Ctrl-C then."""
+
+        def stop() -> None:
+            when()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        stopped = self.threads.submit(stop)
+        with pytest.raises(KeyboardInterrupt):
+            self.group.commit(Member(0, lambda _: None))
+        stopped.result(LONG_S)
 
     def one_then_seven(self) -> None:
         """A commit of one transaction, and one of the seven that came meanwhile, have landed."""
@@ -67,7 +84,12 @@ def commits():
     yield make
     for each in made:
         each.may_end.release(100)
+        for forgotten in each.group._waiting:
+            forgotten.wake.set()
         each.threads.shutdown()
+
+
+has_ctrl_c = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no thread can be stopped here")
 
 
 def test_whoever_leads_waits_for_no_more_than_one_of_those_that_prepare():
@@ -150,3 +172,59 @@ def test_a_forked_child_commits_although_a_thread_of_its_parent_was_leading(comm
         time.sleep(0.01)
     some.may_end.release()
     first[0].result(LONG_S)
+
+
+@has_ctrl_c
+def test_one_that_is_stopped_while_it_waits_is_in_nobodys_way(commits):
+    some = commits(0.0)
+    first = some.begin(1)
+    some.began.acquire()
+
+    some.is_stopped(when=lambda: some.wait_for(1))
+    some.may_end.release(2)
+
+    for each in [*first, *some.begin(1)]:
+        each.result(SOON_S)
+    assert some.sizes == [1, 1]
+
+
+@has_ctrl_c
+def test_one_that_is_stopped_while_a_commit_has_it_is_not_put_off_to_the_next(commits):
+    some = commits(0.0)
+    first = some.begin(1)
+    some.began.acquire()
+    second = some.begin(1)
+    some.wait_for(1)
+    some.put_off_behind = 1
+
+    def when() -> None:
+        some.wait_for(2)
+        some.may_end.release()
+        some.began.acquire()
+
+    some.is_stopped(when)
+    some.may_end.release(2)
+
+    for each in [*first, *second, *some.begin(1)]:
+        each.result(SOON_S)
+    assert some.sizes == [1, 2, 1]
+
+
+@has_ctrl_c
+def test_a_leader_that_is_stopped_while_it_waits_for_others_leaves_the_lead_to_them(commits):
+    some = commits(LONG_S)
+    some.one_then_seven()
+    others = []
+
+    def when() -> None:
+        some.wait_for(1)
+        others.extend(some.begin(1))
+        some.wait_for(2)
+
+    some.is_stopped(when)
+    others.extend(some.begin(2))
+    some.may_end.release()
+
+    for each in others:
+        each.result(SOON_S)
+    assert some.sizes == [1, 7, 3]
