@@ -251,12 +251,13 @@ class Fold:
                 self._edit((intent.table_id, field_id), ChainEdit(0, (), 0, nothing, True, version))
 
     def _claim(self, claim: Claim) -> None:
-        place = (claim.table_id, claim.field_id, claim.first_row, claim.end_row)
-        self._claims = [
-            other
-            for other in self._claims
-            if (other.table_id, other.field_id, other.first_row, other.end_row) != place
-        ]
+        """One that is set replaces what was on its rows; one that is released takes away only itself."""
+
+        def place(of: Claim) -> tuple[object, ...]:
+            rows = (of.table_id, of.field_id, of.first_row, of.end_row)
+            return rows if claim.expires_at_us else (*rows, of.owner, of.fence)
+
+        self._claims = [other for other in self._claims if place(other) != place(claim)]
         if claim.expires_at_us:
             self._claims.append(claim)
 

@@ -45,8 +45,8 @@ def claim_rows(
     Returns
     -------
     list of Claim
-        May be empty. Each has a fencing number larger than that of any earlier claim of its chain that is
-        still known.
+        May be empty. Each has a fencing number larger than that of any claim of its chain that was there
+        before, released ones included: it is larger than the version that this one stands on.
 
     Notes
     -----
@@ -65,7 +65,7 @@ def claim_rows(
                 continue
             for stale in near:
                 txn.claim(replace(stale, expires_at_us=0))
-            fence = 1 + max((claim.fence for claim in known.get(key, [])), default=0)
+            fence = 1 + max([txn.snapshot.version, *(claim.fence for claim in known.get(key, []))])
             expires = now + int(seconds * 1e6)
             taken.append(Claim(TableId(key[0]), FieldId(key[1]), first, end, owner, fence, expires))
             txn.claim(taken[-1])
@@ -78,6 +78,9 @@ def claim_rows(
 
 
 def release_claims(txn: Transaction, claims: Sequence[Claim]) -> None:
-    """From the commit of this transaction on, nobody holds the rows."""
+    """From the commit of this transaction on, the owner of these claims holds nothing by them.
+
+    Whoever has claimed the rows since they expired keeps them.
+    """
     for claim in claims:
         txn.claim(replace(claim, expires_at_us=0))

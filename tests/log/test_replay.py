@@ -126,6 +126,17 @@ def test_small_things_are_set_replaced_and_taken_away():
     assert state.next_table_id == 2
 
 
+def test_who_releases_a_claim_too_late_leaves_that_of_the_next_owner():
+    late, live = Claim(1, 1, 0, 3, "me", 1, 99), Claim(1, 1, 0, 3, "you", 2, 999)
+    second = commit(1, record(2, claims=(late,)), parent=FIRST)
+    third = commit(2, record(3, claims=(live,)), parent=second)
+    fourth = commit(3, record(4, claims=(replace(late, expires_at_us=0),)), parent=third)
+    fifth = commit(4, record(5, claims=(replace(live, expires_at_us=0),)), parent=fourth)
+
+    assert after(FIRST, second, third, fourth).claims == (live,)
+    assert after(FIRST, second, third, fourth, fifth).claims == ()
+
+
 def test_a_dropped_name_is_free_and_its_number_is_never_given_again():
     drop = CatalogIntent(IntentKind.DROP, 1, 0, "x")
     second = commit(1, record(2, intents=(drop,)), parent=FIRST)

@@ -16,7 +16,7 @@ from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import Doubtful
-from spark_pages.tables.claims import claim_rows
+from spark_pages.tables.claims import claim_rows, release_claims
 from spark_pages.tables.compaction import compact_table
 from spark_pages.tables.store import Store
 from tests.log.records import commit, create, record
@@ -299,8 +299,22 @@ def test_a_claim_keeps_other_owners_away_until_it_expires_or_is_released():
     assert [claim.owner for claim in mine] == ["me"]
     assert theirs == []
     assert len(beside) == 1
-    assert [claim.fence for claim in (*mine, *beside, *later)] == [1, 2, 3]
+    assert mine[0].fence < beside[0].fence < later[0].fence
     assert store.snapshot().log.state.claims == tuple(later), "expired claims in the way are gone"
+
+
+def test_a_fencing_number_never_comes_again_after_a_release():
+    store = small_pages()
+
+    fences = []
+    for owner in ("me", "them", "a third"):
+        claims = claim_rows(store.transaction, {(1, 1): (0, 4)}, owner, Runtime())
+        fences += [claim.fence for claim in claims]
+        with store.transaction() as txn:
+            release_claims(txn, claims)
+
+    assert fences == sorted(set(fences))
+    assert len(fences) == 3
 
 
 def test_of_two_owners_that_claim_at_the_same_moment_one_gets_the_rows():
