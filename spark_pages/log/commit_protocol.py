@@ -64,6 +64,9 @@ GROUP_INLINE_BYTES = 256 << 10
 GROUP_PAGES = 10_000
 """Page descriptors of a group commit, likewise."""
 
+IfStopped = Callable[[Sequence[Outcome]], object]
+
+_STOPPED = "the thread that committed it together with its own was stopped"
 _DATA = PAGE_SCHEMA.get_field_index("data")
 
 
@@ -75,6 +78,7 @@ def commit_protocol(
     now_us: Callable[[], int],
     load_manifest: LoadManifest,
     writer: str = "",
+    if_stopped: IfStopped = lambda _: None,
 ) -> Generator[Request, Response, list[Outcome]]:
     """Bring transactions into the log together on top of `state`, or say of each why not.
 
@@ -91,6 +95,8 @@ def commit_protocol(
     writer
         As whom other writers know this process, which lets them commit where it is their turn (`turns`);
         without a name it takes no turns.
+    if_stopped
+        Told before each slot that is tried what the outcomes are should the thread be stopped from then on.
 
     Returns
     -------
@@ -134,6 +140,7 @@ def commit_protocol(
         data, digest = encode_commit(commit)
         tries += 1
         group.tries = tries
+        if_stopped(group.stopped(Unknown(commit.version, commit_token, data, _STOPPED)))
         settled = yield from settle_slot(commit.version, commit_token, data)
         if isinstance(settled, Unknown):
             return group.end(settled)
@@ -319,6 +326,10 @@ class _Group:
         """All that are in the commit have this outcome."""
         self._outcomes |= dict.fromkeys(self._built, outcome)
         return self.outcomes()
+
+    def stopped(self, unknown: Unknown) -> list[Outcome]:
+        """The outcomes if nobody finds out what becomes of those that are in the commit."""
+        return [unknown if index in self._built else outcome for index, outcome in enumerate(self.outcomes())]
 
     def settle_by(self, slot: Tombstone, state: LogState) -> list[Outcome]:
         """The slot has been cleaned: its tokens tell who had landed."""

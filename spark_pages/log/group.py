@@ -19,10 +19,11 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
-from spark_pages.errors import CommitUnknownError, SparkPagesError
+from spark_pages.errors import SparkPagesError
 from spark_pages.log.commit_messages import Member, Outcome, PutOff
+from spark_pages.log.commit_protocol import IfStopped
 
-CommitTogether = Callable[[Sequence[Member]], Sequence[Outcome]]
+CommitTogether = Callable[[Sequence[Member], IfStopped], Sequence[Outcome]]
 
 
 _all: weakref.WeakSet[CommitGroup] = weakref.WeakSet()
@@ -77,7 +78,8 @@ class CommitGroup:
     Parameters
     ----------
     commit_together
-        Commits several members and gives an outcome for each; runs in one thread at a time.
+        Commits several members and gives an outcome for each; runs in one thread at a time. Tells
+        meanwhile what the outcomes are if its thread is stopped; before it does, nothing has been put.
     patience_s
         Gives how long a leader waits for others at most: about as long as a request takes.
 
@@ -142,22 +144,18 @@ class CommitGroup:
         self._wait_for_others()
         with self._lock:
             tickets, self._waiting = self._waiting, []
+        told: list[Sequence[Outcome]] = [[PutOff()] * len(tickets)]
         try:
-            outcomes = self._commit_together([ticket.member for ticket in tickets])
-            for ticket, outcome in zip(tickets, outcomes, strict=True):
-                ticket.result = None if isinstance(outcome, PutOff) else outcome
+            told.append(self._commit_together([ticket.member for ticket in tickets], told.append))
         except SparkPagesError as error:
             for ticket in tickets:
                 ticket.result = error
         except BaseException as error:
-            for ticket in tickets[1:]:
-                ticket.result = CommitUnknownError(
-                    f"The thread that committed this transaction together with its own was stopped by "
-                    f"{type(error).__name__}: it is not known whether they are in the log.",
-                    hint="Look for the transaction in the history before you repeat it.",
-                )
+            _settle(tickets, told[-1])
             tickets[0].result = error
             raise
+        else:
+            _settle(tickets, told[-1])
         finally:
             self._hand_over(len(tickets), [ticket for ticket in tickets if ticket.result is None])
             for ticket in tickets:
@@ -184,6 +182,11 @@ class CommitGroup:
         self._leader = self._waiting[0] if self._waiting else None
         if self._leader is not None:
             self._leader.wake.set()
+
+
+def _settle(tickets: Sequence[_Ticket], outcomes: Sequence[Outcome]) -> None:
+    for ticket, outcome in zip(tickets, outcomes, strict=True):
+        ticket.result = None if isinstance(outcome, PutOff) else outcome
 
 
 def _begin_all_anew() -> None:

@@ -28,7 +28,7 @@ from spark_pages.log.commit_messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.commit_protocol import commit_protocol, settle_slot
+from spark_pages.log.commit_protocol import IfStopped, commit_protocol, settle_slot
 from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.driver import CommitDriver
 from spark_pages.log.group import CommitGroup
@@ -294,9 +294,9 @@ class Log:
             conflicting_version=version,
         )
 
-    def _commit_together(self, members: Sequence[Member]) -> list[Outcome]:
+    def _commit_together(self, members: Sequence[Member], if_stopped: IfStopped) -> list[Outcome]:
         head = self.known()
-        outcomes = self._commit_on(head.state, members)
+        outcomes = self._commit_on(head.state, members, if_stopped)
         for outcome in outcomes:
             if isinstance(outcome, Committed) and outcome.commit is not None:
                 self._driver.landed(outcome.commit)
@@ -305,7 +305,9 @@ class Log:
                 break
         return outcomes
 
-    def _commit_on(self, state: LogState, members: Sequence[Member]) -> list[Outcome]:
+    def _commit_on(
+        self, state: LogState, members: Sequence[Member], if_stopped: IfStopped = lambda _: None
+    ) -> list[Outcome]:
         return self._driver.drive(
             commit_protocol(
                 state,
@@ -314,6 +316,7 @@ class Log:
                 now_us=self._runtime.now_us,
                 load_manifest=self.load_manifest,
                 writer=self._writer(),
+                if_stopped=if_stopped,
             ),
             self._group.turn.first if self._group.shared else nullcontext(),
         )

@@ -18,6 +18,7 @@ from spark_pages.log.commit_messages import (
     LetOthers,
     Member,
     Pause,
+    PutOff,
     ReadFailed,
     ReadSlot,
     ReadSlots,
@@ -245,6 +246,7 @@ class Group:
     def __init__(self, members: list[Member], state: LogState = BASE, landed: list[Any] = ()) -> None:
         self.slots = {slot.version: slot for slot in landed}
         self.requests: list[Any] = []
+        self.told: list[Any] = []
         protocol = commit_protocol(
             state,
             members,
@@ -252,6 +254,7 @@ class Group:
             now_us=lambda: 5,
             load_manifest=lambda _: None,
             writer="someone",
+            if_stopped=self.told.append,
         )
         response: Any = None
         try:
@@ -302,6 +305,16 @@ def test_a_group_is_one_commit_with_a_record_for_each_and_ordinals_that_follow_o
     assert [r.base_ordinal for r in landed.records] == [0, 1, 2]
     assert len(group.requests) == 1
     assert replay(BASE, [landed], lambda _: None).tokens.keys() >= {token(11), token(12), token(13)}
+
+
+def test_should_the_thread_be_stopped_only_those_in_the_commit_that_was_put_are_in_doubt():
+    group = Group([member(11, **PAGE_7), member(12, **PAGE_7), member(13, **APPEND)])
+
+    (told,) = group.told
+
+    assert [type(outcome) for outcome in told] == [Unknown, PutOff, Unknown]
+    assert told[0] == told[2]
+    assert (told[0].version, told[0].token, told[0].data) == (1, MINE, group.requests[0].data)
 
 
 def test_manifests_get_ordinals_behind_the_pages_of_the_members_before():

@@ -30,7 +30,7 @@ class Commits:
         self.group = CommitGroup(self._together, lambda: patience_s)
         self.threads = ThreadPoolExecutor(16)
 
-    def _together(self, members):
+    def _together(self, members, _):
         self.sizes.append(len(members))
         self.began.release()
         assert self.may_end.acquire(timeout=LONG_S)
@@ -149,6 +149,32 @@ def test_a_single_writer_waits_for_nobody(commits):
         some.begin(1)[0].result(LONG_S)
 
     assert some.sizes == [1, 1, 1]
+
+
+def test_members_go_on_by_themselves_if_their_leader_is_stopped_before_anything_was_put():
+    sizes, may_go_on = [], threading.Event()
+
+    def together(members, _):
+        sizes.append(len(members))
+        assert may_go_on.wait(LONG_S)
+        if len(members) == 2:
+            raise KeyboardInterrupt
+        return [Committed(len(sizes), LogState(), 1)]
+
+    group = CommitGroup(together, lambda: 0.0)
+    with ThreadPoolExecutor(3) as threads:
+        ends = [threads.submit(group.commit, Member(0, lambda _: None))]
+        for waiting in (1, 2):
+            ends.append(threads.submit(group.commit, Member(0, lambda _: None)))
+            deadline = time.monotonic() + 10
+            while len(group._waiting) < waiting or not sizes:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        may_go_on.set()
+        errors = [end.exception(LONG_S) for end in ends]
+
+    assert [type(error) for error in errors] == [type(None), KeyboardInterrupt, type(None)]
+    assert sizes == [1, 2, 1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")

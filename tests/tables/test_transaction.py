@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 
@@ -271,6 +274,56 @@ def test_a_commit_in_doubt_whose_slot_another_has_taken_is_told_as_a_conflict():
         store.resume(error)
 
     assert store.snapshot().table("t").read().to_pydict() == {"n": [1, 2, 3, 9]}
+
+
+class Stopping:
+    """Storage whose creates wait until they may go on; from the second on, who asks is stopped by ^C."""
+
+    def __init__(self, store: Store, lands: bool) -> None:
+        self._inner = store.objects
+        self._lands = lands
+        self.creates = 0
+        self.may_go_on = threading.Event()
+
+    def create(self, key, data):
+        self.creates += 1
+        stops = self.creates > 1
+        assert self.may_go_on.wait(60)
+        outcome = self._inner.create(key, data) if self._lands or not stops else None
+        if stops:
+            raise KeyboardInterrupt
+        return outcome
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_member_whose_leader_was_stopped_can_resume_the_commit_of_both(landed):
+    made = store_with(ROWS)
+    objects = Stopping(made, landed)
+    store = Store(objects)
+    store.snapshot()
+
+    def commit_row(n: int) -> None:
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": [n]}))
+
+    with ThreadPoolExecutor(3) as threads:
+        ends = []
+        for n in (4, 5, 6):  # the first one keeps the other two waiting
+            ends.append(threads.submit(commit_row, n))
+            deadline = time.monotonic() + 10
+            while objects.creates + len(store._log._group._waiting) < len(ends):
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        objects.may_go_on.set()
+        first, leader, member = [end.exception(60) for end in ends]
+
+    assert (first, type(leader)) == (None, KeyboardInterrupt)
+    assert isinstance(member, CommitUnknownError)
+    assert made.resume(member) == made.resume(member) == 4
+    assert made.snapshot().table("t").read().to_pydict() == {"n": [1, 2, 3, 4, 5, 6]}
 
 
 def test_only_an_error_that_carries_the_commit_can_be_resumed():
