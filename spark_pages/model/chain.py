@@ -265,6 +265,15 @@ class ColumnChain:
 
     def run_at(self, positions: NDArray[np.int64]) -> PageRun:
         """The pages at increasing positions, as one run."""
+        return self._taken_at(positions).run
+
+    def stretch(self, start: int, stop: int) -> RunSlice:
+        """The pages at positions [start, stop), empty ones too; loads the pieces that hold them and no
+        others.
+        """
+        return self._taken_at(np.arange(start, stop))
+
+    def _taken_at(self, positions: NDArray[np.int64]) -> RunSlice:
         layout = self._counted()
         while True:
             bounds = np.searchsorted(positions, np.array(layout.first_pages))
@@ -278,7 +287,12 @@ class ColumnChain:
             run = layout.pieces[index]
             assert isinstance(run, PageRun)
             found.append(run.taken(positions[bounds[index] : bounds[index + 1]] - layout.first_pages[index]))
-        return PageRun.concat(found) if found else PageRun(empty_batch(PAGE_SCHEMA))
+        if not touched:
+            return RunSlice(PageRun(empty_batch(PAGE_SCHEMA)), 0)
+        piece, before = layout.pieces[touched[0]], int(positions[0]) - layout.first_pages[touched[0]]
+        assert isinstance(piece, PageRun)
+        first_row = layout.first_rows[touched[0]] + (int(piece.prefix_entries[before - 1]) if before else 0)
+        return RunSlice(PageRun.concat(found), first_row)
 
     def all_pages(self) -> PageRun:
         """Every page, empty ones too, as one run. Loads the whole chain."""

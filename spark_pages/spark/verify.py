@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.spark.stretches import Stretch, stretches_of
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.upkeep.faults import Fault, Findings
 from spark_pages.upkeep.names import TableNames
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
 
 PAGES_OF_A_TASK = 4096
 _SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Pages of one column that begin in rows [start, stop); the last stretch has no end."""
-
-    table: str
-    column: str
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +72,7 @@ def verify(
     if dry_run:
         return {"ok": True, "dry_run": True, "version": snapshot.version, "pages": num_pages(snapshot)}
     found = verify_here(objects_of(url), Runtime(), pages="none")
-    stretches = list(_stretches(url, snapshot.version))
+    stretches = list(stretches_of(snapshot, _all_tables(snapshot), PAGES_OF_A_TASK))
     check = _CheckPages(url, snapshot.version, pages)
     if spark is None:
         tasks, told = 0, list(check(stretches))
@@ -108,20 +99,12 @@ def verify(
 
 def num_pages(snapshot: Snapshot) -> int:
     """Pages of all tables of a version."""
-    tables = map(snapshot.table, [*snapshot.tables(), "system.catalog"])
+    tables = map(snapshot.table, _all_tables(snapshot))
     return sum(each.directory.chain(column).num_pages for each in tables for column in each.columns)
 
 
-def _stretches(url: str, version: int) -> Iterator[_Stretch]:
-    snapshot = store_of(url).snapshot(version)
-    for name in [*snapshot.tables(), "system.catalog"]:
-        table = snapshot.table(name)
-        for column in table.columns:
-            chain = table.directory.chain(column)
-            parts = -(-chain.num_pages // PAGES_OF_A_TASK)
-            for part in range(parts):
-                stop = chain.num_rows * (part + 1) // parts if part + 1 < parts else chain.num_rows + 1
-                yield _Stretch(name, column, chain.num_rows * part // parts, stop)
+def _all_tables(snapshot: Snapshot) -> list[str]:
+    return [*snapshot.tables(), "system.catalog"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +115,7 @@ class _CheckPages:
     version: int
     pages: PagesMode
 
-    def __call__(self, stretches: Iterable[_Stretch]) -> Iterator[_Checked]:
+    def __call__(self, stretches: Iterable[Stretch]) -> Iterator[_Checked]:
         snapshot = store_of(self.url).snapshot(self.version)
         names, findings = TableNames(), Findings()
         check = PageCheck(objects_of(self.url), findings, names, self.pages, SAMPLE_FRACTION, 0, {})
@@ -140,15 +123,8 @@ class _CheckPages:
             table = snapshot.table(stretch.table)
             names.learn([table.definition])
             key = (table.definition.table_id, table.definition.field_ids[stretch.column])
-            chain = table.directory.chain(stretch.column)
-            for part in chain.runs(stretch.start, min(stretch.stop, chain.num_rows)):
-                ends = part.run.prefix_entries.astype("int64") + part.first_row
-                begins = ends - part.run.numbers("entry_count")
-                mine = (begins >= stretch.start) & (begins < stretch.stop)
-                low, high = int(mine.argmax()), int(mine.sum())
-                if high:
-                    holder = f"version {self.version}"
-                    check.check(part.run.slice(low, low + high), key, holder)
+            pages = table.directory.stretch(stretch.column, stretch.start, stretch.stop)
+            check.check(pages.run, key, f"version {self.version}")
         for trouble in check.troubles.values():
             check.tell(trouble, f"of version {self.version}")
         yield _Checked(tuple(findings.faults), findings.pages_read, check.bytes_read)

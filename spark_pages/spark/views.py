@@ -29,9 +29,12 @@ from spark_pages.spark.feed import (
 )
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.shipping import even_groups, objects_of, store_of
+from spark_pages.spark.stretches import Stretch, stretches_of
 from spark_pages.tables.change_feed import find_either
 from spark_pages.tables.history import history_table
+from spark_pages.tables.page_table import page_table
 from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.table import Table
 
 PAGES_OF_A_TASK = 100_000
 
@@ -42,15 +45,15 @@ class ViewPartition(InputPartition):
 
     Attributes
     ----------
-    chains
-        Columns, each with its table.
+    stretches
+        Pages of columns.
     versions
         (start, end].
     feed
         What reads them, for ``changes``.
     """
 
-    chains: tuple[tuple[str, str], ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     versions: tuple[int, int] = (0, 0)
     feed: Feed | None = None
 
@@ -113,14 +116,24 @@ def _one_task(_: str, __: ViewQuery) -> Sequence[ViewPartition]:
 
 def _by_chain(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     snapshot = store_of(url).snapshot(query.version)
-    chains = [
-        (table.name, column, table.directory.chain(column).num_pages)
-        for table in map(snapshot.table, _tables(snapshot, query))
-        for column in table.columns
-    ]
-    weights = np.array([pages for _, _, pages in chains], dtype=np.int64)
+    return _even_tasks(
+        [
+            Stretch(table.name, column, 0, table.directory.chain(column).num_pages)
+            for table in map(snapshot.table, _tables(snapshot, query))
+            for column in table.columns
+        ]
+    )
+
+
+def _by_page(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
+    snapshot = store_of(url).snapshot(query.version)
+    return _even_tasks(list(stretches_of(snapshot, _tables(snapshot, query), PAGES_OF_A_TASK)))
+
+
+def _even_tasks(stretches: Sequence[Stretch]) -> Sequence[ViewPartition]:
+    weights = np.array([each.stop - each.start for each in stretches], dtype=np.int64)
     groups = even_groups(weights, int(weights.sum()) // PAGES_OF_A_TASK + 1)
-    return [ViewPartition(tuple((t, c) for t, c, _ in chains[start:stop])) for start, stop in groups]
+    return [ViewPartition(tuple(stretches[start:stop])) for start, stop in groups]
 
 
 def _by_version(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
@@ -210,9 +223,10 @@ _PAGES_SCHEMA = pa.schema(
 def _show_pages(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
     snapshot = store_of(url).snapshot(query.version)
     parts = [_PAGES_SCHEMA.empty_table()]
-    for name, column in part.chains:
-        pages = snapshot.table(name).pages(column)
-        pages = pages.add_column(0, "table", pa.repeat(pa.scalar(name), pages.num_rows))
+    for each in part.stretches:
+        found = snapshot.table(each.table).directory.stretch(each.column, each.start, each.stop)
+        pages = page_table(each.column, found, each.start)
+        pages = pages.add_column(0, "table", pa.repeat(pa.scalar(each.table), pages.num_rows))
         parts.append(pages.select(_PAGES_SCHEMA.names).cast(_PAGES_SCHEMA))
     return pa.concat_tables(parts)
 
@@ -257,26 +271,35 @@ def _show_columns(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
 
 def _show_chains(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
     snapshot = store_of(url).snapshot(query.version)
-    rows = []
-    for name, column in part.chains:
-        table = snapshot.table(name)
-        run = table.directory.chain(column).all_pages()
-        entries = run.numbers("entry_count")
-        rows.append(
-            {
-                "table": name,
-                "column": column,
-                "table_id": table.definition.table_id,
-                "field_id": table.definition.field_ids[column],
-                "num_pages": run.num_pages,
-                "num_rows": run.num_rows,
-                "stored_bytes": int(run.numbers("actual_len").astype(np.int64).sum()),
-                "num_files": len(set(run.pages.column("path").drop_null().unique().to_pylist())),
-                "smallest_page_rows": int(entries.min()) if len(entries) else None,
-                "largest_page_rows": int(entries.max()) if len(entries) else None,
-            }
-        )
+    rows = [_chain_row(snapshot.table(each.table), each.column) for each in part.stretches]
     return pa.Table.from_pylist(rows, schema=_CHAINS_SCHEMA)
+
+
+def _chain_row(table: Table, column: str) -> dict[str, object]:
+    """What the view tells of one column; its pages are looked at stretch by stretch."""
+    chain = table.directory.chain(column)
+    stored_bytes = 0
+    paths: set[str] = set()
+    sizes: list[int] = []
+    for start in range(0, chain.num_pages, PAGES_OF_A_TASK):
+        stop = min(start + PAGES_OF_A_TASK, chain.num_pages)
+        run = table.directory.stretch(column, start, stop).run
+        entries = run.numbers("entry_count")
+        stored_bytes += int(run.numbers("actual_len").astype(np.int64).sum())
+        paths.update(run.pages.column("path").drop_null().unique().to_pylist())
+        sizes += [int(entries.min()), int(entries.max())]
+    return {
+        "table": table.name,
+        "column": column,
+        "table_id": table.definition.table_id,
+        "field_id": table.definition.field_ids[column],
+        "num_pages": chain.num_pages,
+        "num_rows": chain.num_rows,
+        "stored_bytes": stored_bytes,
+        "num_files": len(paths),
+        "smallest_page_rows": min(sizes, default=None),
+        "largest_page_rows": max(sizes, default=None),
+    }
 
 
 def _show_segments(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
@@ -310,7 +333,7 @@ def _show_changes(_: str, __: ViewQuery, part: ViewPartition) -> pa.Table:
 
 
 VIEWS = {
-    "pages": View(lambda _: _PAGES_SCHEMA, _by_chain, _show_pages),
+    "pages": View(lambda _: _PAGES_SCHEMA, _by_page, _show_pages),
     "history": View(lambda _: history_table(()).schema, _by_version, _show_history),
     "tables": View(lambda _: _TABLES_SCHEMA, _one_task, _show_tables),
     "columns": View(lambda _: _COLUMNS_SCHEMA, _one_task, _show_columns),

@@ -12,7 +12,7 @@ from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.errors import ObjectNotFoundError, PageNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain import ColumnChain, RowLocations
+from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
 from spark_pages.model.ids import parse_page_id
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import RowLocation
@@ -95,6 +95,16 @@ class PageDirectory:
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
         """The chain of a key; one that was never written has no pages."""
         return self._snapshot.chain(key)
+
+    @reopening
+    def stretch(self, column: str, start: int, stop: int) -> RunSlice:
+        """The pages of a column at positions [start, stop), with the row at which they begin.
+
+        Notes
+        -----
+        Keeps none of what it loads: who goes through a long chain so needs memory for one stretch.
+        """
+        return ColumnChain(self.chain(column).pieces).stretch(start, stop)
 
     @reopening
     def latest(self, column: str) -> PageDescriptor | None:

@@ -19,6 +19,7 @@ from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.resolve import check_columns, show_name, visible_table
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
+from spark_pages.model.chain import RunSlice
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.tables.aggregate import Aggregate, aggregate_rows
@@ -31,6 +32,7 @@ from spark_pages.tables.expiry import reopening
 from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
 from spark_pages.tables.joining import empty_table
 from spark_pages.tables.page_options import PageOptions
+from spark_pages.tables.page_table import page_table
 from spark_pages.tables.row_ranges import RowRanges
 from spark_pages.tables.row_source import Reading, RowSource, rows_without_columns
 from spark_pages.tables.row_test import passing
@@ -254,22 +256,7 @@ class Table:
         parts = []
         for name in check_columns(self.definition, [column] if column else None):
             run = self.directory.chain(name).all_pages()
-            n = run.num_pages
-            prefix = run.prefix_entries.astype(np.int64)
-            part = pa.table(
-                {
-                    "column": pa.repeat(pa.scalar(name), n),
-                    "position": np.arange(n, dtype=np.int64),
-                    "first_row": prefix - run.numbers("entry_count"),
-                }
-            )
-            for field in run.pages.schema:
-                value = run.pages.column(field.name)
-                if pa.types.is_dictionary(field.type):
-                    value = value.cast(pa.string())
-                if field.name != "data":
-                    part = part.append_column(field.name, value)
-            part = part.append_column("null_count", run.stats.column("null_count"))
+            part = page_table(name, RunSlice(run, 0), 0)
             if metadata:
                 part = part.append_column("page_metadata", metadata_of(self._source, run))
             parts.append(part)

@@ -133,6 +133,30 @@ def test_a_cut_loads_the_pieces_that_it_touches_and_no_others():
 
 
 @quick
+@given(pieces_and_counts(), st.data())
+def test_a_stretch_of_pages_is_those_at_its_positions_empty_ones_too(drawn, data):
+    pieces, counts = drawn
+    start = data.draw(st.integers(0, len(counts)))
+    stop = data.draw(st.integers(start, len(counts)))
+
+    found = ColumnChain(pieces).stretch(start, stop)
+
+    assert found.run.page_ids.tolist() == list(range(start, stop))
+    assert start == stop or found.first_row == sum(counts[:start])
+
+
+def test_a_stretch_loads_the_pieces_that_hold_its_pages_and_no_others():
+    loaded = []
+
+    def lazy(number):
+        return LazyRun(2, 10, lambda: loaded.append(number) or [run_of([4, 6], 2 * number)])
+
+    ColumnChain([lazy(number) for number in range(5)]).stretch(3, 6)
+
+    assert loaded == [1, 2]
+
+
+@quick
 @given(pieces_and_counts())
 def test_totals_the_last_page_and_all_pages_do_not_depend_on_what_is_loaded(drawn):
     pieces, counts = drawn

@@ -12,9 +12,10 @@ from pyspark.sql.datasource import EqualTo
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
+from spark_pages.spark import views
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import Feed
-from spark_pages.spark.options import VIEW_NAMES
+from spark_pages.spark.options import VIEW_NAMES, ViewQuery
 from spark_pages.spark.rows import RowsPartition, RowsReader
 from spark_pages.spark.views import VIEWS
 from tests.spark.conftest import History
@@ -74,6 +75,26 @@ def test_chains_add_up_to_their_pages(spark: SparkSession, history: History) -> 
     }
 
 
+def test_the_pages_of_a_long_chain_are_cut_into_tasks_and_a_chain_is_told_stretch_by_stretch(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = ViewQuery("pages", history.latest)
+    chains = VIEWS["chains"].show(history.url, query, VIEWS["chains"].cut(history.url, query)[0])
+    longest = max(chains.column("num_pages").to_pylist())
+    assert longest > 12
+    monkeypatch.setattr(views, "PAGES_OF_A_TASK", 4)
+
+    pages = [VIEWS["pages"].show(history.url, query, each) for each in VIEWS["pages"].cut(history.url, query)]
+    again = [
+        VIEWS["chains"].show(history.url, query, each) for each in VIEWS["chains"].cut(history.url, query)
+    ]
+
+    whole = local_pages(history, history.latest)
+    assert pa.concat_tables(pages).equals(whole.select(pages[0].column_names).cast(pages[0].schema))
+    assert max(each.num_rows for each in pages) < 2 * 4 <= longest
+    assert pa.concat_tables(again).equals(chains)
+
+
 def test_columns_segments_and_history_tell_what_the_store_tells(
     spark: SparkSession, history: History
 ) -> None:
@@ -124,6 +145,13 @@ def test_changes_of_versions_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(Exception, match=message):
         view(spark, history, "changes", **options).count()
+
+
+@pytest.mark.parametrize(("name", "rows"), [("pages", 0), ("chains", 1)])
+def test_a_table_without_pages_has_chains(
+    spark: SparkSession, history: History, name: str, rows: int
+) -> None:
+    assert view(spark, history, name, table="empty").count() == rows
 
 
 def test_a_tag_names_the_version_that_is_read(spark: SparkSession, own_history: History) -> None:
