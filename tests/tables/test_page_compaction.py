@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -89,6 +90,21 @@ def test_a_job_all_of_whose_runs_were_touched_commits_nothing(url: str) -> None:
 
     claim, other, release = 1, 1, 1
     assert store.snapshot().version == before + claim + other + release
+
+
+def test_of_a_job_that_outlives_its_claims_and_one_that_takes_them_the_first_to_commit_wins(url: str) -> None:
+    store = store_of_small_pages(url, "a")
+    clock = Runtime()
+    later = replace(clock, now_us=lambda: clock.now_us() + 601_000_000)
+    done = []
+
+    with pytest.raises(CommitConflictError):
+        compact(store, lambda: done.append(compact_table(partial(store.transaction), "t", later)))
+
+    assert [(len(each.tasks), each.claimed_by_others) for each in done] == [(1, 0)]
+    assert store.snapshot().log.state.claims == ()
+    assert store.snapshot().table("t").read().column("a").to_pylist() == list(range(ROWS))
+    assert store.verify("all").ok
 
 
 @pytest.mark.parametrize("change", ["drop_table", "truncate_table"])
