@@ -5,7 +5,7 @@
 | ``path`` | all | address of the store, the argument of ``load``, ``save`` and ``start`` |
 | ``profile`` | all | storage options by name, see `spark_pages.spark.profiles` |
 | ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``changes`` alone |
-| ``table`` | all | the table |
+| ``table`` | all but the views ``history`` and ``segments`` | the table |
 | ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |
 | ``columns`` | view ``rows`` | names parted by commas |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
@@ -31,7 +31,8 @@ from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.store import Store
 
 VIEW_NAMES = ("rows", "pages", "history", "tables", "columns", "chains", "segments", "changes")
-
+_OF_THE_STORE = ("history", "segments")
+"""A transaction and a segment may be of many tables."""
 
 _NUMBERS = (
     "versionAsOf",
@@ -107,6 +108,8 @@ class SourceOptions:
         self._given = {name.lower(): value for name, value in given.items()}
         for option in _NUMBERS:
             self.number(option)
+        if self.number("maxVersionsPerTrigger") == 0:
+            raise InvalidInputError("maxVersionsPerTrigger is 0: expected a number from 1, or none at all.")
         self.query(0)
         self.filter()
 
@@ -126,6 +129,11 @@ class SourceOptions:
         view = (self._text("view") or "rows").lower()
         if view not in VIEW_NAMES:
             raise InvalidInputError(f"{view!r} is not a view: expected {', '.join(VIEW_NAMES)}.")
+        if view in _OF_THE_STORE and self._text("table"):
+            raise InvalidInputError(
+                f"The view {view!r} tells of the whole store: the option table does not narrow it.",
+                hint="Leave table out.",
+            )
         return ViewQuery(
             view,
             version,

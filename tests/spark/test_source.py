@@ -14,9 +14,12 @@ from pyspark.sql.datasource import GreaterThan, In, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 import spark_pages as sp
+from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema, spark_type, to_spark
 from spark_pages.spark.conditions import condition_of
+from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.rows import RowsPartition, RowsReader
+from spark_pages.spark.shipping import unpack_run
 from tests.spark.conftest import ROWS, History
 
 
@@ -179,7 +182,14 @@ def test_a_task_carries_only_the_descriptors_of_its_own_pages(history: History) 
     parts = reader.partitions()
 
     batches = [pa.Table.from_batches(reader.read(part)) for part in parts]
+    shipped = [
+        sum(unpack_run(packed).num_pages for part in parts for _, packed in part.columns[position])
+        for position in range(len(table.columns))
+    ]
+    pages = [table.directory.chain(column).num_pages for column in table.columns]
+    shared = len(parts) - 1  # of a column, the page that a cut goes through, if it does not end there
     assert len(parts) == 4
+    assert all(own <= sent <= own + shared for own, sent in zip(pages, shipped, strict=True))
     assert pa.concat_tables(batches).column("id").to_pylist() == list(range(table.num_rows))
 
 
@@ -247,6 +257,19 @@ def test_an_option_that_makes_no_sense_is_named_in_the_error(
 ) -> None:
     with pytest.raises(Exception, match=rf"InvalidInputError: .*{value}"):
         read(spark, history, **{"table": "planes", option: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view": "history", "table": "planes"}, "'history' tells of the whole store"),
+        ({"view": "segments", "table": "planes"}, "'segments' tells of the whole store"),
+        ({"view": "changes", "maxVersionsPerTrigger": "0"}, "maxVersionsPerTrigger is 0"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SourceOptions({"path": "/data/shop", **options})
 
 
 @pytest.mark.parametrize(

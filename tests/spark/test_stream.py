@@ -11,9 +11,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
 import spark_pages as sp
 from spark_pages.spark.feed import Feed
+from spark_pages.spark.options import ViewQuery
+from spark_pages.spark.stream import ChangeStream
 from tests.spark.conftest import History
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -77,6 +80,18 @@ def test_the_stream_tells_each_version_once_over_micro_batches_and_restarts(
     assert sorted(found) == list(range(first + 1))
     assert told(pa.concat_tables(found.values())) == told(expected)
     assert set(expected.column("version").to_pylist()) == set(range(2, newest + 1))
+
+
+def test_a_stream_ends_with_its_ending_version(history: History) -> None:
+    query = ViewQuery("changes", history.latest, starting=1, ending=3)
+    stream = ChangeStream(history.url, query, StructType(), None)
+
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+
+    assert history.latest > 3
+    assert (start, end) == ({"version": 0}, {"version": 3})
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
 
 
 def json_files(folder: Path, *numbers: range) -> None:
