@@ -80,9 +80,7 @@ def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
         names={name: each for name, each in state.names.items() if name in changed},
         tokens={token: version for token, version in state.tokens.items() if version > since},
         changed=changed,
-        tail_bytes=sum(
-            edit.added.nbytes for made in edits.values() for edit in made if isinstance(edit.added, PageRun)
-        ),
+        tail_bytes=_bytes_of(edit.added for made in edits.values() for edit in made),
         tail_columns=sum(len(each.schema) for each in tables.values() if each is not None),
         catalog_version=state.catalog_version if state.catalog_version > since else -1,
     )
@@ -199,7 +197,7 @@ class Fold:
             self._tail_columns += 0 if intent.definition is None else len(intent.definition.schema)
             self._catalog_version = version
         own = _OwnRuns(record, version)
-        self._tail_bytes += record.own.nbytes
+        self._tail_bytes += record.own.nbytes + _bytes_listed(record.manifests)
         for splice in record.splices:
             added = _added(record, splice, own, version, self._load_manifest)
             self._edit(
@@ -260,6 +258,21 @@ class Fold:
         self._claims = [other for other in self._claims if place(other) != place(claim)]
         if claim.expires_at_us:
             self._claims.append(claim)
+
+
+def _bytes_of(added: Iterable[Piece]) -> int:
+    """What was added takes so many bytes: loaded pages in memory, the others in their manifests."""
+    loaded, manifests = 0, set()
+    for piece in added:
+        if isinstance(piece, PageRun):
+            loaded += piece.nbytes
+        elif isinstance(piece.expand, ManifestPages):
+            manifests.add(piece.expand.manifest)
+    return loaded + _bytes_listed(manifests)
+
+
+def _bytes_listed(manifests: Iterable[ManifestRef]) -> int:
+    return sum([manifest.location.length for manifest in manifests])
 
 
 def form_ids(pages: pa.RecordBatch, version: int, base_ordinal: int) -> pa.RecordBatch:

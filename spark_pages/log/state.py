@@ -44,7 +44,8 @@ class LogState:
     changed
         Table id or name to the version of its last change, for what `tables` and `names` hold.
     tail_bytes
-        Bytes in memory of the pages, inline ones with their data, that commits since `base` brought.
+        Bytes in memory of the pages, inline ones with their data, that commits since `base` brought, and of
+        the page manifests that they name.
     tail_columns
         Columns in definitions that commits since `base` brought: whoever opens the store reads them all.
     catalog_version

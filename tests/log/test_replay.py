@@ -5,11 +5,21 @@ from dataclasses import replace
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.replay import replay
+from spark_pages.log.replay import replay, stand_on
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CatalogIntent, Claim, IntentKind, Lease, Retention, Tag
+from spark_pages.model.actions import (
+    CatalogIntent,
+    CheckpointRef,
+    Claim,
+    IntentKind,
+    Lease,
+    ManifestRef,
+    Retention,
+    Tag,
+)
 from spark_pages.model.ids import page_id
+from spark_pages.model.location import Location
 from tests.log.records import append, commit, create, record, swap
 
 FIRST = commit(
@@ -86,6 +96,22 @@ def test_a_splice_that_announces_other_rows_than_its_pages_have_is_damage():
 def test_a_splice_whose_pages_are_not_in_the_record_is_damage():
     with pytest.raises(DamageError, match=r"takes pages \[4, 5\) of source 0, which does not have them"):
         after(commit(0, record(1, (3,), splices=(append(1, 1, 4, 3),))))
+
+
+def test_the_bytes_of_page_manifests_count_once_each_also_after_a_newer_checkpoint():
+    landed = [FIRST]
+    for version in (1, 2, 3):
+        manifest = ManifestRef(Location(f"m{version}", 1_000 * version, "d"), 2, 1)
+        splices = tuple(replace(append(1, field, 0, 4), source=1) for field in (1, 2))
+        landed.append(
+            commit(version, record(10 + version, splices=splices, manifests=(manifest,)), parent=landed[-1])
+        )
+
+    state = after(*landed)
+    moved = stand_on(state, CheckpointRef(1, Location("root", 1, "d")))
+
+    assert state.tail_bytes - after(FIRST).tail_bytes == pytest.approx(6_000, abs=500)
+    assert moved.tail_bytes == 5_000
 
 
 def test_small_things_are_set_replaced_and_taken_away():
