@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +65,7 @@ def test_a_large_checkpoint_that_is_killed_may_be_run_again(tmp_path: Path) -> N
     before = log_of(url).snapshot()
 
     for _ in range(2):
-        killed("checkpoint", [url], random.Random(time.time_ns()).uniform(6, 16), tmp_path)
+        killed("checkpoint", [url], tmp_path, 1)
         check_snapshot(log_of(url).snapshot())
     done = submit("checkpoint", [url])
 

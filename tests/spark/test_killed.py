@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,15 +29,11 @@ ROWS = 200_000
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 
-def killed(
-    job: str,
-    arguments: list[str],
-    seconds: float,
-    folder: Path,
-    begun: Callable[[], bool] = lambda: True,
-) -> None:
-    """Begin the job, and kill it and all its processes so long after it has `begun`, unless it has ended."""
+def killed(job: str, arguments: list[str], folder: Path, within_s: float) -> None:
+    """Begin the job, and kill it and all its processes so long after its first change below the folder, or
+    sooner."""
     code = f"from spark_pages.spark import submit; submit({job!r}, {arguments!r})"
+    before, wait = [*os.walk(folder)], random.Random(time.time_ns())
     running = subprocess.Popen(
         [sys.executable, "-c", code],
         start_new_session=True,
@@ -47,10 +42,11 @@ def killed(
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
-    while running.poll() is None and not begun():
+    while [*os.walk(folder)] == before:
+        assert running.poll() is None, f"{job} ended before it changed anything"
         time.sleep(0.005)
     try:
-        running.wait(seconds)
+        running.wait(wait.uniform(0, within_s))
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
@@ -84,7 +80,7 @@ def test_an_ingest_that_is_killed_and_run_again_brings_every_row_once(
     ]
     job += ["--create", "--app-id", "nightly", "--app-version", "1"]
 
-    killed("ingest", job, random.Random(time.time_ns()).uniform(6, 20), tmp_path)
+    killed("ingest", job, tmp_path, 1)
     done = submit("ingest", job)
 
     table = sp.open(store.url).snapshot().table("t")
@@ -111,14 +107,13 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     store.objects.put(orphan, b"x" * 100)
     expected = store.snapshot().table("t").read()
     vacuum = [str(folder(store)), "--retention", "1", "--orphans", "--apply"]
-    wait = random.Random(time.time_ns())
 
-    killed("compact_pages", [str(folder(store)), "--table", "t"], wait.uniform(6, 14), tmp_path)
+    killed("compact_pages", [str(folder(store)), "--table", "t"], tmp_path, 4)
     at_leisure(store)
     compacted = submit("compact_pages", [str(folder(store)), "--table", "t"])
-    killed("publish_delta", [str(folder(store))], wait.uniform(4, 14), tmp_path)
+    killed("publish_delta", [str(folder(store))], tmp_path, 1)
     published = submit("publish_delta", [str(folder(store))])
-    killed("vacuum", vacuum, wait.uniform(4, 14), tmp_path)
+    killed("vacuum", vacuum, tmp_path, 3)
     done = submit("vacuum", vacuum)
 
     assert compacted["ok"]
@@ -131,30 +126,35 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     assert sp.open(store.url).snapshot().table("t").read().equals(expected)
 
 
-def test_jobs_that_write_a_folder_may_be_killed_and_run_again(store: sp.Store, tmp_path: Path) -> None:
+def test_jobs_that_write_a_folder_or_a_checkpoint_may_be_killed_and_run_again(
+    store: sp.Store, tmp_path: Path
+) -> None:
     with store.transaction() as txn:
         txn.create_table("t", SCHEMA)
         txn.append("t", pa.table({"n": range(ROWS), "text": [f"number {n}" for n in range(ROWS)]}, SCHEMA))
     expected = store.snapshot().table("t").read()
-    undisturbed, wait = tmp_path / "undisturbed", random.Random(time.time_ns())
+    undisturbed = tmp_path / "undisturbed"
     reconstruct_snapshot(None, store.url, output=Output(path=str(undisturbed)))
     rows, pages = tmp_path / "rows", tmp_path / "pages"
     export = [str(folder(store)), "--table", "t", "--output", str(rows)]
     rebuild = [str(folder(store)), "--output", str(pages)]
+    as_checkpoint = [str(folder(store)), "--format", "checkpoint"]
 
-    killed("export", export, wait.uniform(0, 1), tmp_path, lambda: any(tmp_path.glob("*rows*")))
+    killed("export", export, tmp_path, 1)
     assert not rows.exists() or pq.read_table(rows).equals(expected)
     exported = submit("export", [*export, "--overwrite"])
-    killed(
-        "reconstruct_snapshot", rebuild, wait.uniform(0, 1), tmp_path, lambda: any(tmp_path.glob("*pages*"))
-    )
+    killed("reconstruct_snapshot", rebuild, tmp_path, 1)
     assert not pages.exists() or pq.read_table(pages).equals(pq.read_table(undisturbed))
     rebuilt = submit("reconstruct_snapshot", [*rebuild, "--overwrite"])
+    killed("reconstruct_snapshot", as_checkpoint, tmp_path, 0.05)
+    made = submit("reconstruct_snapshot", as_checkpoint)
 
     assert exported["rows"] == ROWS
     assert pq.read_table(rows).equals(expected)
     assert rebuilt["equal_to_local"]
     assert pq.read_table(pages).equals(pq.read_table(undisturbed))
+    assert made["equal_to_local"]
+    assert sp.open(store.url).snapshot().log.checkpoint.ref.location.key == made["output"]
     assert store.verify("all").ok
 
 
@@ -169,9 +169,8 @@ def test_a_compaction_of_the_log_that_is_killed_and_run_again_leaves_the_ranges_
             txn.append("t", pa.table({"n": [number], "text": ["x"]}, SCHEMA))
     shutil.copytree(folder(store), tmp_path / "undisturbed")
     sp.open(str(tmp_path / "undisturbed")).compact_log()
-    soon = random.Random(time.time_ns()).uniform(0, 0.05)
 
-    killed("compact_log", [str(folder(store))], soon, tmp_path, lambda: bool(ranges(folder(store))))
+    killed("compact_log", [str(folder(store))], folder(store), 0.05)
     half = ranges(folder(store))
     done = submit("compact_log", [str(folder(store))])
 
