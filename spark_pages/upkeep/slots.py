@@ -74,7 +74,7 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
 
     Notes
     -----
-    A request for each slot; memory for 32 slots, 9 bytes for each slot and 16 for each transaction.
+    A request for each slot; memory for 32 slots, 25 bytes for each slot and 16 for each transaction.
     """
     numbers = [int(found[1]) for key in listed if (found := _SLOT.fullmatch(key))]
     survey = SlotSurvey(bytearray(max(numbers, default=-1) + 1))
@@ -142,13 +142,14 @@ def _check_order(slot: Commit | Tombstone, digest: str | None, time_us: int, fin
 
 
 def _tokens(slot: Commit | Tombstone) -> list[str]:
+    """Of the commit and of its transactions."""
     if isinstance(slot, Commit):
-        return [record.token for record in slot.records]
-    return [token for token, _ in slot.transactions]
+        return [slot.token, *(record.token for record in slot.records)]
+    return [slot.token, *(token for token, _ in slot.transactions)]
 
 
 def _check_tokens(tokens: array[int], versions: array[int], findings: Findings) -> None:
-    """No transaction is twice in the log. Compared by 64 of 128 random bits."""
+    """No commit and no transaction is twice in the log. Compared by 64 of 128 random bits."""
     if not tokens:
         return
     numbers, of = np.frombuffer(tokens, np.uint64), np.frombuffer(versions, np.int64)
@@ -159,6 +160,7 @@ def _check_tokens(tokens: array[int], versions: array[int], findings: Findings) 
         findings.add(
             FaultKind.CONTRADICTION,
             commit_key(second),
-            f"{commit_key(second)} repeats a transaction of version {first}.",
-            "Readers refuse the log from there on; restore an earlier copy, and report the writer.",
+            f"{commit_key(second)} repeats a token, of its commit or of a transaction, of version {first}.",
+            "Readers that replay both versions refuse a transaction that comes twice; restore an earlier "
+            "copy, and report the writer.",
         )

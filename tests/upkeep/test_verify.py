@@ -168,7 +168,18 @@ def test_a_transaction_that_is_twice_in_the_log_is_told(rich: Store) -> None:
 
     found = verify(rich.objects, pages="none")
 
-    assert "repeats a transaction of version 8" in told(found)
+    assert "repeats a token, of its commit or of a transaction, of version 8" in told(found)
+
+
+def test_a_commit_with_the_token_of_another_is_told(rich: Store) -> None:
+    last = slot(rich.objects, 8)
+    again = replace(last, version=9, parent_digest=last.digest, timestamp_us=last.timestamp_us + 1)
+    records = tuple(replace(each, token=f"{number:032x}") for number, each in enumerate(last.records, 1))
+    forge(rich.objects, replace(again, records=records))
+
+    found = verify(rich.objects, pages="none")
+
+    assert "repeats a token, of its commit or of a transaction, of version 8" in told(found)
 
 
 def test_times_that_go_back_are_told(rich: Store) -> None:
