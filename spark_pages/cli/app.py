@@ -21,6 +21,8 @@ from spark_pages.cli.serve import serve
 from spark_pages.cli.sql import sql
 from spark_pages.cli.verify import verify
 from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.outcome import USAGE, exit_code, failure
+from spark_pages.progress import watched
 from spark_pages.show.text import size
 
 if TYPE_CHECKING:
@@ -41,15 +43,16 @@ class _Verbs(TyperGroup):
         if as_json:
             extra["standalone_mode"] = False
         try:
-            result = super().main(given, *more, **extra)
+            with watched(sys.stderr.isatty() and not as_json):
+                result = super().main(given, *more, **extra)
         except (SparkPagesError, OSError) as error:
             output.print_error(error, as_json)
-            sys.exit(output.exit_code(error))
+            sys.exit(exit_code(error))
         except _UsageError as error:  # comes here only where JSON was asked for
             message = getattr(error, "format_message", error.__str__)()
             hint = "spark-pages --help lists the verbs; spark-pages VERB --help its arguments."
-            output.print_json({"error": {"type": "UsageError", "message": message, "hint": hint}})
-            sys.exit(output.EXIT_USAGE)
+            output.print_json(failure("UsageError", message, hint))
+            sys.exit(USAGE)
         if as_json:
             sys.exit(result if isinstance(result, int) else 0)
         return result
@@ -91,8 +94,7 @@ def demo(
     result = run_demo(folder, spark=not no_spark, quiet=json, started_at=started_at)
     if json:
         output.print_json(result)
-    if not result["ok"]:
-        raise typer.Exit(output.EXIT_ERROR)
+    output.end(result["ok"])
 
 
 @app.command()

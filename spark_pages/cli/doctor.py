@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Url
 
@@ -28,5 +26,4 @@ def doctor(
     else:
         rows = [[c.name, c.status.value, c.found, c.remedy] for c in found.checks]
         output.print_rows(f"Doctor at {found.url}", ["check", "status", "found", "what to do"], rows)
-    if not found.ok:
-        raise typer.Exit(output.EXIT_ERROR)
+    output.end(found.ok)

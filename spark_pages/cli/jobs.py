@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from spark_pages.cli import output
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
-from spark_pages.show.text import size
+from spark_pages.cli.output import end, tell
 
 if TYPE_CHECKING:
     from spark_pages.spark.reconstruct import Form
@@ -51,7 +50,7 @@ def checkpoint(
 
     start = None if local or not _has_spark() else partial(_session, "checkpoint")
     told = write(url, start, publish=publish, dry_run=dry_run, profile=profile)
-    _tell("Checkpoint", told, json)
+    tell("Checkpoint", told, json)
 
 
 def ingest(
@@ -85,7 +84,7 @@ def ingest(
     options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
     spark = None if small else _session("ingest", delta=format == "delta")
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
-    _tell("Ingest", told, json)
+    tell("Ingest", told, json)
 
 
 def export(
@@ -113,7 +112,7 @@ def export(
     told = bring(
         spark, url, table, target, version=version, overwrite=overwrite, dry_run=dry_run, profile=profile
     )
-    _tell("Export", told, json)
+    tell("Export", told, json)
 
 
 def reconstruct_snapshot(
@@ -153,7 +152,8 @@ def reconstruct_snapshot(
     small = dry_run or (format != "delta" and pages <= SMALL_PAGES)
     spark = None if small else _session("reconstruct_snapshot", delta=format == "delta")
     told = rebuild(spark, url, shown.state.version, made, check, profile, dry_run=dry_run)
-    _tell("Reconstruction", told, json)
+    tell("Reconstruction", told, json)
+    end(told["ok"])
 
 
 def _session(name: str, *, delta: bool = False) -> Any:
@@ -186,13 +186,3 @@ def _table_bytes(url: str, table: str, version: int | None, profile: str | None)
     shown = store_of(store_url(url, profile)).snapshot(version).table(table)
     runs = (shown.directory.chain(column).all_pages() for column in shown.columns)
     return sum(int(run.numbers("actual_len").sum()) for run in runs)
-
-
-def _tell(title: str, told: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        output.print_json(told)
-    else:
-        shown = {name: size(value) if name.startswith("bytes") else value for name, value in told.items()}
-        output.print_facts(title, shown)
-    if not told["ok"]:
-        raise typer.Exit(output.EXIT_ERROR)

@@ -10,16 +10,17 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from spark_pages.errors import CommitConflictError, NotFoundError, SparkPagesError
-from spark_pages.show.text import shorten
+from spark_pages.errors import SparkPagesError
+from spark_pages.outcome import FAILED, failure
+from spark_pages.show.text import shorten, size
 
-EXIT_ERROR, EXIT_USAGE, EXIT_CONFLICT, EXIT_NOT_FOUND = 1, 2, 3, 4
 _KEY_CHARS = 40
 _TEXT_CHARS = 240
 """Sentences may be folded, keys only lose their middle."""
@@ -27,17 +28,6 @@ _TEXT_CHARS = 240
 _TURNED_ROWS = 3
 _COLUMN_CHARS = 16
 _PADDING = 3
-
-
-def exit_code(error: Exception) -> int:
-    """The exit code that tells what kind of error it was."""
-    match error:
-        case NotFoundError():
-            return EXIT_NOT_FOUND
-        case CommitConflictError():
-            return EXIT_CONFLICT
-        case _:
-            return EXIT_ERROR
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -51,7 +41,7 @@ def print_error(error: Exception, as_json: bool) -> None:
     hint = error.hint if isinstance(error, SparkPagesError) else None
     kind = type(error).__name__
     if as_json:
-        print_json({"error": {"type": kind, "message": message, "hint": hint}})
+        print_json(failure(kind, message, hint))
         return
     talk = Console(stderr=True, highlight=False, soft_wrap=True)
     talk.print(Text.assemble(("error", "bold red"), f" [{kind}] {message}"))
@@ -97,6 +87,22 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
         _print_table(console, title, ["name", "value"], [[n, _shown(v)] for n, v in facts.items()], set())
     else:
         print_rows(title, ["name", "value"], list(facts.items()))
+
+
+def tell(title: str, told: Mapping[str, Any], as_json: bool, hidden: Sequence[str] = ()) -> None:
+    """What a job has told is on stdout; `hidden` facts only as JSON."""
+    if as_json:
+        print_json(told)
+    else:
+        shown = {name: value for name, value in told.items() if name not in ("ok", "job", *hidden)}
+        sizes = {name: size(value) for name, value in shown.items() if name.startswith("bytes")}
+        print_facts(title, {**shown, **sizes})
+
+
+def end(ok: bool) -> None:
+    """Nothing if all is well; else the verb ends, with the exit code of a failure."""
+    if not ok:
+        raise typer.Exit(FAILED)
 
 
 def _fitting(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -> int:

@@ -47,5 +47,4 @@ def repair(
             output.say("nothing was written; --apply does it")
         if not plan.steps and not lost:
             output.say("nothing to mend")
-    if lost or len(done) < len(plan.steps):
-        raise typer.Exit(output.EXIT_ERROR)
+    output.end(not (lost or len(done) < len(plan.steps)))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Profile, Url, stored
-from spark_pages.show.text import size
-
-if TYPE_CHECKING:
-    from spark_pages.log.vacuum_plan import VacuumPlan
+from spark_pages.cli.arguments import Json, Profile, Url
 
 
 def register(app: typer.Typer) -> None:
@@ -38,24 +34,14 @@ def vacuum(
 ) -> None:
     """What no version that is kept needs goes: shown first, deleted with --apply."""
     from spark_pages.log.retention import parse_retention
+    from spark_pages.spark.vacuum import vacuum as clear
 
-    store = stored(url, profile)
     keep = None if retention is None else parse_retention(retention)
-    if not apply:
-        _show(store.vacuum_plan(keep, orphans), json)
-        return
-    done = store.vacuum(keep, orphans)
-    facts = {
-        "version": done.version,
-        "oldest": done.oldest,
-        "objects": done.objects,
-        "bytes": done.size_bytes,
-        "spared": done.spared,
-    }
-    if json:
-        output.print_json({"applied": True, **facts})
-    else:
-        output.print_facts("Vacuum", {**facts, "bytes": size(done.size_bytes)})
+    told = clear(None, url, keep, orphans=orphans, listed=True, apply=apply, profile=profile)
+    title = "Vacuum" if apply else "Plan of a vacuum"
+    output.tell(title, told, json, hidden=("applied", "orphans", "orphan_bytes", "reasons", "plan"))
+    if not json and not apply:
+        _show(told["plan"])
 
 
 def leases(url: Url, json: Json = False) -> None:
@@ -70,19 +56,11 @@ def leases(url: Url, json: Json = False) -> None:
     output.print_rows("Leases", found.column_names, list(zip(*columns, strict=True)))
 
 
-def _show(plan: VacuumPlan, json: bool) -> None:
-    facts = {
-        "oldest": plan.retention.min_readable,
-        "newest": plan.version,
-        "objects": plan.objects.num_rows,
-        "bytes": plan.size_bytes,
-    }
-    if json:
-        reasons = {"reasons": plan.counts, "plan": plan.objects.to_pylist()}
-        output.print_json({"applied": False, **facts, **reasons})
-        return
-    output.print_facts("Plan of a vacuum", {**facts, "bytes": size(plan.size_bytes)})
-    sums = plan.objects.group_by("reason").aggregate([("key", "count"), ("bytes", "sum")]).sort_by("reason")
-    rows = [[each["reason"], each["key_count"], each["bytes_sum"]] for each in sums.to_pylist()]
-    output.print_rows("What goes", ["reason", "objects", "bytes"], rows)
+def _show(plan: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+
+    if plan:
+        sums = pa.Table.from_pylist(plan).group_by("reason").aggregate([("key", "count"), ("bytes", "sum")])
+        rows = [[*each.values()] for each in sums.sort_by("reason").to_pylist()]
+        output.print_rows("What goes", ["reason", "objects", "bytes"], rows)
     output.say("nothing was deleted; --apply does it")

@@ -14,6 +14,7 @@ import typer
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Url
 from spark_pages.errors import InvalidInputError
+from spark_pages.outcome import FAILED
 
 if TYPE_CHECKING:
     from spark_pages.service.tokens import TokenVerifier
@@ -93,7 +94,7 @@ def serve(
     if not serving.drain():
         output.say(f"calls were still in flight after {drain:g} s and are cut off")
         sys.stdout.flush()
-        os._exit(output.EXIT_ERROR)  # a thread that hangs in storage would keep the interpreter from ending
+        os._exit(FAILED)  # a thread that hangs in storage would keep the interpreter from ending
 
 
 def _verifier(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import DryRun, Json, Profile, Url, stored
+from spark_pages.cli.arguments import DryRun, Json, Profile, Url
 
 
 def register(app: typer.Typer) -> None:
@@ -27,20 +27,18 @@ def compact_pages(
     json: Json = False,
 ) -> None:
     """Runs of small pages are rewritten as full ones; rows stay what they are."""
-    from spark_pages.spark.compact import plan_compact_pages
+    from spark_pages.spark.compact import compact_pages as compact
+    from spark_pages.spark.compact import each_table, plan_compact_pages
 
-    store = stored(url, profile)
-    if dry_run:
-        names = [table] if table else store.snapshot().tables()
-        done = [plan_compact_pages(url, name, profile) for name in names]
-        shown = ["table", "runs", "pages_before", "bytes_before"]
-    else:
-        done = store.compact_pages(table)
-        shown = ["table", "pages_before", "pages_after", "version"]
+    told = each_table(url, table, profile, plan_compact_pages if dry_run else partial(compact, None))
     if json:
-        output.print_json({"tables": done})
+        output.print_json(told)
         return
-    output.print_rows("Page compaction", shown, [[each[name] for name in shown] for each in done])
+    shown = ["table", "runs", "pages_before", "bytes_before"]
+    if not dry_run:
+        shown = ["table", "pages_before", "pages_after", "version"]
+    rows = [[each[name] for name in shown] for each in told["tables"]]
+    output.print_rows("Page compaction", shown, rows)
 
 
 def publish_delta(
@@ -51,14 +49,7 @@ def publish_delta(
     json: Json = False,
 ) -> None:
     """Checkpoints, history and change feed are Delta tables, without copying a page descriptor."""
-    from spark_pages.spark.publish import publish_delta as publish
-    from spark_pages.spark.upkeep import publish as plan
+    from spark_pages.spark.upkeep import publish
 
-    if dry_run:
-        facts = plan(url, history=history, dry_run=True, profile=profile)
-    else:
-        facts = asdict(publish(url, history=history, profile=profile))
-    if json:
-        output.print_json(facts)
-    else:
-        output.print_facts("Delta tables", facts)
+    told = publish(url, history=history, dry_run=dry_run, profile=profile)
+    output.tell("Delta tables", told, json)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from operator import itemgetter
+from typing import Annotated, Any, Literal
 
 import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
-from spark_pages.show.text import size
+from spark_pages.outcome import told_as
 
 Pages = Annotated[
     Literal["all", "sample", "none"], typer.Option(help="Which pages are read and compared with statistics.")
@@ -30,15 +31,31 @@ def verify(
 
     Exit code 0 where there is no damage, else 1.
     """
+    if dry_run or version is not None:
+        from spark_pages.spark.verify import verify as look_at  # what the job of this name does, here
+
+        told = look_at(None, url, version, pages, profile, dry_run=dry_run)
+        output.tell("Verification", told, json)
+    else:
+        told = _of_store(url, pages, profile)
+        output.tell("Verification", told, json, hidden=("faults",))
+        if told["faults"] and not json:
+            names = ["fault", "object", "what", "what to do"]
+            faults = sorted(told["faults"], key=itemgetter("harmless"))
+            output.print_rows(
+                "Faults", names, [itemgetter("kind", "key", "what", "remedy")(f) for f in faults]
+            )
+    output.end(told["ok"])
+
+
+@told_as("verify")
+def _of_store(url: str, pages: Literal["all", "sample", "none"], profile: str | None) -> dict[str, Any]:
     from spark_pages.spark.profiles import storage_options
     from spark_pages.storage import open_object_store
     from spark_pages.upkeep.verify import verify as look_at
 
-    if dry_run or version is not None:
-        _of_version(url, version, pages, dry_run, profile, json)
-        return
     found = look_at(open_object_store(url, storage_options(profile)), pages=pages)
-    facts = {
+    return {
         "url": found.url,
         "version": found.version,
         "ok": found.ok,
@@ -48,29 +65,5 @@ def verify(
         "pages": found.pages,
         "pages_read": found.pages_read,
         "bytes_read": found.bytes_read,
+        "faults": found.table().to_pylist(),
     }
-    if json:
-        output.print_json({**facts, "faults": found.table().to_pylist()})
-    else:
-        output.print_facts("Verification", {**facts, "bytes_read": size(found.bytes_read)})
-        if found.faults:
-            names = ["fault", "object", "what", "what to do"]
-            faults = [*found.damage, *found.notices]
-            output.print_rows("Faults", names, [[f.kind.value, f.key, f.what, f.remedy] for f in faults])
-    if not found.ok:
-        raise typer.Exit(output.EXIT_ERROR)
-
-
-def _of_version(
-    url: str, version: int | None, pages: Pages, dry_run: bool, profile: str | None, json: bool
-) -> None:
-    """What the job of this name does, in one process."""
-    from spark_pages.spark.verify import verify as look_at
-
-    found = look_at(None, url, version, pages, profile, dry_run=dry_run)
-    if json:
-        output.print_json(found)
-    else:
-        output.print_facts("Verification", found)
-    if not found["ok"]:
-        raise typer.Exit(output.EXIT_ERROR)

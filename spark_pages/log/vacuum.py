@@ -54,6 +54,7 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.ids import Version
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, writer_name
 
 
@@ -97,6 +98,7 @@ class Vacuum:
         other segments of the oldest kept checkpoint are read where a page file may go, to prove it. May write
         a checkpoint. Memory: a string for each page file that may go and for each object of those trees.
         """
+        phase("looking for what may go")
         head = self._log.refresh().state
         self._slots.learn(head.compacted)  # kept commits are then read in few requests
         oldest = oldest_to_keep(head, self._wanted(keep, head), self._runtime.now_us())
@@ -259,6 +261,7 @@ class Vacuum:
     def _execute(self, plan: VacuumPlan) -> VacuumResult:
         if not plan.objects.num_rows:
             return VacuumResult(None, plan.retention.min_readable, 0, 0)
+        phase(f"deleting {plan.objects.num_rows:,} objects")
         version = self._commit(plan)
         head = self._log.refresh().state
         came = self._commits.walk(plan.version + 1, head.version + 1)
@@ -267,9 +270,9 @@ class Vacuum:
         slots = {commit_key(v): v for v in range(*plan.slots)}
         going = [key for key in keys if key not in spared and key not in slots]
         self._mend_hint(head)
-        for phase in _phases(going):
-            for start in range(0, len(phase), ROUND):
-                self._runtime.map(self._store.delete, phase[start : start + ROUND])
+        for some in _phases(going):
+            for start in range(0, len(some), ROUND):
+                self._runtime.map(self._store.delete, some[start : start + ROUND])
         assert plan.retention.checkpoint is not None
         bury = partial(self._bury, plan.retention.checkpoint)
         for start in range(plan.slots[0], plan.slots[1], ROUND):

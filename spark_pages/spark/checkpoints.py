@@ -7,7 +7,6 @@ that one process would write.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,8 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import LazyRun
+from spark_pages.outcome import told_as
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.planned_tasks import pack_planned, write_planned
 from spark_pages.spark.publish import publish_delta
@@ -39,6 +40,7 @@ Start = Callable[[], "SparkSession"]
 """Gives a session, when one is needed."""
 
 
+@told_as("checkpoint")
 def checkpoint(
     url: str,
     start: Start | None = None,
@@ -69,16 +71,16 @@ def checkpoint(
         written), ``segments`` and ``tasks`` (written by executors), ``seconds``; with `publish` what
         `publish_delta` says, too.
     """
-    started = time.monotonic()
     address = store_url(url, profile)
     objects = MeteredStore(objects_of(address))
     log = Log(objects, Runtime())
     head = log.snapshot()
     before = head.checkpoint.ref.version if head.checkpoint else -1
-    told: dict[str, Any] = {"ok": True, "version": head.state.version, "commits": head.state.version - before}
+    told: dict[str, Any] = {"version": head.state.version, "commits": head.state.version - before}
     if dry_run:
         return {**told, "dry_run": True}
     spread = Spread(address, start, few)
+    phase(f"writing a checkpoint of version {head.state.version}")
     made = log.checkpoint(spread)
     told |= {
         "version": made.version,
@@ -89,7 +91,7 @@ def checkpoint(
     }
     if publish:
         told["published"] = asdict(publish_delta(address))
-    return {**told, "seconds": round(time.monotonic() - started, 3)}
+    return told
 
 
 def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> CheckpointRef:

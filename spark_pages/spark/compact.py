@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,8 @@ from spark_pages.io import Codec
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.names import page_file_key
 from spark_pages.model.run import NewPage
+from spark_pages.outcome import told_as
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import (
     even_groups,
@@ -26,7 +27,7 @@ from spark_pages.spark.shipping import (
     store_url,
     unpack_run,
 )
-from spark_pages.tables.compaction import compact_table, rewrite_into
+from spark_pages.tables.compaction import compact_table, rewrite_here, rewrite_into
 from spark_pages.tables.compaction_plan import CompactionTask, plan_compaction
 from spark_pages.tables.page_writer import PlacedPages
 from spark_pages.tables.table import Table
@@ -51,48 +52,63 @@ class _Run:
     codec: Codec = Codec.LZ4
 
 
+_SUMS = (
+    "runs",
+    "tasks",
+    "pages_before",
+    "pages_after",
+    "bytes_before",
+    "bytes_written",
+    "claimed_by_others",
+    "conflicts",
+)
+
 Work = Callable[[str, str, "str | None"], dict[str, Any]]
 """Does something with a table: address, table, profile."""
 
 
+@told_as("compact_pages")
 def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict[str, Any]:
     """What `compact_pages` would do; needs no Spark and changes nothing.
 
     Returns
     -------
     dict
-        ``ok``, ``dry_run``, ``table``, ``runs``, ``pages_before``, ``bytes_before``, ``read_version``.
+        ``ok``, ``dry_run``, ``table``, ``runs``, ``pages_before``, ``bytes_before``, ``version``
+        (looked at), ``seconds``.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
     tasks = plan_compaction(snapshot.table(table))
     return {
-        "ok": True,
         "dry_run": True,
         "table": table,
         "runs": len(tasks),
         "pages_before": sum(task.run.num_pages for task in tasks),
         "bytes_before": sum(_stored_bytes(task) for task in tasks),
-        "read_version": snapshot.version,
+        "version": snapshot.version,
     }
 
 
-def compact_pages(spark: SparkSession, url: str, table: str, profile: str | None = None) -> dict[str, Any]:
+@told_as("compact_pages")
+def compact_pages(
+    spark: SparkSession | None, url: str, table: str, profile: str | None = None
+) -> dict[str, Any]:
     """Runs of small pages of a table are rewritten as full ones, in one commit; rows stay what they are.
 
     Parameters
     ----------
     spark
-        A session; its executors must reach the store with credentials of their own.
+        A session, whose executors must reach the store with credentials of their own; None rewrites here.
     url, table, profile
         The store and the table, and storage options by name.
 
     Returns
     -------
     dict
-        ``ok``, ``table``, ``runs``, ``tasks``, ``pages_before``, ``pages_after``, ``version`` (None where
-        nothing was to do), ``claimed_by_others`` (columns that another job is compacting), ``conflicts``
-        (runs left out, because another commit replaced pages of them in the meantime),
-        ``bytes_written``, ``seconds``.
+        ``ok``, ``table``, ``runs``, ``tasks``, ``pages_before``, ``pages_after``, ``version`` (of the
+        commit, or looked at where nothing was to do), ``claimed_by_others`` (columns that another job is
+        compacting), ``conflicts`` (runs left out, because another commit replaced pages of them in the
+        meantime), ``bytes_written``, ``seconds``.
 
     Raises
     ------
@@ -104,47 +120,41 @@ def compact_pages(spark: SparkSession, url: str, table: str, profile: str | None
     Every attempt of a task writes page files of its own name, so a repeated or speculative attempt
     leaves at most a file that nothing refers to, for vacuum.
     """
-    started = time.monotonic()
     url = store_url(url, profile)
     store = store_of(url)
-    parameters = {"table": table, "engine": "spark"}
-    cluster = _Cluster(spark, url)
+    parameters = {"table": table} | ({"engine": "spark"} if spark else {})
+    cluster = _Cluster(spark, url) if spark else None
+    phase(f"compacting pages of {table}")
     done = compact_table(
         partial(store.transaction, parameters=parameters),
         table,
         Runtime(),
-        cluster.rewrite,
+        cluster.rewrite if cluster else rewrite_here,
     )
     return {
-        "ok": True,
         **done.told(table),
-        "tasks": cluster.tasks,
+        "version": store.snapshot().version if done.version is None else done.version,
+        "tasks": cluster.tasks if cluster else 0,
         "bytes_written": sum(page.alloc_len for pages in done.pages for page in pages),
-        "seconds": round(time.monotonic() - started, 3),
     }
 
 
+@told_as("compact_pages")
 def each_table(url: str, table: str | None, profile: str | None, work: Work) -> dict[str, Any]:
-    """What `work` tells of a table; of all tables, one after another, what it tells of each, and sums.
+    """What `work` tells of each table, one after another, and sums.
 
     Parameters
     ----------
     table
-        None for all.
+        This one only; None for all.
     work
         `plan_compact_pages`, or `compact_pages` with its session.
     """
-    if table is not None:
-        return work(url, table, profile)
     snapshot = store_of(store_url(url, profile)).snapshot()
-    told = [work(url, name, profile) for name in snapshot.tables()]
-    summed = {
-        name: sum(each[name] for each in told)
-        for name in ("runs", "pages_before", "pages_after", "bytes_before", "bytes_written", "seconds")
-        if any(name in each for each in told)
-    }
-    versions = [each["version"] for each in told if each.get("version") is not None]
-    return {"ok": True, "tables": told, **summed, "version": max(versions, default=None)}
+    told = [work(url, name, profile) for name in ([table] if table else snapshot.tables())]
+    summed = {name: sum(each[name] for each in told) for name in _SUMS if any(name in each for each in told)}
+    version = max((each["version"] for each in told), default=snapshot.version)
+    return {"version": version, "tables": told, **summed}
 
 
 class _Cluster:

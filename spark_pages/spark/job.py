@@ -7,21 +7,30 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from spark_pages import errors
-from spark_pages.errors import CommitConflictError, InvalidInputError, NotFoundError, SparkPagesError
-
-OK, FAILED, CONFLICT, NOT_FOUND = 0, 1, 3, 4
-"""Exit codes: done; an error; read again and retry; ask for something else."""
+from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.outcome import FAILED, OK, USAGE, exit_code, failure
+from spark_pages.progress import on_terminal, watched
 
 _LAST_LINE = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
 """How a traceback ends where one of our errors was raised."""
 
 
+class _Arguments(argparse.ArgumentParser):
+    """Tells wrong arguments as JSON, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say on stderr how the job is called, and end it."""
+        self.print_usage(sys.stderr)
+        print(json.dumps(failure("UsageError", message, f"{self.prog} --help lists its arguments.")))
+        self.exit(USAGE)
+
+
 def arguments(description: str) -> argparse.ArgumentParser:
     """A parser that knows the store: ``URL`` and ``--profile``."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = _Arguments(description=description)
     parser.add_argument("url", help="address of the store")
     parser.add_argument("--profile", help="storage options by name; see docs/spark.md")
     parser.add_argument("--json", action="store_true", help="as of spark-pages; a job always prints JSON")
@@ -45,13 +54,14 @@ def named_options(texts: Sequence[str]) -> dict[str, str]:
 def run_job(work: Callable[[], dict[str, Any]]) -> int:
     """The exit code of `work`, whose result, or error, is the last line of stdout as JSON."""
     try:
-        result = work()
+        with watched(on_terminal()):
+            result = work()
     except Exception as error:  # noqa: BLE001 - Spark's own failures are told like ours, whatever their class
         ours = our_error(error)
         if ours is not error:
             print(error, file=sys.stderr)
-        print(json.dumps({"ok": False, **_told(ours or error)}), flush=True)
-        return _code(ours)
+        print(json.dumps(_told(ours or error)), flush=True)
+        return exit_code(ours)
     print(json.dumps(result), flush=True)
     return OK if result.get("ok", True) else FAILED
 
@@ -70,16 +80,6 @@ def our_error(error: Exception) -> SparkPagesError | None:
 def _told(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if isinstance(error, SparkPagesError):
-        return {"error": kind, "message": error.message, "hint": error.hint}
+        return failure(kind, error.message, error.hint)
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return {"error": kind, "message": lines[0] if lines else "", "hint": None}
-
-
-def _code(error: SparkPagesError | None) -> int:
-    match error:
-        case CommitConflictError():
-            return CONFLICT
-        case NotFoundError():
-            return NOT_FOUND
-        case _:
-            return FAILED
+    return failure(kind, lines[0] if lines else "", None)

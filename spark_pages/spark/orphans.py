@@ -22,6 +22,7 @@ from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import Commit
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.feed import cut_versions
 from spark_pages.spark.shipping import objects_of
@@ -70,6 +71,7 @@ def find_orphan_files(spark: SparkSession, url: str) -> Orphans:
     The driver lists the page files, and reads roots and manifest parts; executors read segments, commits and
     page manifests. Without a vacuum before, no writer is refused yet, and nothing is found.
     """
+    phase("looking for orphans")
     log = Log(objects_of(url), Runtime())
     head = log.refresh().state
     epoch = head.retention.min_epoch if head.retention else 0

@@ -22,6 +22,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.names import DELTA
 from spark_pages.log.readable import oldest_readable
 from spark_pages.log.segment import NODE_SCHEMA, SEGMENT_SCHEMA
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions
@@ -115,8 +116,10 @@ def publish_delta(
     url = store_url(url, profile)
     log = Log(objects_of(url), Runtime())
     publisher = Publisher(log)
+    phase("publishing checkpoints")
     checkpoints = publisher.publish_checkpoints()
     if history:
+        phase("publishing history and changes")
         publisher.publish_history(url, run or (lambda work: [each() for each in work]))
     return Published(
         publisher.newest,

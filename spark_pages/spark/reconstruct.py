@@ -8,7 +8,6 @@ commits removed. Nothing is shuffled: no window, no join, no global prefix sum.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -25,6 +24,8 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey
+from spark_pages.outcome import told_as
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.comparison import differences
@@ -91,6 +92,7 @@ class Output:
             )
 
 
+@told_as("reconstruct_snapshot")
 def reconstruct_snapshot(
     spark: SparkSession | None,
     url: str,
@@ -142,7 +144,6 @@ def reconstruct_snapshot(
     The order of pages without rows that stand at one row is that of the local snapshot, and so not
     checked: first rows do not tell it.
     """
-    started = time.monotonic()
     url = store_url(url, profile)
     if timestamp is not None:
         version = store_of(url).snapshot(timestamp=timestamp).version
@@ -156,6 +157,7 @@ def reconstruct_snapshot(
         made = checkpoint_of(source.log, source.local, spread)
         size_bytes = objects.counts.bytes_written + spread.bytes_written
     ordered = check or (output is not None and made is None)
+    phase("counting pages")
     counts = _counts(spark, url, source, ordered)
     tasks, places = _tasks(url, source, counts), _places(source.local, counts.ties)
     pages: LocalPages | SparkPages
@@ -164,7 +166,9 @@ def reconstruct_snapshot(
     else:
         pages = SparkPages(spark, tasks, counts.removed, places)
     if output is not None and output.path is not None:
+        phase("writing descriptors")
         size_bytes = pages.write(OutputFolder(output.form, output.path, output.overwrite))
+    phase("comparing descriptors" if check else "counting descriptors")
     found = pages.compared() if check else None
     num_pages = pages.count() if found is None else found.num_rows
     expected = source.local if made is None else _standing_on(source.log, made)
@@ -179,7 +183,6 @@ def reconstruct_snapshot(
         "output": made.location.key if made else output.path if output else None,
         "form": output.form if output else None,
         "bytes": size_bytes,
-        "seconds": round(time.monotonic() - started, 3),
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_pages.errors import MissingDependencyError
+from spark_pages.progress import on_terminal
 from spark_pages.spark.versions import DELTA, installed, wrong_pair
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _settings(master: str | None) -> dict[str, str]:
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     settings = {
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(_on_terminal()).lower(),
+        "spark.ui.showConsoleProgress": str(on_terminal()).lower(),
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.pyspark.python": os.environ["PYSPARK_PYTHON"],
@@ -140,16 +141,6 @@ def _settings(master: str | None) -> dict[str, str]:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.extraJavaOptions"] = java_options()
     return settings
-
-
-def _on_terminal() -> bool:
-    """Whether somebody sees progress: ``spark-submit`` takes the output of this process, and may have one."""
-    if sys.stderr.isatty():
-        return True
-    try:
-        return os.readlink(f"/proc/{os.getppid()}/fd/2").startswith(("/dev/pts/", "/dev/tty"))
-    except OSError:
-        return False
 
 
 def java_options() -> str:

@@ -97,9 +97,9 @@ def _result(job: str, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         raise InternalError(f"The job {job} ended with exit code {done.returncode} and no result:\n{said}")
     if "error" not in result:
         return result
-    kind = getattr(errors, str(result["error"]), None)
-    message, hint = str(result.get("message")), result.get("hint")
+    name, message, hint = (result["error"][key] for key in ("type", "message", "hint"))
+    kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, SparkPagesError):
         raise kind(message, hint=hint)
     said = "\n".join(done.stderr.strip().splitlines()[-_TAIL_LINES:])
-    raise InternalError(f"The job {job} failed with {result['error']}: {message}\n{said}")
+    raise InternalError(f"The job {job} failed with {name}: {message}\n{said}")

@@ -4,24 +4,30 @@ writes.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.log.log import Log
+from spark_pages.outcome import told_as
+from spark_pages.progress import phase
+from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
 from spark_pages.spark.external import SOURCES, TARGETS, External, LocalRows, SparkRows
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.shipping import store_of, store_url
+from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.spark.writing import commit_write, plan_write
+from spark_pages.tables.history import history_table
 from spark_pages.tables.written_rows import WrittenRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@told_as("ingest")
 def ingest(
     spark: SparkSession | None,
     url: str,
@@ -51,38 +57,49 @@ def ingest(
     Returns
     -------
     dict
-        ``ok``, ``table``, ``rows``, ``pages``, ``bytes_written``, ``tasks``, ``version`` (None where nothing
-        was to do), ``already_landed``, ``created``, ``seconds``.
+        ``ok``, ``table``, ``rows``, ``pages``, ``bytes_written``, ``tasks``, ``version`` (where they landed),
+        ``already_landed``, ``created``, ``seconds``; pages and bytes are those of the commit.
 
     Raises
     ------
     SchemaMismatchError, TableNotFoundError, CommitConflictError
     """
-    started = time.monotonic()
     if source.format not in SOURCES:
         raise InvalidInputError(f"{source.format!r} cannot be read: expected {', '.join(SOURCES)}.")
     rows = LocalRows.of(source) if spark is None else SparkRows(spark, source)
     plan = plan_write(store_url(url, profile), rows.schema, overwrite, options)
     told: dict[str, Any] = {"ok": True, "table": options.table, "created": plan.creates}
     if dry_run:
-        told |= {"dry_run": True, "rows": rows.count(), "read_version": plan.read_version}
+        told |= {"dry_run": True, "version": plan.read_version, "rows": rows.count()}
     else:
-        tasks = [] if plan.landed else rows.write(plan)
+        phase(f"writing rows into {options.table}")
+        tasks = [] if plan.has_landed else rows.write(plan)
+        phase("committing")
         version = commit_write(tasks, plan)
         written = [task.rows for task in tasks if isinstance(task.rows, WrittenRows)]
         few = [task.rows for task in tasks if isinstance(task.rows, bytes)]
+        num_rows = sum(each.num_rows for each in written)
+        num_rows += sum(pa.ipc.open_stream(each).read_all().num_rows for each in few)
+        made = _history_of(plan.url, version if num_rows else None)
         told |= {
-            "rows": sum(each.num_rows for each in written)
-            + sum(pa.ipc.open_stream(each).read_all().num_rows for each in few),
-            "pages": sum(each.num_pages for each in written),
-            "bytes_written": sum(each.page_bytes for each in written),
-            "tasks": len(tasks),
             "version": version,
-            "already_landed": plan.landed,
+            "rows": num_rows,
+            "pages": pc.sum(made.column("pages_added"), min_count=0).as_py(),
+            "bytes_written": pc.sum(made.column("bytes_added"), min_count=0).as_py(),
+            "tasks": len(tasks),
+            "already_landed": plan.has_landed,
         }
-    return {**told, "seconds": round(time.monotonic() - started, 3)}
+    return told
 
 
+def _history_of(url: str, version: int | None) -> pa.Table:
+    """What the commit of a version did, as `Store.history` tells it; nothing of no version."""
+    if version is None:
+        return history_table(())
+    return history_table(Log(objects_of(url), Runtime()).commits_left(version, version + 1))
+
+
+@told_as("export")
 def export(
     spark: SparkSession | None,
     url: str,
@@ -122,7 +139,6 @@ def export(
     -----
     May be killed at any point and run again, and two may run at once: see `OutputFolder`.
     """
-    started = time.monotonic()
     if target.format not in TARGETS or target.path is None:
         raise InvalidInputError(
             f"{target.format!r} cannot be written: expected {' or '.join(TARGETS)}, and a path."
@@ -139,6 +155,7 @@ def export(
     if dry_run:
         return {**told, "dry_run": True}
     folder = OutputFolder(target.format, target.path, overwrite, target.resolved())
+    phase(f"writing rows of {table}")
     if spark is None:
         rows = snapshot.table(table).scan()
         schema = spark_schema(rows.schema)
@@ -147,4 +164,4 @@ def export(
         reading = spark.read.format("spark_pages").options(table=table, versionAsOf=snapshot.version)
         reading = reading.option("profile", profile) if profile else reading
         told["bytes"] = folder.write(reading.load(url))
-    return {**told, "seconds": round(time.monotonic() - started, 3)}
+    return told

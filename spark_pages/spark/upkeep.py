@@ -6,11 +6,12 @@ written by executors.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from spark_pages.outcome import told_as
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog
 from spark_pages.spark.publish import SEGMENTS, WriteFile, publish_delta
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@told_as("compact_log")
 def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) -> dict[str, Any]:
     """Long stretches of the log are read in few requests.
 
@@ -27,24 +29,24 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
     -------
     dict
         ``ok``, ``version``, ``compacted`` (slots below are in ranges), ``written`` (ranges), ``bytes``,
-        ``seconds``.
+        ``keys``, ``seconds``.
     """
-    started = time.monotonic()
     store = store_of(store_url(url, profile))
     state = store.snapshot().log.state
     if dry_run:
-        return {"ok": True, "dry_run": True, "version": state.version, "compacted": state.compacted}
+        return {"dry_run": True, "version": state.version, "compacted": state.compacted}
+    phase(f"bundling commits up to version {state.version}")
     done = store.compact_log()
     return {
-        "ok": True,
         "version": state.version,
         "compacted": done.compacted,
         "written": len(done.keys),
         "bytes": done.size_bytes,
-        "seconds": round(time.monotonic() - started, 3),
+        "keys": list(done.keys),
     }
 
 
+@told_as("publish_delta")
 def publish(
     url: str,
     spark: SparkSession | None = None,
@@ -63,16 +65,17 @@ def publish(
     Returns
     -------
     dict
-        ``ok``, ``seconds``, and what `Published` says; of a dry run ``published`` and ``checkpoint``,
-        versions.
+        ``ok``, ``seconds``, and what `Published` says; of a dry run ``version``, ``published`` and
+        ``checkpoint``.
     """
-    started = time.monotonic()
     address = store_url(url, profile)
     if dry_run:
-        newest = store_of(address).snapshot().log.checkpoint
+        head = store_of(address).snapshot()
+        newest = head.log.checkpoint
         state = DeltaLog(objects_of(address), Runtime(), SEGMENTS).state()
         told: dict[str, Any] = {
             "dry_run": True,
+            "version": head.version,
             "published": state.published,
             "checkpoint": newest.ref.version if newest else None,
         }
@@ -84,4 +87,4 @@ def publish(
             return list(spark.sparkContext.parallelize(work, len(work)).map(lambda each: each()).collect())
 
         told = asdict(publish_delta(address, history=history, run=run))
-    return {"ok": True, **told, "seconds": round(time.monotonic() - started, 3)}
+    return told

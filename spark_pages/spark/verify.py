@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from spark_pages.outcome import told_as
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.spark.stretches import Stretch, stretches_of
@@ -33,6 +34,7 @@ class _Checked:
     bytes_read: int
 
 
+@told_as("verify")
 def verify(
     spark: SparkSession | None,
     url: str,
@@ -66,13 +68,13 @@ def verify(
     The driver reads every slot and object of a checkpoint, as `Store.verify` does; executors read the pages,
     each of some columns, with the segments that describe them. Writes nothing.
     """
-    started = time.monotonic()
     url = store_url(url, profile)
     snapshot = store_of(url).snapshot(version)
     if dry_run:
-        return {"ok": True, "dry_run": True, "version": snapshot.version, "pages": num_pages(snapshot)}
+        return {"dry_run": True, "version": snapshot.version, "pages": num_pages(snapshot)}
     found = verify_here(objects_of(url), Runtime(), pages="none")
     stretches = list(stretches_of(snapshot, _all_tables(snapshot), PAGES_OF_A_TASK))
+    phase(f"reading pages of version {snapshot.version}")
     check = _CheckPages(url, snapshot.version, pages)
     if spark is None:
         tasks, told = 0, list(check(stretches))
@@ -93,7 +95,6 @@ def verify(
         "damaged": sorted({fault.key for fault in damage})[:_SHOWN],
         "notices": len(found.notices) + len(faults) - len(damage),
         "tasks": tasks,
-        "seconds": round(time.monotonic() - started, 3),
     }
 
 

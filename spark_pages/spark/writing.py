@@ -51,7 +51,7 @@ class WritePlan:
     inherited
         Properties of the table's namespace.
     landed
-        Whether the log holds this pair already, so that nothing is to be done.
+        Version by which the log holds this pair already, so that nothing is to be done; else None.
     """
 
     url: str
@@ -60,7 +60,12 @@ class WritePlan:
     overwrite: bool
     options: WriteOptions
     inherited: Mapping[str, str] = field(default_factory=dict)
-    landed: bool = False
+    landed: int | None = None
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether nothing is to be done."""
+        return self.landed is not None
 
     @property
     def creates(self) -> bool:
@@ -110,7 +115,7 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     check_fits(definition, schema)
     app_id, app_version = options.app_id, options.app_version
     known = snapshot.log.state.apps.get(app_id) if app_id is not None else None
-    landed = known is not None and app_version is not None and known[0] >= app_version
+    landed = known[1] if known and app_version is not None and known[0] >= app_version else None
     namespace = snapshot.log.table((NAMESPACE_NAMES, split_name(options.table)[0]))
     inherited = dict(namespace.properties) if namespace is not None else {}
     return WritePlan(url, definition, snapshot.version, overwrite, options, inherited, landed)
@@ -176,7 +181,7 @@ def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch
     -----
     Memory of about 128 MiB beside one batch, whatever the task has.
     """
-    if plan.landed:
+    if plan.has_landed:
         return TaskRows(partition, plan, None)
     held: list[pa.RecordBatch] = []
     held_bytes = 0
@@ -207,7 +212,7 @@ def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None
     Returns
     -------
     int or None
-        None where there was nothing to do.
+        None where there is neither a task nor a plan.
 
     Raises
     ------
@@ -220,8 +225,8 @@ def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None
     """
     told = sorted((task for task in tasks if task is not None), key=lambda task: task.partition)
     plan = told[0].plan if told else plan
-    if plan is None or plan.landed:
-        return None
+    if plan is None or plan.has_landed:
+        return None if plan is None else plan.landed
     rows = [task.rows for task in told if task.rows is not None]
     written = any(isinstance(each, WrittenRows) for each in rows)
     store, options = store_of(plan.url), plan.options

@@ -24,6 +24,7 @@ from spark_pages.model.actions import CheckpointRef, Commit, IntentKind, Manifes
 from spark_pages.model.chain import ChainKey, ColumnChain
 from spark_pages.model.ids import ORDINAL_BITS
 from spark_pages.model.run import PageRun
+from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.compare import differences
@@ -79,13 +80,16 @@ class Survey:
 
     def run(self) -> None:
         """Look at everything that the log names."""
+        phase("listing the store")
         self.listed = {info.key: info.size_bytes for info in self.store.list("")}
         sizes = {key: size for key, size in self.listed.items() if not key.startswith(LOG)}
         seed = int(self.runtime.token(), 16)
         self.pages = PageCheck(self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes)
         self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)
         self.reader = TreeReader(self.store)
+        phase("reading the log")
         self.slots = survey_slots(self.store, set(self.listed), self.findings)
+        phase("reading checkpoints and pages")
         self._walk(self._needed(self._retention()))
         self._tell_lost_slots()
         self._check_hint()

@@ -6,6 +6,7 @@ import pytest
 
 from spark_pages.cli import output
 from spark_pages.errors import CommitConflictError, StorageError, TableNotFoundError
+from spark_pages.outcome import exit_code
 
 
 @pytest.mark.parametrize(
@@ -13,7 +14,7 @@ from spark_pages.errors import CommitConflictError, StorageError, TableNotFoundE
     [(StorageError("later"), 1), (CommitConflictError("again"), 3), (TableNotFoundError("none"), 4)],
 )
 def test_the_exit_code_tells_what_to_do(error: Exception, code: int) -> None:
-    assert output.exit_code(error) == code
+    assert exit_code(error) == code
 
 
 def test_what_json_has_no_type_for_becomes_text() -> None:

@@ -27,7 +27,7 @@ def test_two_compactions_at_once_do_each_run_once_and_change_no_row(
         done = [each.result() for each in begun]
 
     after = own_history.store.snapshot()
-    assert sum(each["version"] is not None for each in done) >= 1
+    assert sum(each["runs"] > 0 for each in done) >= 1
     assert all(after.table("flights").pages(name).num_rows <= small[name] for name in small)
     assert sum(each["pages_before"] - each["pages_after"] for each in done) == sum(small.values()) - sum(
         after.table("flights").pages(name).num_rows for name in small
@@ -73,7 +73,7 @@ def test_a_compaction_beside_appends_updates_and_readers_loses_and_changes_nothi
 
     table = own_history.store.snapshot().table("flights")
     expected = flights(LATER, 10 * appended)
-    assert done[0]["version"] is not None
+    assert done[0]["runs"] > 0
     assert table.num_rows == first + 10 * appended
     assert table.read(start=first).equals(expected)
     delays = table.read(["delay"], stop=appended).column("delay").to_pylist()

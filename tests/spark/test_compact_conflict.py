@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from jobs.compact_pages import main
 from spark_pages.log.log import Log
+from spark_pages.outcome import CONFLICT
 from spark_pages.spark import compact_pages
-from spark_pages.spark.job import CONFLICT
 from tests.invariants import check_store
 from tests.spark.conftest import ROWS, History, flights
 
@@ -106,7 +106,7 @@ def test_the_job_tells_a_conflict_as_json_and_by_its_exit_code(
 
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert ended == CONFLICT
-    assert (told["ok"], told["error"]) == (False, "CommitConflictError")
-    assert "Nothing was committed" in told["message"]
-    assert told["hint"]
+    assert (told["ok"], told["error"]["type"]) == (False, "CommitConflictError")
+    assert "Nothing was committed" in told["error"]["message"]
+    assert told["error"]["hint"]
     assert own_history.store.snapshot().version == own_history.latest + 3

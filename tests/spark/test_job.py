@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 import pytest
 
 from spark_pages.errors import CommitConflictError, CommitUnknownError, TableNotFoundError
-from spark_pages.spark.job import CONFLICT, FAILED, NOT_FOUND, OK, run_job
+from spark_pages.outcome import CONFLICT, FAILED, NOT_FOUND, OK
+from spark_pages.spark.job import run_job
 
 FROM_AN_EXECUTOR = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure
@@ -54,9 +55,7 @@ def test_an_error_is_told_by_class_and_exit_code(
     assert ended == code
     assert told == {
         "ok": False,
-        "error": type(error).__name__,
-        "message": error.message,
-        "hint": error.hint,
+        "error": {"type": type(error).__name__, "message": error.message, "hint": error.hint},
     }
 
 
@@ -64,15 +63,15 @@ def test_what_an_executor_raised_is_told_as_if_the_driver_had(capsys: pytest.Cap
     ended = run_job(failing(RuntimeError(FROM_AN_EXECUTOR)))
 
     said = capsys.readouterr()
-    told = json.loads(said.out)
+    told = json.loads(said.out)["error"]
     assert ended == FAILED
-    assert (told["error"], told["message"]) == ("DamageError", "pages/x should have 7 bytes, found 6.")
+    assert (told["type"], told["message"]) == ("DamageError", "pages/x should have 7 bytes, found 6.")
     assert "Job aborted" in said.err
 
 
 def test_a_failure_of_spark_is_told_by_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     ended = run_job(failing(RuntimeError("\nout of memory\n\tat java")))
 
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["error"]
     assert ended == FAILED
-    assert (told["error"], told["message"]) == ("RuntimeError", "out of memory")
+    assert (told["type"], told["message"]) == ("RuntimeError", "out of memory")

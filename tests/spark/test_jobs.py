@@ -54,7 +54,7 @@ def test_parquet_and_csv_come_in_and_go_out_again(
     out = export(spark, store.url, "t", External("parquet", str(tmp_path / "out"), {}), version=1)
 
     assert planned["rows"] == first["rows"] == out["rows"] == 20_000
-    assert (first["version"], again["version"], again["already_landed"]) == (1, None, True)
+    assert (first["version"], again["version"], again["already_landed"]) == (1, 1, True)
     assert (more["rows"], more["version"]) == (2, 2)
     read = sp.open(store.url).snapshot().table("t").read()
     assert read.column("n").to_pylist() == [*range(20_000), -1, -2]

@@ -111,7 +111,7 @@ def test_a_profile_that_is_missing_is_named_and_a_folder_takes_none(
 
 
 def test_a_job_knows_the_terminal_of_the_process_that_took_its_output() -> None:
-    ask = "from spark_pages.spark.session import _on_terminal; print(_on_terminal())"
+    ask = "from spark_pages.progress import on_terminal; print(on_terminal())"
     inner = [sys.executable, "-c", ask]
     outer = f"import subprocess as s; print(s.run({inner!r}, stdout=-1, stderr=-2, text=True).stdout)"
     ours, theirs = pty.openpty()

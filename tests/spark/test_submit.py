@@ -8,8 +8,8 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, InternalError, MissingDependencyError
+from spark_pages.outcome import CONFLICT, NOT_FOUND, failure
 from spark_pages.spark import submit
-from spark_pages.spark.job import CONFLICT, NOT_FOUND
 from spark_pages.spark.session import PROJECT, find_java
 from spark_pages.spark.submit import _result
 from tests.spark.conftest import History
@@ -39,7 +39,7 @@ def test_the_reconstruction_job_runs_by_spark_submit(history: History) -> None:
 
 
 def test_the_error_of_a_job_arrives_as_the_class_that_it_was() -> None:
-    said = '{"ok": false, "error": "CommitConflictError", "message": "overtaken", "hint": "Retry."}\n'
+    said = json.dumps(failure("CommitConflictError", "overtaken", "Retry."))
     ended = subprocess.CompletedProcess(["job"], CONFLICT, said, "")
 
     with pytest.raises(CommitConflictError, match=r"overtaken Retry\."):
@@ -64,7 +64,7 @@ def test_a_job_tells_an_error_as_json_and_by_its_exit_code(history: History) -> 
     )
 
     assert ended.returncode == NOT_FOUND
-    assert json.loads(ended.stdout)["error"] == "TableNotFoundError"
+    assert json.loads(ended.stdout)["error"]["type"] == "TableNotFoundError"
 
 
 @needs_java

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
-from spark_pages.spark import reconstruct_snapshot
+from spark_pages.spark import reconstruct_snapshot, transfer
 from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
@@ -51,8 +51,8 @@ def test_two_ingests_of_one_application_version_bring_every_row_once(
         both.wait()  # both have planned and written before one commits
         return commit_write(tasks, plan)
 
-    commit_write = ingest.__globals__["commit_write"]
-    monkeypatch.setitem(ingest.__globals__, "commit_write", meeting)
+    commit_write = transfer.commit_write
+    monkeypatch.setattr(transfer, "commit_write", meeting)
     done = twice(lambda: ingest(spark, own_history.url, source, into))
 
     table = own_history.store.snapshot().table("flights")
