@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.model.actions import Splice
@@ -90,27 +91,51 @@ def written_orders(output: pa.Table) -> dict[tuple[int, int], list[tuple[int, in
     return orders
 
 
-def random_change(draw: random.Random, chains: Chains, column: str) -> Change:
-    """An append, or pages in the place of others: as many rows, or at the end any number. Half are empty."""
-    pages = chains.pages(column).num_pages
+def random_change(draw: random.Random, column: str, pages: Sequence[int]) -> Change:
+    """An append, or pages in the place of others: as many rows, or at the end any number. Half are empty.
+
+    `pages` are the rows of those that the column has.
+    """
     if not pages or draw.random() < 0.3:
         return Change(column, tuple(draw.choice((0, 0, 1, 7)) for _ in range(draw.randint(1, 3))))
-    start = draw.randrange(pages)
-    stop = min(pages, start + draw.randint(1, 3))
-    rows = chains.pages(column).slice(start, stop).num_rows
-    if stop == pages and draw.random() < 0.5:
+    start = draw.randrange(len(pages))
+    stop = min(len(pages), start + draw.randint(1, 3))
+    rows = sum(pages[start:stop])
+    if stop == len(pages) and draw.random() < 0.5:
         rows = draw.randint(0, 9)
     cuts = sorted(draw.choice((0, rows, draw.randint(0, rows))) for _ in range(draw.randint(0, 3)))
     return Change(column, tuple(b - a for a, b in pairwise([0, *cuts, rows])), start, stop)
 
 
-def random_history(url: str, seed: int, commits: int, checkpoints: Any) -> Chains:
-    """Chains full of empty pages, with a checkpoint after each of the commits named."""
-    draw = random.Random(seed)
-    columns = [f"c{i}" for i in range(6)]
-    chains = Chains(url, columns)
-    for number in range(commits):
-        chains.commit(*(random_change(draw, chains, column) for column in columns))
+def random_changes(draw: random.Random, columns: Sequence[str], commits: int) -> list[list[Change]]:
+    """What each commit does to each column."""
+    pages: dict[str, list[int]] = {column: [] for column in columns}
+    made = []
+    for _ in range(commits):
+        made.append([random_change(draw, column, pages[column]) for column in columns])
+        for change in made[-1]:
+            held = pages[change.column]
+            start = len(held) if change.start is None else change.start
+            held[start : change.stop] = change.rows
+    return made
+
+
+def changes(columns: Sequence[str], commits: int) -> st.SearchStrategy[list[list[Change]]]:
+    """The same, made by hypothesis."""
+    return st.randoms().map(lambda draw: random_changes(draw, columns, commits))
+
+
+def write_history(url: str, commits: Sequence[Sequence[Change]], checkpoints: Collection[int]) -> Chains:
+    """A store with these commits, and a checkpoint after each of those named."""
+    chains = Chains(url, [change.column for change in commits[0]])
+    for number, made in enumerate(commits):
+        chains.commit(*made)
         if number in checkpoints:
             chains.store.checkpoint()
     return chains
+
+
+def random_history(url: str, seed: int, commits: int, checkpoints: Collection[int]) -> Chains:
+    """Chains full of empty pages, with a checkpoint after each of the commits named."""
+    columns = [f"c{i}" for i in range(6)]
+    return write_history(url, random_changes(random.Random(seed), columns, commits), checkpoints)
