@@ -62,6 +62,19 @@ def test_parquet_and_csv_come_in_and_go_out_again(
     assert exported.equals(numbers(20_000))
 
 
+def test_json_comes_in_with_the_schema_that_is_named(
+    spark: SparkSession, store: sp.Store, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"n": 1, "text": "x"}\n{"text": "y", "n": 2}\n{"n": 3}\n')
+    json = External("json", str(tmp_path / "a.json"), {}, "n int, text string")
+
+    told = ingest(spark, store.url, json, WriteOptions("t", create=True))
+
+    assert told["rows"] == 3
+    expected = pa.table({"n": pa.array([1, 2, 3], pa.int32()), "text": ["x", "y", None]})
+    assert sp.open(store.url).snapshot().table("t").read().equals(expected)
+
+
 def test_of_two_exports_into_one_folder_one_is_there_whole(
     spark: SparkSession, store: sp.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
