@@ -55,10 +55,14 @@ class Commits:
             when()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-        stopped = self.threads.submit(stop)
-        with pytest.raises(KeyboardInterrupt):
-            self.group.commit(Member(0, lambda _: None))
-        stopped.result(LONG_S)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
+        try:
+            stopped = self.threads.submit(stop)
+            with pytest.raises(KeyboardInterrupt):
+                self.group.commit(Member(0, lambda _: None))
+            stopped.result(LONG_S)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def one_then_seven(self) -> None:
         """A commit of one transaction, and one of the seven that came meanwhile, have landed."""

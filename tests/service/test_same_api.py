@@ -72,6 +72,7 @@ DIRECTORY: dict[str, Call] = {
     "chain": lambda d: d.chain("n").num_rows,
     "chain_of": lambda d: d.chain_of(d.key("n")).num_rows,
     "key": lambda d: tuple(d.key("n")),
+    "stretch": lambda d: d.stretch("n", 0, 1).run.num_pages,
     "reopen": unasked,
 }
 NOT_SERVED = {

@@ -160,7 +160,7 @@ def test_sql_text_rules_pages_out_where_rows_are_planned(history: History) -> No
     [
         ({"filter": "idd = 1"}, "no column 'idd' in flights"),
         ({"filter": "id ="}, "filter"),
-        ({"filter": "id = 1", "view": "history"}, "rows of a table"),
+        ({"filter": "id = 1", "view": "chains"}, "rows of a table"),
     ],
 )
 def test_sql_text_that_does_not_fit_is_refused_when_the_frame_is_made(
