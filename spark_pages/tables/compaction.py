@@ -28,7 +28,6 @@ from spark_pages.tables.compaction_plan import (
     CompactionTask,
     claimed_ranges,
     plan_compaction,
-    tasks_within,
 )
 from spark_pages.tables.joining import as_type
 from spark_pages.tables.page_meta import Page, PageMeta, alike_groups
@@ -193,7 +192,7 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite = 
     try:
         txn = begin("compact pages")
         table = txn.snapshot.table(name)
-        tasks = tasks_within(plan_compaction(table), claims)
+        tasks = plan_compaction(table, claims)
         written = list(zip(tasks, rewrite(txn, table, tasks), strict=True))
         done = _commit(begin, txn, name, written, claims)
     finally:

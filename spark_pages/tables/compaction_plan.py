@@ -59,9 +59,14 @@ class CompactionTask:
     run: PageRun
 
 
-def plan_compaction(table: Table) -> list[CompactionTask]:
+def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list[CompactionTask]:
     """Runs of two and more neighbouring pages below half of what a page aims at, of pages above twice, and of
     pages whose neighbours in the chain are not their neighbours in a page file.
+
+    Parameters
+    ----------
+    claims
+        Only pages inside of these, so that a run does not grow with what is appended; None for all.
 
     Notes
     -----
@@ -71,23 +76,30 @@ def plan_compaction(table: Table) -> list[CompactionTask]:
     """
     tasks: list[CompactionTask] = []
     options = table.page_options
+    held = None if claims is None else {(claim.table_id, claim.field_id): claim for claim in claims}
     for column, field_id in table.definition.field_ids.items():
+        claim = held and held.get((table.definition.table_id, field_id))
+        if held is not None and claim is None:
+            continue
         pages = table.directory.chain(column).all_pages()
         if not pages.num_pages:
             continue
+        prefix = pages.prefix_entries
+        inside = np.ones(pages.num_pages, bool)
+        if claim:
+            inside = (prefix - pages.numbers("entry_count") >= claim.first_row) & (prefix <= claim.end_row)
         kind = table.definition.schema.field(column).type
         wanted = options.bytes_for(column)
         guess = 1 if options.codec_for(column) is Codec.NONE else _COMPRESSION_GUESS
         estimated = _estimated_bytes(pages, kind, guess)
-        alterable = pages.numbers("kind") != PageKind.CONSTANT
+        alterable = inside & (pages.numbers("kind") != PageKind.CONSTANT)
         small = alterable & (estimated * 2 < wanted)
         large = alterable & (_surely_bytes(pages, kind) > wanted * 2) & (pages.numbers("entry_count") > 1)
         runs = [*_runs(small, estimated, wanted, least=2), *_runs(large, estimated, wanted, least=1)]
-        free = pages.numbers("kind") == PageKind.FILE
+        free = inside & (pages.numbers("kind") == PageKind.FILE)
         for start, stop in runs:
             free[start:stop] = False
         runs += _runs(_scattered(pages, free), estimated, wanted, least=_SPAN_PAGES)
-        prefix = pages.prefix_entries
         for start, stop in sorted(runs):
             first_row = int(prefix[start - 1]) if start else 0
             run = pages.slice(start, stop)
@@ -174,15 +186,3 @@ def claimed_ranges(tasks: Sequence[CompactionTask]) -> dict[ChainKey, RowRange]:
         first, end = ranges.get(key, (task.first_row, task.first_row))
         ranges[key] = (min(first, task.first_row), max(end, task.first_row + task.run.num_rows))
     return ranges
-
-
-def tasks_within(tasks: Sequence[CompactionTask], claims: Sequence[Claim]) -> list[CompactionTask]:
-    """The tasks that lie inside of what was claimed."""
-    held = {(claim.table_id, claim.field_id): claim for claim in claims}
-    return [
-        task
-        for task in tasks
-        if (claim := held.get((task.table_id, task.field_id))) is not None
-        and claim.first_row <= task.first_row
-        and task.first_row + task.run.num_rows <= claim.end_row
-    ]

@@ -158,7 +158,7 @@ class StagedRows:
                     self._stay_in_budget(rewritten)
         return rewritten
 
-    def swap(self) -> SwapOrAppend | None:
+    def swap(self, now_us: int) -> SwapOrAppend | None:
         """What is committed instead of a plain append, where all that is staged are few rows."""
         base = self._base()
         most_bytes = tail_page_bytes(base.state.properties)
@@ -176,7 +176,7 @@ class StagedRows:
             self.settle()
             return place_in_memory(self._store, self._work.splices)
 
-        return SwapOrAppend.of(place_in_memory(self._store, splices), splices, base.state, append)
+        return SwapOrAppend.of(place_in_memory(self._store, splices), splices, base.state, now_us, append)
 
     @property
     def are_few(self) -> bool:

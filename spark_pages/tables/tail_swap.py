@@ -4,7 +4,8 @@ Each append of one row would leave a page of one row in every column. Instead it
 pages out again and put one page in their place, with their rows and the new ones (seed 000, `replace_last`).
 Their bytes are known from earlier commits, so nothing is read. `pages_to_swap` is the rule.
 
-Another append that lands first makes the swap a plain append: see `SwapOrAppend`.
+Another append that lands first makes the swap a plain append, and so does a claim of these pages, so that a
+compaction does not lose its work to a stream of appends: see `SwapOrAppend`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from spark_pages.errors import DamageError
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.actions import CheckpointRef, Claim
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.tables.ingest import FRAME_BYTES, ColumnIngest, TableIngest
@@ -190,7 +191,8 @@ def _joined(gone: Sequence[TailPage], column: ColumnIngest) -> pa.Array | None:
 
 @dataclass(eq=False, slots=True)
 class SwapOrAppend:
-    """Two ways to say the same: with the swap, as long as the chains are as they were; else a plain append.
+    """Two ways to say the same: with the swap, where the chains are as they were and nobody claims what it
+    takes along; else a plain append.
 
     Attributes
     ----------
@@ -198,6 +200,10 @@ class SwapOrAppend:
         What is committed where the chains are as they were.
     checkpoint, edits
         On what the transaction stands: the checkpoint, and the edits of these chains since.
+    taken
+        The rows [first, end) of each chain that the swap takes along.
+    now_us
+        Claims that have expired by then hold nothing.
     append
         Gives what is committed where they are not.
     """
@@ -205,23 +211,41 @@ class SwapOrAppend:
     swap: Prepared
     checkpoint: CheckpointRef | None
     edits: Mapping[ChainKey, tuple[ChainEdit, ...]]
+    taken: Mapping[ChainKey, tuple[int, int]]
+    now_us: int
     append: Callable[[], Prepared]
     _appended: Prepared | None = None
 
     @classmethod
     def of(
-        cls, swap: Prepared, splices: Sequence[StagedSplice], state: LogState, append: Callable[[], Prepared]
+        cls,
+        swap: Prepared,
+        splices: Sequence[StagedSplice],
+        state: LogState,
+        now_us: int,
+        append: Callable[[], Prepared],
     ) -> SwapOrAppend:
         """Both ways, for a transaction that stands on `state`."""
         tables = {splice.table_id for splice in splices if splice.removed}
         keys = [(s.table_id, s.field_id) for s in splices if s.table_id in tables]
-        return cls(swap, state.base, {key: state.edits.get(key, ()) for key in keys}, append)
+        edits: dict[ChainKey, tuple[ChainEdit, ...]] = {key: state.edits.get(key, ()) for key in keys}
+        taken: dict[ChainKey, tuple[int, int]] = {
+            (s.table_id, s.field_id): (s.first_row, s.first_row + s.removed_entries)
+            for s in splices
+            if s.removed
+        }
+        return cls(swap, state.base, edits, taken, now_us, append)
 
     def on(self, state: LogState) -> Prepared:
         """What holds on top of a state."""
         same = (state.edits.get(key, ()) is edits for key, edits in self.edits.items())
-        if state.base == self.checkpoint and all(same):
+        if state.base == self.checkpoint and all(same) and not self._claimed(state.claims):
             return self.swap
         if self._appended is None:
             self._appended = self.append()
         return self._appended
+
+    def _claimed(self, claims: Sequence[Claim]) -> bool:
+        return any(
+            claim.holds(key, *rows, self.now_us) for claim in claims for key, rows in self.taken.items()
+        )

@@ -98,6 +98,7 @@ class Transaction(CatalogVerbs):
         self.version: int | None = None
         self._log = log
         self._view = view
+        self._now_us = runtime.now_us
         self._heading = Heading(runtime.token(), operation, dict(parameters or {}), app_id, app_version)
         self._page_bytes = page_bytes
         self._work = Workspace()
@@ -123,7 +124,7 @@ class Transaction(CatalogVerbs):
             stand_on_newest=self._stand_on_newest,
             table_zero=lambda: self._view(self._base).table("system.catalog"),
             staged=lambda name: self._staged(name, ragged=False),
-            now_us=runtime.now_us,
+            now_us=self._now_us,
             store=log.store,
         )
         check_writable(self._base.state.features)
@@ -454,7 +455,8 @@ class Transaction(CatalogVerbs):
             self._rows.settle()
         if self._work.updates:
             self._work.relied |= check_updates(self._work, self._view(self._base).table_of)
-        swap = None if self._log.shared else self._rows.swap()  # of many only one could swap a page
+        of_many = self._log.shared  # of which only one could swap a page
+        swap = None if of_many else self._rows.swap(self._now_us())
         if swap is None:
             self._rows.settle()
         self._work.splices[:0] = self._rewrites(final=True)

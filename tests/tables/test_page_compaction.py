@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from spark_pages.tables import compaction_plan
 from spark_pages.tables.compaction import compact_table, rewrite_here
 from spark_pages.tables.compaction_plan import plan_compaction
 from spark_pages.tables.store import Store
+from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store
 
 ROWS = 4_000
@@ -64,6 +66,38 @@ def test_another_commit_costs_the_run_that_it_touched_and_not_the_job(url: str) 
     assert store.verify("all").ok
     (again,) = store.compact_pages("t")
     assert (again["runs"], again["conflicts"]) == (1, 0)
+    check_store(store)
+
+
+def test_a_stream_of_small_appends_costs_no_run(url: str) -> None:
+    store = sp.create(url)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("a", pa.int64())]))
+    written = 0
+
+    def append(count: int) -> None:
+        nonlocal written
+        for _ in range(count):
+            with store.transaction() as txn:
+                txn.append("t", {"a": [written]})
+            written += 1
+
+    def begin(operation: str = "write", **options: Any) -> Transaction:
+        if operation == "compact pages" and store.snapshot().log.state.claims:
+            append(5)
+        return store.transaction(operation, **options)
+
+    def rewrite(txn, table, tasks):
+        pages = rewrite_here(txn, table, tasks)
+        append(5)
+        return pages
+
+    append(6)
+    done = compact_table(begin, "t", Runtime(), rewrite)
+
+    assert (len(done.tasks), done.conflicts) == (1, 0)
+    assert done.tasks[0].run.num_rows == 6, "what the claim covers, and not what has come since"
+    assert store.snapshot().table("t").read()["a"].to_pylist() == list(range(written))
     check_store(store)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ import pyarrow as pa
 import spark_pages as sp
 from spark_pages.io import encode_page
 from spark_pages.model.page import PageKind
+from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.tables import page_writer
+from spark_pages.tables.claims import claim_rows, release_claims
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store
@@ -185,6 +188,39 @@ def test_an_update_of_the_tail_by_another_process_is_not_undone():
 
     assert store.snapshot().table("t").read()["n"].to_pylist() == [0, 77, 2, 3]
     check_store(store)
+
+
+def test_pages_that_a_job_works_on_are_not_carried_until_it_lets_them_go():
+    store = new_store()
+    for index in range(3):
+        append(store, rows(index))
+    before = store.transaction()
+    before.append("t", rows(3))
+
+    claims = claim_rows(store.transaction, {(1, 1): (2, 3)}, "a job", Runtime())
+    before.commit()
+    append(store, rows(4))
+    held = entries(store)
+    with store.transaction() as txn:
+        release_claims(txn, claims)
+    append(store, rows(5))
+
+    assert held == [1, 1, 1, 1, 1]
+    assert entries(store) == [6]
+    assert store.snapshot().table("t").read().equals(rows(0, 6))
+    check_store(store)
+
+
+def test_pages_of_a_job_that_died_are_carried_once_its_claim_has_expired():
+    store = new_store()
+    for index in range(3):
+        append(store, rows(index))
+    long_ago = replace(Runtime(), now_us=lambda: 1_000_000)
+    claim_rows(store.transaction, {(1, 1): (0, 3)}, "a job", long_ago)
+
+    append(store, rows(3))
+
+    assert entries(store) == [4]
 
 
 def test_what_changed_and_who_wrote_a_row_is_told_as_of_a_plain_append():
