@@ -1,7 +1,8 @@
 """Least and greatest value, counts of values and nulls, over any rows of a column: mostly from statistics.
 
 Follow `aggregate_rows`. `_Pages` says what statistics prove of each page that the rows touch; pages that they
-say too little of are read: first those that have to be, then only such as could still hold the answer.
+say too little of are read: first those that have to be, then, from the outermost bound inward, such as could
+still hold the answer.
 """
 
 from __future__ import annotations
@@ -77,14 +78,17 @@ def aggregate_rows(
     kind
         Type of the column.
     read
-        Called at most three times, but for no more than 256 pages at a time.
+        Called for no more than 256 pages at a time.
     told
         Whether statistics speak of the values that `read` gives.
 
     Notes
     -----
     Where every page between has exact bounds, at most the two pages at the ends are read, and these only if
-    they could matter. Loads the segments that hold the rows, with their statistics; O(pages) in numpy.
+    they could matter. Text and binary of more than 32 bytes take one page more for each side, that of the
+    outermost bound; beside it only pages with the very same cut bound, and none once a value is that bound. A
+    page with a NaN has no bounds, and is always read. Loads the segments that hold the rows, with their
+    statistics; O(pages) in numpy.
     """
     ordered = has_bounds(kind)
     pages = _Pages.of(chain, kind, start, stop, told=told and ordered)
@@ -92,11 +96,7 @@ def aggregate_rows(
     known.look_at((pages.nulls < 0) | (ordered & pages.valued & ~pages.bounded))
     if ordered:
         known.add_bounds(pages.attained)
-        open_ = pages.valued & ~pages.attained & ~known.looked_at
-        lower, higher = known.could_change(open_)
-        known.look_at(_least(pages.lows, lower) | _greatest(pages.highs, higher))
-        lower, higher = known.could_change(open_ & ~known.looked_at)
-        known.look_at(lower | higher)
+        known.narrow(pages.valued & ~pages.attained)
     low, high = known.extremes(kind)
     nulls = int(known.nulls.sum())
     return Aggregate(low, high, stop - start - nulls, nulls, int(np.count_nonzero(known.looked_at)))
@@ -191,6 +191,21 @@ class _Known:
             run = PageRun(self.pages.run.pages.take(number_column(some, pa.int64())))
             self._learn(some, self.read(run.descriptors(0, run.num_pages)))
 
+    def narrow(self, chosen: Flags) -> None:
+        """None of some pages could change what is known any more: those that could, from outside, are read.
+
+        One of each side, then two, four, … with the same bound: where bounds are cut alike, either the first
+        tells enough, or most likely all are needed.
+        """
+        most = 1
+        while True:
+            lower, higher = self._could_change(chosen & ~self.looked_at)
+            if not (lower | higher).any():
+                return
+            least, greatest = _least(self.pages.lows, lower), _greatest(self.pages.highs, higher)
+            self.look_at(_first(least, most) | _first(greatest, most))
+            most *= 2
+
     def _learn(self, positions: Numbers, arrays: Sequence[pa.Array]) -> None:
         for position, array in zip(positions.tolist(), arrays, strict=True):
             rows = array.slice(int(self.pages.starts[position]), int(self.pages.rows[position]))
@@ -207,7 +222,7 @@ class _Known:
         for name, bounds in (("min", self.pages.lows), ("max", self.pages.highs)):
             self.found[name].append(pc.min_max(bounds.filter(mask))[name])
 
-    def could_change(self, chosen: Flags) -> tuple[Flags, Flags]:
+    def _could_change(self, chosen: Flags) -> tuple[Flags, Flags]:
         """Which of some pages could have a smaller value than the least so far, and which a greater one."""
         low, high = self._best("min"), self._best("max")
         if low is None or high is None or not chosen.any():
@@ -244,9 +259,12 @@ class _Known:
 def _bounds(kind: pa.DataType, column: pa.Array, told: bool) -> pa.Array:
     if told:
         try:
-            return comparable(decode_bounds(kind, column))
+            bounds = comparable(decode_bounds(kind, column))
         except DamageError:
             pass  # no bounds of this type: what they are of, only the pages can tell
+        else:
+            floats = pa.types.is_floating(bounds.type)
+            return pc.if_else(pc.is_nan(bounds), None, bounds) if floats else bounds
     return pa.nulls(len(column), pa.int64())
 
 
@@ -254,6 +272,12 @@ def _flags(column: pa.Array) -> Flags:
     """Booleans; null is False."""
     flags: Flags = column.fill_null(False).to_numpy(zero_copy_only=False)
     return flags
+
+
+def _first(chosen: Flags, most: int) -> Flags:
+    """The first so many of the pages chosen."""
+    first: Flags = chosen & (np.cumsum(chosen) <= most)
+    return first
 
 
 def _least(lows: pa.Array, chosen: Flags) -> Flags:

@@ -264,8 +264,13 @@ class Table:
 
     @reopening
     def aggregate(self, column: str, start: int = 0, stop: int | None = None) -> Aggregate:
-        """Least and greatest value, counts of values and nulls, of rows [start, stop); see
-        docs/statistics.md.
+        """Least and greatest value, counts of values and nulls, of rows [start, stop), exactly.
+
+        Notes
+        -----
+        Reads the two pages at the ends at most, and these only where statistics do not tell. Of text and
+        binary of more than 32 bytes also the pages of the outermost cut bounds, mostly one for each side; and
+        every page with a NaN. See docs/statistics.md.
         """
         check_columns(self.definition, [column])
         start, stop = self._row_range(start, stop)

@@ -188,6 +188,43 @@ def test_of_long_text_only_pages_that_could_hold_the_answer_are_read(numbers):
     assert table.directory.chain("s").num_pages > 20
 
 
+def test_any_interval_of_long_text_needs_one_page_more_for_each_side_at_most(numbers):
+    table = numbers.snapshot().table("t")
+    generator = np.random.default_rng(5)
+
+    read = []
+    for _ in range(60):
+        start, stop = np.sort(generator.integers(0, 20_001, 2)).tolist()
+        found = table.aggregate("s", start, stop)
+        rows = table.read(["s"], start, stop).column("s")
+        read.append(found.pages_read)
+        assert told(found)[:2] == (pc.min(rows).as_py(), pc.max(rows).as_py())
+
+    assert max(read) <= 4
+    assert min(read) < 4
+
+
+@pytest.mark.parametrize(
+    ("first_values", "pages_read"),
+    [
+        (
+            ["a" * 32, "a" * 32 + "b"],
+            2,
+        ),  # a value is the cut bound: one page tells the least, one the greatest
+        (["a" * 33, "a" * 32 + "b"], 9),  # only the values tell pages with the same bound apart
+    ],
+)
+def test_of_pages_whose_bounds_are_cut_alike_no_more_are_read_than_it_takes(first_values, pages_read):
+    alike = [pa.table({"c": ["a" * 32 + f"b{page}", "b"]}) for page in range(7)]
+    between = [pa.table({"c": [f"b{page}" * 20, "c" * 33]}) for page in range(5)]
+    greatest = pa.table({"c": ["b", "d" * 33]})
+    table = store_with(pa.table({"c": first_values}), *alike, *between, greatest).snapshot().table("t")
+
+    found = table.aggregate("c")
+
+    assert (told(found), found.pages_read) == ((min(first_values), "d" * 33, 28, 0), pages_read)
+
+
 def test_a_page_with_a_nan_is_read_and_the_others_are_not():
     tables = [pa.table({"c": [float(n), n + 0.5]}) for n in range(5)]
     tables.append(pa.table({"c": [math.nan, -7.0]}))
@@ -245,6 +282,15 @@ def test_statistics_that_say_less_cost_a_page_and_change_no_answer(stats):
     found = store.snapshot().table("t").aggregate("c")
 
     assert (told(found), found.pages_read) == ((1, 3, 3, 1), 1)
+
+
+def test_bounds_that_are_nan_are_no_bounds():
+    store = store_with(pa.table({"c": [3.0, None, 1.0, 2.0]}))
+    foreign(store, [3.0, None, 1.0, 2.0], PageStats(1, np.float64("nan").tobytes(), b"\0" * 8, True))
+
+    found = store.snapshot().table("t").aggregate("c")
+
+    assert (told(found), found.pages_read) == ((1.0, 3.0, 3, 1), 1)
 
 
 def test_columns_of_table_0_are_aggregated_as_they_are_read():
