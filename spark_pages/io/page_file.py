@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spark_pages.errors import InternalError
+from spark_pages.errors import DamageError, InternalError
+from spark_pages.io.codecs import BytesLike
 from spark_pages.io.page_codec import EncodedPage
 from spark_pages.model.page import PAGE_ALIGNMENT
 
@@ -13,6 +14,31 @@ if TYPE_CHECKING:
     from spark_pages.storage.store import ObjectStore
 
 _ZEROS = bytes(PAGE_ALIGNMENT)
+
+
+def padding_of(actual_len: int) -> int:
+    """Bytes from the end of a page to the next multiple of ``PAGE_ALIGNMENT``."""
+    return -actual_len % PAGE_ALIGNMENT
+
+
+def check_padding(padding: BytesLike, *, where: str) -> None:
+    """Nothing, if what lies behind a page up to the next multiple of ``PAGE_ALIGNMENT`` is zeros.
+
+    Parameters
+    ----------
+    where
+        The page, for error messages: ``path@offset``.
+
+    Raises
+    ------
+    DamageError
+        If it is not.
+    """
+    if bytes(padding) != _ZEROS[: len(padding)]:
+        raise DamageError(
+            f"{where} should have {len(padding)} zeros behind it up to the next page, but has other bytes: "
+            f"the file was damaged, or not padded with zeros."
+        )
 
 
 class PageFileWriter:

@@ -53,6 +53,8 @@ class PageHandler:
         Where the page files are.
     config
         Budgets, threads, and the disk cache; see `CacheConfig`.
+    padding
+        Whether padding of a page that is not zeros is damage too; a reader of rows does not ask.
     upc_bytes, cpc_bytes
         Budgets of the two tiers in memory, in place of those of `config`; 0 switches one off.
 
@@ -70,6 +72,7 @@ class PageHandler:
         self,
         store: ObjectStore,
         config: CacheConfig | None = None,
+        padding: bool = False,
         *,
         upc_bytes: int | None = None,
         cpc_bytes: int | None = None,
@@ -78,6 +81,7 @@ class PageHandler:
         chosen = {each.name: getattr(config or CacheConfig(), each.name) for each in fields(CacheConfig)}
         self._config = CacheConfig(**{**chosen, **{k: v for k, v in given.items() if v is not None}})
         self._store = store
+        self._padding = padding
         self._state = self._fresh()
         self.blooms = BloomReader(store)
 
@@ -379,7 +383,9 @@ class PageHandler:
             pid=os.getpid(),
             cache=PageCache(config.upc_bytes, config.cpc_bytes),
             workers=workers,
-            reader=PageReader(self._store, workers, gap_bytes=config.gap_bytes, disk=disk),
+            reader=PageReader(
+                self._store, workers, gap_bytes=config.gap_bytes, disk=disk, padding=self._padding
+            ),
             lock=threading.Lock(),
             total=ReadCounts(),
         )
@@ -390,8 +396,8 @@ class PageHandler:
             self._state = live = self._fresh()
         return live
 
-    def __reduce__(self) -> tuple[type[PageHandler], tuple[ObjectStore, CacheConfig]]:
-        return (PageHandler, (self._store, self._config))
+    def __reduce__(self) -> tuple[type[PageHandler], tuple[ObjectStore, CacheConfig, bool]]:
+        return (PageHandler, (self._store, self._config, self._padding))
 
 
 def _values_of(

@@ -15,7 +15,7 @@ Header, little-endian::
     56  u64  xxh3_64 of bytes 0 to 55
 
 Every later format keeps the magic, the version and the header's own checksum at these places. The
-padding behind the payload is covered by nothing, and nothing reads it.
+padding behind the payload is covered by no checksum: it is zeros, and `page_file.check_padding` says so.
 """
 
 from __future__ import annotations

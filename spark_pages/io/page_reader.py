@@ -17,6 +17,7 @@ from spark_pages.io.flight import Flight
 from spark_pages.io.local_file import LocalFile, OpenFiles
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage
 from spark_pages.io.page_codec import open_page
+from spark_pages.io.page_file import check_padding, padding_of
 from spark_pages.io.page_header import footprint
 from spark_pages.io.page_key import PageKey
 from spark_pages.io.plain_page import PlainPage
@@ -84,6 +85,8 @@ class PageReader:
         Where pages of object stores are looked for first.
     span_bytes
         Most bytes that neighbours share a request for; by default `LOCAL_SPAN_BYTES` or `REMOTE_SPAN_BYTES`.
+    padding
+        Whether padding of a page that is not zeros is damage too.
 
     Notes
     -----
@@ -98,12 +101,14 @@ class PageReader:
         gap_bytes: int | None = None,
         disk: DiskCache | None = None,
         span_bytes: int | None = None,
+        padding: bool = False,
     ) -> None:
         self._store = store
         self._workers = workers
         self._gap_bytes = gap_bytes
         self._disk = disk
         self._span_bytes = span_bytes
+        self._padding = padding
         self._files = OpenFiles(store.local_path)
         self._is_local: bool | None = None
         self._tools = ReadTools(processors())
@@ -245,7 +250,7 @@ class PageReader:
 
     def _fetch(self, span: PageSpan, load: Load, decoding: InTurn[tuple[PageSpan, bytes]]) -> None:
         """Read one span of a remote object, and have it decoded."""
-        length = span.used_stop - span.start
+        length = (span.stop if self._padding else span.used_stop) - span.start
         try:
             answer = self._store.get_range(span.path, span.start, length)
             check_answer(span.path, span.start, length, answer)
@@ -287,9 +292,23 @@ class PageReader:
         return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
 
     def _decode(self, read: Sequence[tuple[PageSpan, memoryview]], load: Load, owned: bool) -> None:
+        if self._padding:
+            _check_paddings(read, load.flight)
         keys = [key for span, _ in read for key in span.keys]
         places = ((view, key[1] - span.start, key[3]) for span, view in read for key in span.keys)
         decode_into(load, keys, [view[first : first + size] for view, first, size in places], owned)
+
+
+def _check_paddings(read: Sequence[tuple[PageSpan, memoryview]], flight: Flight) -> None:
+    for span, view in read:
+        for key in span.keys:
+            path, offset, _, actual_len, _, _ = key
+            end = offset + actual_len - span.start
+            try:
+                check_padding(view[end : end + padding_of(actual_len)], where=f"{path}@{offset}")
+            except DamageError as error:
+                flight.fail((key,), error)
+                raise
 
 
 def _shares(spans: Sequence[PageSpan], most: int) -> list[list[PageSpan]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SchemaMismatchError
 from spark_pages.io import page_stats, parse_header
+from spark_pages.io.page_file import check_padding, padding_of
 from spark_pages.io.untrusted_page import UntrustedPage, check_untrusted_page
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind, PageStats, PendingPage
 from spark_pages.model.run import NewPage
@@ -95,8 +96,10 @@ class PageIntake:
                 data = memoryview(self.store.get_range(path, start, end - start))
                 for index in run:
                     first = pages[index].offset - start
-                    part = data[first : first + pages[index].actual_len]
-                    taken[index] = _described(pages[index], fields[index], part)
+                    behind = first + pages[index].actual_len
+                    taken[index] = _described(pages[index], fields[index], data[first:behind])
+                    padding = data[behind : behind + padding_of(pages[index].actual_len)]
+                    check_padding(padding, where=f"{path}@{pages[index].offset}")
         return [taken[index] for index in range(len(pages))]
 
     def _check_place(self, path: str) -> None:
@@ -188,7 +191,7 @@ def _runs(indices: Sequence[int], pages: Sequence[PendingPage]) -> Iterator[tupl
             start = end = used = page.offset
         run.append(index)
         end = max(end, page.offset + page.alloc_len)
-        used = max(used, page.offset + page.actual_len)
+        used = max(used, page.offset + page.actual_len + padding_of(page.actual_len))
     if run:
         yield start, used, run
 

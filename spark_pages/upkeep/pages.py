@@ -1,4 +1,4 @@
-"""Pages against their descriptors: place, header, checksum, entries, type, statistics."""
+"""Pages against their descriptors: place, header, checksum, padding, entries, type, statistics."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PageCheck:
         self._fraction = fraction
         self._random = np.random.default_rng(seed)
         self._sizes: dict[str, int | None] = dict(sizes)
-        self._handler = PageHandler(store, upc_bytes=0, cpc_bytes=0)
+        self._handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
         self._homes: dict[str, set[int]] = {}
         self.named: set[str] = set()
         self.troubles: dict[tuple[str, ChainKey, FaultKind, str], Trouble] = {}

@@ -1,4 +1,7 @@
-"""Every flipped bit of a small page file is an error that names file and page, or lies in the padding."""
+"""Every flipped bit of a small page file is an error that names file and page.
+
+Whoever reads rows does not look at padding; whoever verifies does, and finds each bit of it too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 
 from spark_pages.errors import DamageError
 from spark_pages.io import Codec, PageFileWriter, PageHandler, encode_page
+from spark_pages.io.page_file import check_padding, padding_of
 from tests.io.fakes import FolderStore, MemoryStore, descriptor
 
 ARRAYS = [
@@ -51,7 +55,36 @@ def test_every_flipped_bit_of_a_page_names_its_file_and_its_place(number):
             assert len(handler.get_pages(others)) == 3
 
 
-def test_a_flipped_bit_of_the_padding_changes_nothing():
+def test_every_flipped_bit_of_the_padding_is_refused():
+    for page in written(MemoryStore()):
+        padding = bytes(padding_of(page.actual_len))
+        check_padding(padding, where="pages/a.pages@0")
+        for bit in range(8 * len(padding)):
+            with pytest.raises(DamageError):
+                check_padding(flipped(padding, bit), where="pages/a.pages@0")
+
+
+@pytest.mark.parametrize("in_a_folder", [False, True])
+def test_a_flipped_bit_of_the_padding_is_named_with_file_and_page_to_who_looks_at_it(in_a_folder, tmp_path):
+    store = FolderStore(tmp_path) if in_a_folder else MemoryStore()
+    pages = written(store)
+    whole = (tmp_path / KEY).read_bytes() if in_a_folder else store.objects[KEY]
+    handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
+    assert [batch.column("data") for batch in handler.get_pages(pages)] == ARRAYS
+
+    for page in pages:
+        start, stop = page.offset + page.actual_len, page.offset + page.alloc_len
+        for bit in (8 * start, 8 * start + 1003, 8 * stop - 1):
+            store.put(KEY, flipped(whole, bit))
+            with pytest.raises(DamageError, match=rf"^pages/a\.pages@{page.offset}\b"):
+                handler.get_pages(pages)
+            with pytest.raises(DamageError, match=rf"^pages/a\.pages@{page.offset}\b"):
+                handler.get_page(page)
+    store.put(KEY, whole)
+    assert [batch.column("data") for batch in handler.get_pages(pages)] == ARRAYS
+
+
+def test_a_flipped_bit_of_the_padding_changes_nothing_for_who_reads_rows():
     store = MemoryStore()
     pages = written(store)
     whole = store.objects[KEY]

@@ -133,6 +133,22 @@ def test_one_damaged_page_is_told_with_its_rows(url: str) -> None:
     assert f"page {page['page_id']:016x} of t.n" in told(found)
 
 
+def test_one_bit_of_the_padding_behind_a_page_is_told_with_file_page_and_rows(url: str) -> None:
+    store = store_with(pa.table({"n": np.random.default_rng(1).integers(0, 1 << 60, 50_000)}))
+    pages = store.snapshot().table("t").pages().to_pylist()
+    page = pages[2]
+    flip(store.objects, page["path"], page["offset"] + page["actual_len"] + 5)
+
+    (fault,) = verify(store.objects, pages="all").damage
+
+    start = page["first_row"]
+    assert (fault.kind, fault.key) == (FaultKind.DAMAGED, page["path"])
+    assert f"{page['path']}@{page['offset']} should have" in fault.what
+    assert f"page {page['page_id']:016x} of t.n" in fault.what
+    assert f"rows [{start}, {start + page['entry_count']}) at version 2" in fault.what
+    assert store.snapshot().table("t").read().num_rows == 50_000
+
+
 def test_a_commit_of_another_history_breaks_the_chain(rich: Store) -> None:
     forge(rich.objects, replace(slot(rich.objects, 6), token="ab" * 16))
 
