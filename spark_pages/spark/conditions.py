@@ -18,9 +18,11 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
     Not,
+    StringStartsWith,
 )
 
 from spark_pages.spark.arrow_types import spark_type
+from spark_pages.tables.filter_tree import beginning_with
 
 Condition = tuple[str, str, Any]
 """Column, operator and value: a part of what `spark_pages.tables.filters` takes."""
@@ -36,8 +38,9 @@ _OPERATORS: dict[type[Filter], str] = {
 }
 
 
-def condition_of(given: Filter, schema: pa.Schema) -> Condition | None:
-    """The filter as a condition that statistics understand, or None where it may not skip pages.
+def conditions_of(given: Filter, schema: pa.Schema) -> list[Condition]:
+    """What every row that passes the filter meets, as conditions that statistics understand; none where no
+    page may be skipped.
 
     Notes
     -----
@@ -47,18 +50,23 @@ def condition_of(given: Filter, schema: pa.Schema) -> Condition | None:
     inner: Any = given.child if isinstance(given, Not) else given
     path: tuple[str, ...] = getattr(inner, "attribute", ())
     if len(path) != 1 or path[0] not in schema.names:
-        return None
+        return []
     column, kind = path[0], schema.field(path[0]).type
-    if isinstance(inner, IsNull | IsNotNull):
-        absent = isinstance(inner, IsNull) != negated
-        return (column, "is null" if absent else "is not null", None)
+    null_safe = isinstance(inner, EqualNullSafe) and inner.value is None
+    if null_safe or isinstance(inner, IsNull | IsNotNull):
+        absent = isinstance(inner, IsNotNull) == negated
+        return [(column, "is null" if absent else "is not null", None)]
+    if negated or not _comparable(kind):
+        return []
+    if isinstance(inner, StringStartsWith):
+        return [(each.column, each.operator, each.value) for each in beginning_with(column, inner.value)]
     operator = _OPERATORS.get(type(inner))
-    if negated or operator is None or not _comparable(kind):
-        return None
+    if operator is None:
+        return []
     values = list(inner.value) if operator == "in" else [inner.value]
     if not all(_fits(value, kind) for value in values):
-        return None
-    return (column, operator, values if operator == "in" else inner.value)
+        return []
+    return [(column, operator, values if operator == "in" else inner.value)]
 
 
 def _comparable(kind: pa.DataType) -> bool:

@@ -23,7 +23,7 @@ from spark_pages.model.chain import ColumnChain, LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.spark.arrow_types import to_spark
-from spark_pages.spark.conditions import Condition, condition_of
+from spark_pages.spark.conditions import Condition, conditions_of
 from spark_pages.spark.shipping import even_groups, pack_run, pages_of, unpack_run
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.row_ranges import RowRanges, intersection
@@ -85,9 +85,8 @@ class RowsReader(DataSourceReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remembers what statistics can use; Spark still tests every row itself."""
         for each in filters:
-            condition = condition_of(each, self._definition.bare_schema)
-            if condition is not None and self._can_test(condition):
-                self._filter.append(condition)
+            conditions = conditions_of(each, self._definition.bare_schema)
+            self._filter += filter(self._can_test, conditions)
             yield each
 
     def _can_test(self, condition: Condition) -> bool:

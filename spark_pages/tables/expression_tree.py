@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.tables.filter_tree import ANY_ROW, NO_ROW, AllOf, AnyOf, Condition, Tree
+from spark_pages.tables.filter_tree import ANY_ROW, NO_ROW, AllOf, AnyOf, Condition, Tree, beginning_with
 
 _FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -29,7 +29,6 @@ _COMPARISONS = {
     "greater": ">",
     "greater_equal": ">=",
 }
-_SURROGATES = range(0xD800, 0xE000)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -233,7 +232,7 @@ def _truth(node: _Node) -> _Truth:
         case _Call("is_in", (_Field(name),), {"value_set": list(values), "null_matching_behavior": 0}):
             return _Truth(Condition(name, "in", values), ANY_ROW)
         case _Call("starts_with", (_Field(name),), {"pattern": str(pattern), "ignore_case": False}):
-            return _Truth(_beginning_with(name, pattern), Condition(name, "is not null"))
+            return _Truth(AllOf(beginning_with(name, pattern)), Condition(name, "is not null"))
         case _Call(function, (_Field(name), _Literal(value)), _) if function in _COMPARISONS:
             return _compared(name, _COMPARISONS[function], value)
         case _Call(function, (_Literal(value), _Field(name)), _) if function in _COMPARISONS:
@@ -245,13 +244,3 @@ def _compared(column: str, operator: str, value: pa.Scalar) -> _Truth:
     if not value.is_valid:
         return _NEITHER
     return _Truth(Condition(column, operator, value), Condition(column, _OPPOSITE[operator], value))
-
-
-def _beginning_with(column: str, pattern: str) -> Tree:
-    if not pattern:
-        return Condition(column, "is not null")
-    least = Condition(column, ">=", pattern)
-    after = ord(pattern[-1]) + 1
-    if after in _SURROGATES or after > 0x10FFFF:
-        return least
-    return AllOf((least, Condition(column, "<", pattern[:-1] + chr(after))))

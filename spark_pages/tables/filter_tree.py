@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey, VisibleTable, column_of
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
+_SURROGATES = range(0xD800, 0xE000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,17 @@ Tree: TypeAlias = Condition | AllOf | AnyOf
 
 ANY_ROW = AllOf(())
 NO_ROW = AnyOf(())
+
+
+def beginning_with(column: str, prefix: str) -> tuple[Condition, ...]:
+    """What text that begins so meets: all of these."""
+    if not prefix:
+        return (Condition(column, "is not null"),)
+    least = Condition(column, ">=", prefix)
+    after = ord(prefix[-1]) + 1
+    if after in _SURROGATES or after > 0x10FFFF:
+        return (least,)
+    return (least, Condition(column, "<", prefix[:-1] + chr(after)))
 
 
 def resolved(tree: Tree, table: VisibleTable) -> Tree:
