@@ -17,6 +17,11 @@ from spark_pages.tables.store import Store
 
 Question = Callable[[Store], Any]
 
+KINDS = {
+    "slot", "hint", "checkpoints", "parts", "segments", "stats", "catalog", "manifests", "page file",
+    "compacted range",
+}  # fmt: skip
+
 
 class Flipped:
     """Reads through to another store, with one bit of one object flipped."""
