@@ -1,7 +1,7 @@
 """Every bit of a small object of every kind in the log: its reader refuses it by name, or it changes nothing.
 
-Here readers are asked directly, so that all bits can be tried. `test_flipped_bits.py` shows for some bits of
-each object that whole stores answer as these readers do; `test_page_file_bits.py` tries the bits of page files.
+Here readers are asked directly, so that all bits can be tried. `test_flipped_bits.py` shows for some bits
+of each object that whole stores answer as these readers do; `test_page_file_bits.py` tries page files.
 """
 
 from __future__ import annotations

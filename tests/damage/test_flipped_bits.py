@@ -1,7 +1,7 @@
 """A flipped bit of any object of a whole store is an error that names the object, or changes no answer.
 
-A sample of the bits of each object is tried, and all questions asked of the store; `test_every_bit.py` asks the
-reader of each kind of object alone, and tries every bit.
+A sample of the bits of each object is tried, and all questions asked of the store; `test_every_bit.py`
+asks the reader of each kind of object alone, and tries every bit.
 """
 
 from __future__ import annotations
