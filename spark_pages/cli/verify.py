@@ -35,16 +35,13 @@ def verify(
         from spark_pages.spark.verify import verify as look_at  # what the job of this name does, here
 
         told = look_at(None, url, version, pages, profile, dry_run=dry_run)
-        output.tell("Verification", told, json)
     else:
         told = _of_store(url, pages, profile)
-        output.tell("Verification", told, json, hidden=("faults",))
-        if told["faults"] and not json:
-            names = ["fault", "object", "what", "what to do"]
-            faults = sorted(told["faults"], key=itemgetter("harmless"))
-            output.print_rows(
-                "Faults", names, [itemgetter("kind", "key", "what", "remedy")(f) for f in faults]
-            )
+    output.tell("Verification", told, json, hidden=("faults",))
+    if told.get("faults") and not json:
+        names = ["fault", "object", "what", "what to do"]
+        rows = [itemgetter("kind", "key", "what", "remedy")(fault) for fault in told["faults"]]
+        output.print_rows("Faults", names, rows)
     output.end(told["ok"])
 
 
@@ -52,18 +49,18 @@ def verify(
 def _of_store(url: str, pages: Literal["all", "sample", "none"], profile: str | None) -> dict[str, Any]:
     from spark_pages.spark.profiles import storage_options
     from spark_pages.storage import open_object_store
+    from spark_pages.upkeep.faults import told_faults
     from spark_pages.upkeep.verify import verify as look_at
 
     found = look_at(open_object_store(url, storage_options(profile)), pages=pages)
     return {
         "url": found.url,
         "version": found.version,
-        "ok": found.ok,
+        **told_faults(found.faults),
         "objects": found.objects,
         "checkpoints": found.checkpoints,
         "checkpoints_replayed": found.replayed,
         "pages": found.pages,
         "pages_read": found.pages_read,
         "bytes_read": found.bytes_read,
-        "faults": found.table().to_pylist(),
     }

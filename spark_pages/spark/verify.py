@@ -12,7 +12,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.spark.stretches import Stretch, stretches_of
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.upkeep.faults import Fault, Findings
+from spark_pages.upkeep.faults import Fault, Findings, told_faults
 from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.pages import PageCheck, PagesMode
 from spark_pages.upkeep.verify import SAMPLE_FRACTION
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGES_OF_A_TASK = 4096
-_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,8 @@ def verify(
     Returns
     -------
     dict
-        ``ok``, ``version``, ``objects``, ``pages``, ``pages_read``, ``bytes_read``, ``faults`` (the first
-        few, as text), ``num_faults``, ``notices``, ``tasks``, ``seconds``.
+        ``version``, ``objects``, ``pages``, ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the
+        faults as `told_faults` tells them.
 
     Notes
     -----
@@ -81,19 +80,14 @@ def verify(
     else:
         tasks = max(1, min(len(stretches), 8 * spark.sparkContext.defaultParallelism))
         told = spark.sparkContext.parallelize(stretches, tasks).mapPartitions(check).collect()
-    faults = dict.fromkeys(found.damage) | {fault: None for each in told for fault in each.faults}
-    damage = [fault for fault in faults if not fault.harmless]
+    faults = dict.fromkeys(found.faults) | {fault: None for each in told for fault in each.faults}
     return {
-        "ok": not damage,
+        **told_faults(faults),
         "version": snapshot.version,
         "objects": found.objects,
         "pages": found.pages,
         "pages_read": sum(each.pages_read for each in told),
         "bytes_read": found.bytes_read + sum(each.bytes_read for each in told),
-        "num_faults": len(damage),
-        "faults": [str(fault) for fault in damage[:_SHOWN]],
-        "damaged": sorted({fault.key for fault in damage})[:_SHOWN],
-        "notices": len(found.notices) + len(faults) - len(damage),
         "tasks": tasks,
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,6 +50,8 @@ _SCHEMA = pa.schema(
     ]
 )
 _SHOWN = 10
+MOST_TOLD = 1_000
+"""Faults that one line of JSON tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +177,7 @@ class Verification:
 
     def table(self) -> pa.Table:
         """A row for each fault."""
-        rows = [{**asdict(fault), "harmless": fault.harmless} for fault in self.faults]
-        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+        return pa.Table.from_pylist([_row(fault) for fault in self.faults], schema=_SCHEMA)
 
     def __repr__(self) -> str:
         state = "ok" if self.ok else f"{len(self.damage)} faults"
@@ -188,3 +191,26 @@ class Verification:
         if len(self.faults) > len(shown):
             lines.append(f"  … and {len(self.faults) - len(shown):,} more; see faults or table()")
         return "\n".join(lines)
+
+
+def told_faults(faults: Iterable[Fault]) -> dict[str, Any]:
+    """Faults as the job and the verb `verify` tell them in JSON.
+
+    Returns
+    -------
+    dict
+        ``ok``, ``num_faults`` (how many matter), ``notices`` (how many change no answer), and ``faults``:
+        each as a dict, those that matter first, `MOST_TOLD` at most.
+    """
+    rows = sorted(map(_row, faults), key=itemgetter("harmless"))
+    damage = sum(not row["harmless"] for row in rows)
+    return {
+        "ok": not damage,
+        "num_faults": damage,
+        "notices": len(rows) - damage,
+        "faults": rows[:MOST_TOLD],
+    }
+
+
+def _row(fault: Fault) -> dict[str, Any]:
+    return {**asdict(fault), "kind": fault.kind.value, "harmless": fault.harmless}

@@ -123,9 +123,10 @@ def test_verification_reads_every_page_and_names_the_damaged_ones(
     assert sound["pages_read"] == sum(snapshot.table(name).pages().num_rows for name in tables)
     assert not damaged["ok"]
     local = own_history.store.verify("all")
-    page_files = {key for key in damaged["damaged"] if key.startswith("pages/")}
+    page_files = {fault["key"] for fault in damaged["faults"] if fault["key"].startswith("pages/")}
     assert page_files
     assert page_files <= {fault.key for fault in local.damage}
+    assert damaged["num_faults"] == len(damaged["faults"])
 
 
 def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
