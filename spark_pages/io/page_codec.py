@@ -143,7 +143,8 @@ def decode_page(
     Notes
     -----
     O(bytes), no object per entry. Guards against damage and mix-ups, not against an attacker who can
-    write: a forged page with valid checksums is bounded in size, but its values are believed.
+    write: of a forged page with valid checksums the size is bounded, its values lie inside of it and its text
+    is text, but they are believed.
     """
     found = open_page(
         buffer, where=where, expected_checksum=expected_checksum, expected_entries=expected_entries
@@ -158,7 +159,8 @@ def open_page(
 
     Notes
     -----
-    What is left to find out is whether text and binary lie inside of the page.
+    What is left to find out is whether text and binary lie inside of the page, and nulls are as many as it
+    says: `PlainPage` and `tables.assembling` do so, once their values are put together.
     """
     codec, read_size, size, entries, checksum, stream_size = header_fields(buffer, where)
     payload = memoryview(buffer)[PAGE_HEADER_SIZE : PAGE_HEADER_SIZE + read_size]

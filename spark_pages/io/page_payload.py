@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_pages.errors import DamageError
+from spark_pages.io.sound_values import check_values
 from spark_pages.io.stream_shape import learn
+from spark_pages.model.columns import has_dictionary
 
 _COLUMNS = (
     ["data"],
@@ -46,8 +48,8 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
     Raises
     ------
     DamageError
-        If this is not an Arrow stream of one record batch with the columns of a page, or its buffers lie
-        outside of it.
+        If this is not an Arrow stream of one record batch with the columns of a page, its buffers lie outside
+        of it, or its values outside of them.
 
     Notes
     -----
@@ -64,7 +66,8 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
         else:
             with pa.ipc.open_stream(stream) as reader:
                 batch = reader.read_next_batch()
-        batch.validate()
+        for column in batch.columns:
+            check_values(column)
         if known.batch_follows:
             learn(message, memoryview(stream)[length:], known.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
@@ -96,12 +99,3 @@ def _read_schema(stream: pa.Buffer, message: bytes, where: str) -> _Schema:
         _schemas.clear()
     _schemas[message] = known
     return known
-
-
-def has_dictionary(kind: pa.DataType) -> bool:
-    """Whether a type, or one inside of it, is dictionary-encoded: then a stream holds dictionaries too."""
-    if pa.types.is_dictionary(kind):
-        return True
-    if isinstance(kind, pa.BaseExtensionType):
-        return has_dictionary(kind.storage_type)
-    return any(has_dictionary(kind.field(index).type) for index in range(kind.num_fields))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from spark_pages.io.page_payload import has_dictionary
+from spark_pages.model.columns import has_dictionary
 
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 

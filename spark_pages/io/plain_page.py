@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from spark_pages.errors import DamageError
 from spark_pages.io.narrow import TableEntry, narrow_table
 from spark_pages.io.page_block import PageBlock
+from spark_pages.io.sound_values import check_values
 from spark_pages.io.stream_shape import Extent, FlatColumn, extent_of
 
 
@@ -62,7 +63,7 @@ class PlainPage:
         Raises
         ------
         DamageError
-            If text or binary lies outside of the page.
+            If text or binary lies outside of the page or is no text, or other entries are null than so many.
 
         Notes
         -----
@@ -71,11 +72,14 @@ class PlainPage:
         if self._array is None:
             buffers = self.block.buffers(self.index)
             try:
-                self._array = pa.Array.from_buffers(self.column.kind, self.rows, buffers, self.nulls)
+                found = pa.Array.from_buffers(self.column.kind, self.rows, buffers, self.nulls)
+                if self.nulls or self.column.offset_bytes:
+                    check_values(found)
             except pa.ArrowInvalid as error:
                 raise DamageError(
                     f"Cannot decode {self.where}: expected values inside of it, found {error}."
                 ) from error
+            self._array = found
         return self._array
 
     def batch(self) -> pa.RecordBatch:
@@ -83,8 +87,17 @@ class PlainPage:
         return pa.RecordBatch.from_arrays([self.array()], schema=self.schema)
 
     def valid_into(self, out: NDArray[np.bool_]) -> None:
-        """Which entries are not null; shape (rows,)."""
+        """Which entries are not null; shape (rows,).
+
+        Raises
+        ------
+        DamageError
+            If others are than the page says.
+        """
         self.block.valid_into(self.index, out)
+        nulls = self.rows - int(np.count_nonzero(out))
+        if nulls != self.nulls:
+            raise DamageError(f"Cannot decode {self.where}: expected {self.nulls} nulls, found {nulls}.")
 
     def valid(self) -> NDArray[np.bool_]:
         """Which entries are not null; shape (rows,)."""

@@ -1,7 +1,7 @@
 """A page of another writer, every part of it checked before anything of it is used. Pure.
 
 `page_codec.decode_page` is for pages whose checksum the log holds: somebody has vouched for their bytes. Here
-nobody has, so the sizes inside of the Arrow stream, its offsets, its text and its types are looked at too.
+nobody has, so the messages of the Arrow stream, and what values of its types may be, are looked at too.
 Once the checksum of such a page is in the log, it is a page like any other.
 """
 

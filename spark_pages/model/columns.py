@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -33,6 +33,16 @@ def numbers_of(column: pa.Array) -> NDArray[Any]:
     if not len(column):
         return np.zeros(0, dtype=f"{kind}{width}")
     return np.frombuffer(column.buffers()[1], f"{kind}{width}", len(column), column.offset * width)
+
+
+@lru_cache(256)
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Whether a type, or one inside of it, is dictionary-encoded."""
+    if pa.types.is_dictionary(kind):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return bool(has_dictionary(kind.storage_type))
+    return any(has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def valid_of(column: pa.Array) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
 from spark_pages.io import FlatColumn, PageBlock, PlainPage
+from spark_pages.io.sound_values import check_values
 from spark_pages.model.columns import valid_of
 from spark_pages.tables.joining import DoesNotFitError, join
 
@@ -79,7 +80,15 @@ def assemble(parts: Sequence[Part], kind: pa.DataType) -> pa.Array:
     else:
         buffers = [_fixed(whole, rows, column.bits // 8)]
     validity, nulls = _validity(whole, rows)
-    return pa.Array.from_buffers(kind, rows, [validity, *buffers], nulls)
+    found = pa.Array.from_buffers(kind, rows, [validity, *buffers], nulls)
+    if column.offset_bytes:
+        try:
+            check_values(found)
+        except pa.ArrowInvalid:
+            for values, _, _ in whole:
+                as_array(values)  # of which one says what is wrong, and where
+            raise
+    return found
 
 
 def assembled(parts: Sequence[Part], kind: pa.DataType) -> list[pa.Array]:

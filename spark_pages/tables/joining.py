@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 
 TAKE = pc.get_function("array_take")
 UNCHECKED = pc.TakeOptions(boundscheck=False)
@@ -49,7 +49,7 @@ def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
         return arrays[0]
     if not arrays:
         return empty_array(kind)
-    if _has_dictionary(kind):
+    if has_dictionary(kind):
         arrays = [_without_stray_indices(array, kind) for array in arrays]
     try:
         return pa.concat_arrays(arrays)
@@ -85,17 +85,6 @@ def takes(kind: pa.DataType) -> bool:
     return True
 
 
-@lru_cache(256)
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_dictionary(kind.storage_type)
-    if pa.types.is_run_end_encoded(kind):
-        return _has_dictionary(kind.value_type)
-    return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
-
-
 def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same entries; indices at nulls point into the dictionary.
 
@@ -112,7 +101,7 @@ def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=list(kind.fields), mask=mask)
     if not pa.types.is_dictionary(kind):
         # Inside of other types: a take writes zeros where there is null.
-        if not _has_dictionary(kind) or not takes(kind):
+        if not has_dictionary(kind) or not takes(kind):
             return array
         return take_entries(array, number_column(np.arange(len(array)), pa.int64()))
     if not array.indices.null_count:
