@@ -20,6 +20,7 @@ from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Retenti
 from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction
 from tests.simulation.scenarios import (
+    CLEANED,
     DISK,
     DOUBT,
     DROPPED,
@@ -53,6 +54,8 @@ class Mutant:
         It must be found within so many.
     seed
         From which on they are drawn.
+    steps
+        The schedule that finds it, where hardly any drawn one would; see `report.parse_steps`.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Mutant:
     plant: Callable[[], Undo]
     schedules: int = 5_000
     seed: int = 0
+    steps: str = ""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -154,6 +158,20 @@ def _settling(settle: Callable[..., Settled]) -> Callable[[], Undo]:
     return lambda: swap(commit_protocol.settle_slot, settle)
 
 
+def _buried_for_another(found: Any) -> Any:
+    """A tombstone that says nothing of the commit which it stands for."""
+    return replace(found, token="0" * 32, transactions=()) if isinstance(found, Tombstone) else found
+
+
+def _tombstones_are_of_others(where: Any) -> Callable[[], Undo]:
+    settle = commit_protocol.settle_slot
+
+    def settled(*given: Any, **named: Any) -> Settled:
+        return _buried_for_another((yield from settle(*given, **named)))
+
+    return lambda: _set(where, "settle_slot", settled)
+
+
 def _unknown_is_conflict(outcome: Unknown) -> CommitConflictError:
     return CommitConflictError(f"Commit {outcome.version} did not get through.")
 
@@ -221,6 +239,15 @@ def _hint_is_the_head() -> Undo:
     return swap(find, found)
 
 
+def _stays_before_a_tombstone() -> Undo:
+    tail = slots.SlotReader.tail
+
+    def without(self: Any, *given: Any, **named: Any) -> Any:
+        return [slot for slot in tail(self, *given, **named) if isinstance(slot, Commit)]
+
+    return _set(slots.SlotReader, "tail", without)
+
+
 # retention
 
 
@@ -229,6 +256,27 @@ def _slots_deleted() -> Undo:
         self._store.delete(commit_key(version))
 
     return _set(vacuum.Vacuum, "_bury", bury)
+
+
+def _slots_deleted_and_writers_look(also_in_doubt: bool) -> Callable[[], Undo]:
+    settle = commit_protocol.settle_slot
+
+    def settled(version: int, token: str, data: bytes, in_doubt: bool = False) -> Settled:
+        """Who has filled a slot looks whether the one before it is there still."""
+        outcome = yield from settle(version, token, data, in_doubt)
+        if outcome is None and (also_in_doubt or not in_doubt) and (yield ReadSlot(version - 1)) is None:
+            return Unknown(version, token, data, "the slot had been cleaned")
+        return outcome
+
+    return lambda: [*_slots_deleted(), *swap(settle, settled)]
+
+
+def _readable_moves_back() -> Undo:
+    """Each vacuum says that all can be read again, and the last one is right."""
+    return [
+        *swap(retention.further, lambda one, two: two or one),
+        *_set(vacuum, "Retention", lambda epoch, _, checkpoint=None: Retention(epoch, 0, checkpoint)),  # type: ignore[arg-type]
+    ]
 
 
 def _no_epoch() -> Undo:
@@ -278,8 +326,24 @@ MUTANTS = (
     Mutant("slots of others are skipped in their turn", TURNS, _turns_skip_a_slot),
     Mutant("the pair is not looked for", DOUBT, lambda: _set(Transaction, "_landed", lambda *_: None)),
     Mutant("a tombstone is an empty slot", VACUUM, _tombstones_unknown),
+    Mutant("who meets a tombstone stays before it", VACUUM, _stays_before_a_tombstone),
+    Mutant(
+        "a commit that was cleaned is taken for another's, and repeated",
+        CLEANED,
+        _tombstones_are_of_others(commit_protocol),
+        steps="patient*1; patient=answer lost; counter*99; vacuum*999",
+    ),
+    Mutant(
+        "a commit that was cleaned is taken for another's by who resumes it",
+        CLEANED,
+        _tombstones_are_of_others(log),
+        steps="hasty=answer lost; hasty*1; counter*99; vacuum*999",
+    ),
     Mutant("the hint is the head", RACE, _hint_is_the_head),
     Mutant("slots are deleted", VACUUM, _slots_deleted),
+    Mutant("slots are deleted, and only writers look", VACUUM, _slots_deleted_and_writers_look(True)),
+    Mutant("slots are deleted, and nobody in doubt looks", VACUUM, _slots_deleted_and_writers_look(False)),
+    Mutant("what can be read moves back", RETENTION, _readable_moves_back),
     Mutant("a checkpoint is not read back", VACUUM, lambda: _set(ObjectWriter, "_look_for", lambda *_: None)),
     Mutant("vacuum without an epoch", RETENTION, _no_epoch),
     Mutant(

@@ -98,6 +98,8 @@ class ProcessSpec:
         Whether requests of one round reach storage in the opposite order.
     request_s
         What a request takes by its own clock; with 0 no writer ever waits for its turn.
+    patience_s
+        How long it tries to commit; with 0 any doubt is an unknown outcome at once.
     footprint
         What it may touch; the less that is, the less a complete search has to try.
     """
@@ -110,6 +112,7 @@ class ProcessSpec:
     restarts: int = 0
     reads_backwards: bool = False
     request_s: float = 0.0
+    patience_s: float = 60.0
     footprint: Footprint = ANYTHING
 
 
@@ -264,7 +267,9 @@ class Process:
 
     def open(self, opened: bool = False) -> None:
         """Know nothing but the address; with `opened`, also what was there before the schedule."""
-        self.log = Log(self, self.runtime(), timeout_s=60.0, writer=lambda: f"{self._index + 1:02x}")
+        self.log = Log(
+            self, self.runtime(), timeout_s=self.spec.patience_s, writer=lambda: f"{self._index + 1:02x}"
+        )
         self.landed_before.clear()
         self.unknown = None
         head = self._head

@@ -244,6 +244,19 @@ DROPPED = Scenario(
 )
 """A dropped table comes back or is given up, while versions that have it are read."""
 
+CLEANED = Scenario(
+    "cleaned",
+    _used_store,
+    (
+        ProcessSpec("hasty", resumes(appends(inline=True)), patience_s=0),
+        ProcessSpec("patient", appends()),
+        ProcessSpec("counter", counts()),
+        ProcessSpec("vacuum", vacuums()),
+    ),
+    usual_steps=65,
+)
+"""A vacuum cleans the slot of a commit whose writer does not know yet that it landed."""
+
 TWO_WRITERS = Scenario(
     "two writers",
     create_store,
@@ -293,6 +306,7 @@ RANDOM = (
     RETENTION,
     FIRST_CHECKPOINTS,
     DROPPED,
+    CLEANED,
 )
 """Those of which schedules are drawn."""
 
