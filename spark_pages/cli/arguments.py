@@ -26,7 +26,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be
 def stored(url: str, profile: str | None) -> Store:
     """The store of an address, with the storage options that a profile names."""
     import spark_pages
-    from spark_pages.spark.profiles import storage_options, with_profile
+    from spark_pages.spark.profiles import with_profile
+    from spark_pages.storage.profiles import storage_options
 
     with_profile(url, profile)  # a folder takes none
     return spark_pages.open(url, storage_options(profile))

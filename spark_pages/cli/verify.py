@@ -47,8 +47,8 @@ def verify(
 
 @told_as("verify")
 def _of_store(url: str, pages: Literal["all", "sample", "none"], profile: str | None) -> dict[str, Any]:
-    from spark_pages.spark.profiles import storage_options
     from spark_pages.storage import open_object_store
+    from spark_pages.storage.profiles import storage_options
     from spark_pages.upkeep.faults import told_faults
     from spark_pages.upkeep.verify import verify as look_at
 

@@ -3,7 +3,7 @@
 | option | of | meaning |
 |---|---|---|
 | ``path`` | all | address of the store, the argument of ``load``, ``save`` and ``start`` |
-| ``profile`` | all | storage options by name, see `spark_pages.spark.profiles` |
+| ``profile`` | all | storage options by name, see `spark_pages.storage.profiles` |
 | ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``changes`` alone |
 | ``table`` | all but the views ``history`` and ``segments`` | the table |
 | ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |

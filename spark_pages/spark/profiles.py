@@ -1,28 +1,9 @@
-"""Storage options by name: what travels to executors is the name, never a credential. No pyspark here.
-
-A profile is a table of a TOML file, with the options that `spark_pages.open` takes as ``storage_options``::
-
-    [prod]
-    region = "eu-central-1"
-    endpoint = "https://s3.example.com"
-    access_key_id = { env = "PROD_KEY_ID" }
-    secret_access_key = { env = "PROD_SECRET" }
-
-Driver and executors each read their own file: the one that ``SPARK_PAGES_PROFILES`` names, else
-``~/.spark_pages/profiles.toml``. So a secret is in no plan, no log and no pickled task.
-"""
+"""The address of a store with the name of its profile, as it travels to executors. No pyspark here."""
 
 from __future__ import annotations
 
-import os
-import tomllib
-from pathlib import Path
-from typing import Any
-
 from spark_pages.errors import InvalidInputError
 
-FILE_VARIABLE = "SPARK_PAGES_PROFILES"
-_DEFAULT_FILE = Path("~/.spark_pages/profiles.toml")
 _MARK = "#profile="
 
 
@@ -50,40 +31,3 @@ def split_profile(address: str) -> tuple[str, str | None]:
         return address, None
     url, _, profile = address.partition(_MARK)
     return url, profile or None
-
-
-def storage_options(profile: str | None) -> dict[str, Any] | None:
-    """The options of a profile, read in this process; None where there is none.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file, the profile or an environment variable that it names is missing; shows no value.
-    """
-    if profile is None:
-        return None
-    path = Path(os.environ.get(FILE_VARIABLE) or _DEFAULT_FILE).expanduser()
-    try:
-        profiles = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"Profile {profile!r} was asked for, but {path} cannot be read: {type(error).__name__}.",
-            hint=f"Name another file by {FILE_VARIABLE}, on the driver and on every executor.",
-        ) from None  # what a parser says may quote a secret
-    found = profiles.get(profile)
-    if not isinstance(found, dict):
-        raise InvalidInputError(
-            f"{path} has no profile {profile!r}: it has {', '.join(sorted(profiles)) or 'none'}."
-        )
-    return {name: _value(profile, name, value) for name, value in found.items()}
-
-
-def _value(profile: str, name: str, value: Any) -> Any:
-    if not (isinstance(value, dict) and set(value) == {"env"}):
-        return value
-    variable = str(value["env"])
-    if variable not in os.environ:
-        raise InvalidInputError(
-            f"Profile {profile!r} takes {name} from the environment variable {variable}, which is not set."
-        )
-    return os.environ[variable]

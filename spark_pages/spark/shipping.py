@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import PageHandler
 from spark_pages.model.run import PAGE_SCHEMA, PageRun
-from spark_pages.spark.profiles import split_profile, storage_options, with_profile
+from spark_pages.spark.profiles import split_profile, with_profile
 from spark_pages.storage import open_object_store
+from spark_pages.storage.profiles import storage_options
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
 from spark_pages.tables.store import open as open_store

@@ -28,7 +28,8 @@ def open_object_store(
         ``s3://bucket/prefix`` (or ``s3a://``), ``gs://bucket/prefix``, ``az://container/prefix``,
         ``abfss://container@account.dfs.core.windows.net/prefix``, or ``memory://name``.
     storage_options
-        Credentials and settings, passed to obstore under the names they have. For S3 such as
+        Credentials and settings, passed to obstore under the names they have, or ``{"profile": name}``, which
+        lets the store be pickled; see `spark_pages.storage.profiles`. For S3 such as
         ``access_key_id``, ``secret_access_key``, ``region``, ``endpoint``; settings of the HTTP client in
         ``client_options``, of retries in ``retry_config``.
 

@@ -6,7 +6,7 @@ import builtins
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -15,6 +15,7 @@ from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageEr
 from spark_pages.storage.clients import Clients, claim_threads, clean_url, client_builder
 from spark_pages.storage.failures import describe, is_failure, told
 from spark_pages.storage.keys import check_key, check_prefix, is_key
+from spark_pages.storage.profiles import options_of
 from spark_pages.storage.ranges import check_answer, check_range, past_end
 from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo
 
@@ -34,32 +35,44 @@ class RemoteStore:
         ``s3://``, ``s3a://``, ``gs://`` or ``az://`` with bucket and prefix, ``abfss://``, or
         ``memory://name``: two stores of one name in one process share their objects.
     storage_options
-        Passed to obstore under the names they have; see `obstore.store.S3Store` and its like.
+        Passed to obstore under the names they have; see `obstore.store.S3Store` and its like. Or
+        ``{"profile": name}``: those of a profile; see `spark_pages.storage.profiles`.
 
     Raises
     ------
     InvalidInputError
-        If the URL is wrong or holds a secret. Wrong options are found at the first use.
+        If the URL is wrong or holds a secret, or there is no such profile. Wrong options are found at the
+        first use.
 
     Notes
     -----
-    No request is made here. Clients are built at the first use, once per process. A store is never pickled,
-    and shows its URL only.
+    No request is made here. Clients are built at the first use, once per process. A store shows its URL only,
+    and is pickled as that and the name of its profile; with other options, which may hold secrets, it
+    refuses.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._url = clean_url(url)
-        self._build = client_builder(self._url, storage_options)
+        self._profile = (storage_options or {}).get("profile")
+        self._reopens = not storage_options or self._profile is not None
+        self._build = client_builder(self._url, options_of(storage_options))
         self._built: Clients | None = None
 
     def __repr__(self) -> str:
         return f"RemoteStore({self._url!r})"
 
-    def __getstate__(self) -> NoReturn:
-        raise InvalidInputError(
-            f"The store at {self._url} cannot be pickled: its options may hold secrets.",
-            hint="Send the URL and the name of a credential profile, and open the store where it is used.",
-        )
+    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str, dict[str, str] | None]]:
+        if self._url.startswith("memory://"):
+            raise InvalidInputError(
+                f"The store at {self._url} cannot be pickled: it is in the memory of this process alone.",
+                hint="Use a folder or an object store.",
+            )
+        if not self._reopens:
+            raise InvalidInputError(
+                f"The store at {self._url} cannot be pickled: its options may hold secrets.",
+                hint="Open it with storage_options={'profile': name}, or by credentials of the environment.",
+            )
+        return RemoteStore, (self._url, {"profile": self._profile} if self._profile else None)
 
     @property
     def url(self) -> str:

@@ -179,6 +179,22 @@ def test_no_secret_is_in_repr_str_vars_or_pickle(store):
         assert CANARY not in str(caught.value)
 
 
+def test_a_store_whose_options_are_of_the_environment_is_pickled_as_its_address():
+    again = pickle.loads(pickle.dumps(RemoteStore("s3://bucket/prefix")))  # noqa: S301  our own bytes
+
+    assert again.url == "s3://bucket/prefix"
+
+
+def test_a_store_in_memory_says_why_it_cannot_be_pickled():
+    with pytest.raises(InvalidInputError, match="in the memory of this process alone"):
+        pickle.dumps(RemoteStore("memory://x"))
+
+
+def test_a_profile_stands_alone():
+    with pytest.raises(InvalidInputError, match="stands alone"):
+        RemoteStore("s3://bucket", {"profile": "prod", "region": "eu"})
+
+
 @pytest.mark.parametrize(
     "options",
     [
