@@ -11,7 +11,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import spark_pages as sp
+from spark_pages.model.run import STATS_SCHEMA
+from spark_pages.spark.comparison import COMPARED
 from spark_pages.spark.publish import PARTS, ROOTS, SEGMENTS
+
+PUBLISHED = ("page_id", "entry_count", "actual_len", "checksum")
+"""Columns that no checkpoint leaves out."""
 
 
 def folder(store: sp.Store) -> Path:
@@ -46,3 +51,33 @@ def descriptors(store: sp.Store, version: int | None = None) -> dict[tuple[int, 
                 chains.setdefault(key, []).append(held.slice(start, stop - start))
     assert not segments, "the root names every segment"
     return {key: pa.concat_tables(of).combine_chunks() for key, of in chains.items()}
+
+
+def local_rows(store: sp.Store, version: int) -> pa.Table:
+    """Every descriptor with its first row, but not where the page is, chain by chain, from the snapshot."""
+    snapshot, tables = store.snapshot(version).log, []
+    for table_id, field_id in sorted(snapshot.chain_keys()):
+        run = snapshot.chain((table_id, field_id)).all_pages()
+        columns = {
+            "table_id": np.full(run.num_pages, table_id),
+            "field_id": np.full(run.num_pages, field_id),
+            "first_row": run.prefix_entries.astype(np.int64) - run.numbers("entry_count"),
+        }
+        for name in COMPARED:
+            columns[name] = (run.stats if name in STATS_SCHEMA.names else run.pages).column(name)
+        tables.append(pa.table(columns))
+    return pa.concat_tables(tables)
+
+
+def published_rows(store: sp.Store, version: int) -> pa.Table:
+    """The same numbers as `local_rows` has, as far as they are published, through `deltalake`."""
+    tables = []
+    for (table_id, field_id), chain in sorted(descriptors(store, version).items()):
+        ends = np.cumsum(chain["entry_count"].to_numpy())
+        columns = {
+            "table_id": np.full(len(chain), table_id),
+            "field_id": np.full(len(chain), field_id),
+            "first_row": ends - chain["entry_count"].to_numpy(),
+        }
+        tables.append(pa.table({**columns, **{name: chain[name] for name in PUBLISHED}}))
+    return pa.concat_tables(tables)

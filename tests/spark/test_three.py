@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
@@ -12,15 +11,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
-from spark_pages.model.run import STATS_SCHEMA
 from spark_pages.spark import reconstruct_snapshot
-from spark_pages.spark.comparison import COMPARED
 from spark_pages.spark.publish import Publisher, publish_delta
 from spark_pages.spark.reconstruct import Output
 from tests.io.strategies import steady
 from tests.spark.chains import Change, changes, write_history
 from tests.spark.conftest import History
-from tests.spark.published import descriptors
+from tests.spark.published import descriptors, local_rows
 from tests.spark.test_views import as_frame
 
 _SAME = ("page_id", "entry_count", "actual_len", "checksum")
@@ -35,22 +32,6 @@ def local(store: sp.Store, version: int) -> dict[tuple[int, int], list[list[int]
         for key, run in runs.items()
         if run.num_pages
     }
-
-
-def local_rows(store: sp.Store, version: int) -> pa.Table:
-    """Every descriptor with its first row, but not where the page is, chain by chain, from the snapshot."""
-    snapshot, tables = store.snapshot(version).log, []
-    for table_id, field_id in sorted(snapshot.chain_keys()):
-        run = snapshot.chain((table_id, field_id)).all_pages()
-        columns = {
-            "table_id": np.full(run.num_pages, table_id),
-            "field_id": np.full(run.num_pages, field_id),
-            "first_row": run.prefix_entries.astype(np.int64) - run.numbers("entry_count"),
-        }
-        for name in COMPARED:
-            columns[name] = (run.stats if name in STATS_SCHEMA.names else run.pages).column(name)
-        tables.append(pa.table(columns))
-    return pa.concat_tables(tables)
 
 
 @settings(steady, max_examples=3, phases=[Phase.explicit, Phase.generate])

@@ -1,0 +1,164 @@
+"""What is published, read at several Delta versions, before and after everything that upkeep does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import spark_pages as sp
+from spark_pages.spark.feed import Feed
+from spark_pages.spark.publish import CHANGES, HISTORY, SEGMENTS, publish_delta
+from spark_pages.spark.session import PROJECT, find_java
+from tests.spark.published import PUBLISHED, folder, local_rows, published_rows, table
+from tests.spark.test_publish import SCHEMA, change, rows
+
+ORDERED = ["table_id", "field_id", "first_row", *PUBLISHED]
+COMMITS = 20
+"""Enough for the log to be compacted."""
+
+
+@dataclass
+class Published:
+    """A store, and what each Delta version must show."""
+
+    store: sp.Store
+    expected: dict[int, pa.Table] = field(default_factory=dict)
+
+    def publish(self) -> int:
+        """The newest version has a checkpoint, which is published; gives the Delta version."""
+        self.store.checkpoint()
+        publish_delta(self.store.url)
+        version = int(table(self.store, SEGMENTS.root).version())
+        self.expected[version] = local_rows(self.store, self.store.snapshot().version).select(ORDERED)
+        return version
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Published:
+    """Versions before and after page compaction and log compaction; nothing is vacuumed yet."""
+    store = sp.create(str(tmp_path / "store"), properties={"checkpoint_commits": "0"})
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA, properties={"page_bytes": "1024"})
+        txn.append("t", rows(0, 5_000))
+    published = Published(store)
+    published.publish()
+    change(store, 1)
+    published.publish()
+    store.tag("kept")
+    for number in range(COMMITS):
+        with store.transaction() as txn:
+            txn.update("t", "n", rows=[number], values=[-1])
+    published.publish()
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "16384"})
+    assert store.compact_pages("t")
+    published.publish()
+    assert store.compact_log()
+    change(store, 2)
+    published.publish()
+    return published
+
+
+KEPT = 1
+"""The Delta version of the tagged one."""
+
+
+def test_deltalake_reads_order_and_first_rows_at_every_version_that_vacuum_leaves(
+    published: Published,
+) -> None:
+    store = published.store
+    before = {version: published_rows(store, version) for version in published.expected}
+    changes = Feed(store.url, "rows", None).read(-1, store.snapshot().version)
+
+    store.vacuum(retention=1, orphans=True)
+    newest = published.publish()
+
+    assert list(before) == [0, 1, 2, 3, 4]
+    assert all(found.equals(_like(published.expected[version], found)) for version, found in before.items())
+    for version in (KEPT, newest):
+        found = published_rows(store, version)
+        assert found.equals(_like(published.expected[version], found))
+    assert _is_whole(
+        store, changes, *(table(store, each.root).to_pyarrow_table() for each in (HISTORY, CHANGES))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(find_java() is None, reason="delta-spark needs Java, and there is none")
+def test_delta_spark_reads_order_and_first_rows_at_every_version_that_vacuum_leaves(
+    published: Published, delta_spark: Callable[[int], Path]
+) -> None:
+    store = published.store
+    before = {version: pq.read_table(delta_spark(version) / "rows.parquet") for version in (0, 2, 3, 4)}
+    changes = Feed(store.url, "rows", None).read(-1, store.snapshot().version)
+
+    store.vacuum(retention=1, orphans=True)
+    newest = published.publish()
+
+    assert all(found.equals(_like(published.expected[version], found)) for version, found in before.items())
+    for version in (KEPT, newest):
+        read = delta_spark(version)
+        found = pq.read_table(read / "rows.parquet")
+        assert found.equals(_like(published.expected[version], found))
+    assert _is_whole(
+        store, changes, *(pq.read_table(read / f"{each.name}.parquet") for each in (HISTORY, CHANGES))
+    )
+
+
+def _like(expected: pa.Table, found: pa.Table) -> pa.Table:
+    """In the types of the other: which integers these are is the client's."""
+    return expected.select(found.column_names).cast(found.schema)
+
+
+def _is_whole(store: sp.Store, before: pa.Table, history: pa.Table, changes: pa.Table) -> bool:
+    """Every version has its transaction once, and what the feed told before vacuum is there once and as it
+    was.
+    """
+    versions = sorted(history["version"].to_pylist())
+    told = [str(row) for row in changes.to_pylist() if row["version"] <= max(before["version"].to_pylist())]
+    wanted = before.select(changes.column_names).cast(changes.schema)
+    same = sorted(told) == sorted(map(str, wanted.to_pylist()))
+    return same and versions == list(range(store.snapshot().version + 1))
+
+
+@pytest.fixture
+def delta_spark(published: Published, tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Reads one Delta version into a folder."""
+    script = PROJECT / "tests" / "spark" / "delta_reader.py"
+    said = (tmp_path / "said").open("w")
+    with subprocess.Popen(
+        [sys.executable, str(script), str(folder(published.store))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=said,
+        text=True,
+        cwd=tmp_path,
+    ) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        ask, answers = client.stdin, client.stdout
+        made = iter(range(100))
+
+        def read(version: int) -> Path:
+            output = tmp_path / f"read-{next(made)}"
+            output.mkdir()
+            ask.write(f"{version} {output}\n")
+            ask.flush()
+            if answers.readline() != f"read {version}\n":
+                error = (tmp_path / "said").read_text()
+                if "UNRESOLVED DEPENDENCIES" in error or "unresolved dependency" in error:
+                    pytest.skip("the JARs of delta-spark cannot be fetched here")
+                raise AssertionError(error[-3000:])
+            return output
+
+        yield read
+        ask.close()
+    said.close()
