@@ -19,7 +19,7 @@ from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.io import CacheConfig, PageHandler, ReadTrace, page_reader
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.page_key import key_of
-from tests.io.fakes import FolderStore, MemoryStore, write_pages
+from tests.io.fakes import FolderStore, MemoryStore, inline_page, write_pages
 
 ARRAYS = [pa.array(np.random.default_rng(n).integers(0, 2**62, 600)) for n in range(8)]
 
@@ -87,6 +87,38 @@ def test_a_scan_uses_what_is_on_the_disk_and_adds_nothing(store, pages, folder):
 
     assert files(folder) == kept
     assert handler.stats().disk_hits == 2
+
+
+def test_each_page_of_one_call_comes_from_the_first_place_that_has_it_in_the_order_asked(
+    store, pages, folder
+):
+    handler_of(store, folder).get_pages(pages[2:3])
+    handler = PageHandler(store, CacheConfig(upc_bytes=12_000, cpc_bytes=1 << 20, disk_path=folder))
+    handler.get_page(pages[1])
+    handler.get_page(pages[0])
+    asked = [pages[3], inline_page(ARRAYS[5], 5), pages[2], pages[0], pages[4], pages[1], pages[3]]
+    trace = ReadTrace()
+
+    found = handler.get_pages(asked, trace=trace)
+
+    assert values(found) == [ARRAYS[number] for number in (3, 5, 2, 0, 4, 1, 3)]
+    assert (trace.upc_hits, trace.cpc_hits, trace.disk_hits, trace.misses, trace.requests) == (1, 2, 1, 2, 1)
+    assert len(trace.page_ids) == 6
+
+
+def test_what_another_content_is_expected_of_has_another_name(store, pages, folder):
+    cache = DiskCache(folder, 1 << 20, store.url)
+    path, offset, alloc_len, actual_len, checksum, entries = key_of(pages[0])
+    others = [
+        (path, offset, alloc_len, actual_len, checksum ^ 1, entries),
+        (path, offset, alloc_len, actual_len, checksum, entries + 1),
+        (path, offset + 4096, alloc_len, actual_len, checksum, entries),
+    ]
+
+    cache.put(key_of(pages[0]), memoryview(bytes(actual_len)))
+
+    assert cache.get(key_of(pages[0])) is not None
+    assert [cache.get(other) for other in others] == [None] * 3
 
 
 def test_neighbours_on_the_disk_are_opened_together_and_a_damaged_one_costs_only_itself(

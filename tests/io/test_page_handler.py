@@ -97,6 +97,22 @@ def test_a_trace_tells_which_pages_one_question_touched(store, pages):
     assert trace.bytes_read in (pages[2].actual_len, pages[2].alloc_len)
 
 
+def test_what_calls_are_told_adds_up_to_what_the_handler_tells(store):
+    pages = write_pages(store, [pa.array([f"{n}-{i}" for i in range(500)]) for n in range(40)])
+    handler = PageHandler(store, upc_bytes=40_000, cpc_bytes=20_000)
+    traces = [ReadTrace() for _ in range(6)]
+
+    for number, trace in enumerate(traces):
+        handler.get_pages(pages[5 * number : 5 * number + 15], admit=number != 3, trace=trace)
+
+    stats = handler.stats()
+    names = ("upc_hits", "cpc_hits", "misses", "requests", "bytes_read", "coalesced", "joined", "evictions")
+    for name in names:
+        assert sum(getattr(trace, name) for trace in traces) == getattr(stats, name)
+    assert stats.upc_hits + stats.cpc_hits + stats.misses == 6 * 15
+    assert min(getattr(stats, name) for name in names if name != "joined") > 0
+
+
 def test_fewer_rows_than_the_payload_holds_are_its_prefix(store, pages):
     found = PageHandler(store).get_page(replace(pages[1], entry_count=3))
 

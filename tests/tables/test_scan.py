@@ -22,7 +22,7 @@ from spark_pages.tables import row_source, windows
 from spark_pages.tables.read_ahead import read_ahead
 from spark_pages.tables.row_ranges import RowRanges
 from tests.io.strategies import steady
-from tests.tables.stores import store_with
+from tests.tables.stores import metered, store_with
 
 ROWS = 3_000
 
@@ -188,6 +188,46 @@ def test_a_reader_that_is_dropped_leaves_no_thread(table, small_windows):
     gc.collect()
 
     assert until(lambda: scanning_threads() == 0)
+
+
+def test_a_scan_that_is_closed_asks_storage_for_no_more_and_leaves_no_thread(small_windows):
+    filled = store_with(schema=numbers().schema)
+    with filled.transaction() as txn:
+        txn._page_bytes = 1_000
+        txn.append("t", numbers())
+    store, meter = metered(filled)
+    table = store.snapshot().table("t")
+    reader = table.scan()
+    for _ in range(10):
+        reader.read_next_batch()
+
+    reader.close()
+
+    assert until(lambda: scanning_threads() == 0)
+    asked = meter.counts
+    time.sleep(0.1)
+    assert meter.counts == asked
+    table.scan().read_all()
+    assert (meter.counts - asked).ranges > asked.ranges
+
+
+def test_a_scan_holds_a_few_windows_however_long_the_table(tmp_path, monkeypatch):
+    for name in ("FIRST_WINDOW_BYTES", "WINDOW_BYTES"):
+        monkeypatch.setattr(windows, name, 1 << 20)
+    store = sp.create(str(tmp_path / "s"))
+    values = np.random.default_rng(1).integers(0, 2**60, 4 << 20)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
+        txn.append("t", {"n": values})
+    reader = store.snapshot().table("t").scan()
+    before, most, rows = pa.total_allocated_bytes(), 0, 0
+
+    for batch in reader:
+        rows += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+
+    assert rows == len(values)
+    assert most < 6 << 20, "of 32 MiB"
 
 
 def test_a_caller_that_is_interrupted_while_it_waits_leaves_no_thread():
