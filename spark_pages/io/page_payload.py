@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_pages.errors import DamageError
+from spark_pages.io.arrow_message import is_compressed_within
 from spark_pages.io.sound_values import check_values
 from spark_pages.io.stream_shape import learn
 from spark_pages.model.columns import has_dictionary
@@ -48,8 +49,8 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
     Raises
     ------
     DamageError
-        If this is not an Arrow stream of one record batch with the columns of a page, its buffers lie outside
-        of it, or its values outside of them.
+        If this is not an Arrow stream of one record batch with the columns of a page, if it is compressed by
+        Arrow, or if its buffers lie outside of it, or its values outside of them.
 
     Notes
     -----
@@ -61,6 +62,8 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
         known = _schemas.get(message)
         if known is None:
             known = _read_schema(stream, message, where)
+        if is_compressed_within(stream):
+            raise DamageError(f"Refused {where}: its Arrow payload is compressed once more.")
         if known.batch_follows:
             batch = pa.ipc.read_record_batch(stream.slice(length), known.schema)
         else:
@@ -70,7 +73,7 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
             check_values(column)
         if known.batch_follows:
             learn(message, memoryview(stream)[length:], known.schema)
-    except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration) as error:
+    except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration, struct.error) as error:
         raise DamageError(
             f"Cannot decode {where}: expected an Arrow stream of one record batch, found {error!r}."
         ) from error

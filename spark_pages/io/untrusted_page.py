@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, SchemaMismatchError
+from spark_pages.io.arrow_message import is_compressed
 from spark_pages.io.codecs import BytesLike
 from spark_pages.io.page_codec import arrow_stream, decode_page
 from spark_pages.io.page_header import PageHeader, parse_header
@@ -21,10 +22,6 @@ from spark_pages.model.page import PAGE_HEADER_SIZE
 
 MOST_PAYLOAD_ENTRIES = (1 << 31) - 1
 """Entries of one page: types that need no bytes for them, such as null, would allow any number."""
-
-_BATCH_OF_DICTIONARY = 1
-_COMPRESSION = 3
-_HEADER = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,7 +110,7 @@ def _check_stream(stream: pa.Buffer, where: str) -> None:
         kinds = []
         for message in pa.ipc.MessageReader.open_stream(stream):
             kinds.append(message.type)
-            if message.type in ("record batch", "dictionary") and _is_compressed(
+            if message.type in ("record batch", "dictionary") and is_compressed(
                 message.metadata.to_pybytes(), message.type == "dictionary"
             ):
                 raise DamageError(f"Refused {where}: its Arrow payload is compressed once more.")
@@ -123,38 +120,3 @@ def _check_stream(stream: pa.Buffer, where: str) -> None:
         raise DamageError(
             f"Cannot take {where}: expected a schema, dictionaries and one record batch, found {kinds[:8]}."
         )
-
-
-def _is_compressed(message: bytes, dictionary: bool) -> bool:
-    """Whether a record batch, or the one inside of a dictionary, has its field `compression`."""
-    header = _field(message, _root(message), _HEADER)
-    batch = None if header is None else _follow(message, header)
-    if dictionary and batch is not None:
-        data = _field(message, batch, _BATCH_OF_DICTIONARY)
-        batch = None if data is None else _follow(message, data)
-    if batch is None:
-        raise ValueError("a message without a batch")
-    return _field(message, batch, _COMPRESSION) is not None
-
-
-# Three steps of FlatBuffers, in which the header of an Arrow message is written. `struct` checks the bounds.
-
-
-def _root(message: bytes) -> int:
-    return int(struct.unpack_from("<I", message)[0])
-
-
-def _follow(message: bytes, place: int) -> int:
-    return place + int(struct.unpack_from("<I", message, place)[0])
-
-
-def _field(message: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table stands; None where the table does not have it."""
-    vtable = table - struct.unpack_from("<i", message, table)[0]
-    if vtable < 0:
-        raise ValueError("a table without a vtable")
-    (size,) = struct.unpack_from("<H", message, vtable)
-    if 4 + 2 * number + 2 > size:
-        return None
-    (offset,) = struct.unpack_from("<H", message, vtable + 4 + 2 * number)
-    return table + offset if offset else None

@@ -145,6 +145,21 @@ def test_what_a_scan_joins_is_damage_too_and_names_the_page(case):
         assert pages == [None] * 6
 
 
+@pytest.mark.parametrize("values", [BLOB, WORDS, LISTS], ids=["flat", "dictionary", "lists"])
+def test_a_page_that_arrow_has_compressed_once_more_is_refused(values):
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"data": values})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    plain = sink.getvalue().to_pybytes()
+    checksum = xxhash.xxh3_64_intdigest(plain)
+    page = sealed_header(PageHeader(Codec.NONE, len(plain), len(plain), ROWS, checksum, 0)) + plain
+
+    with pytest.raises(DamageError, match="Refused pages/x@0: .* compressed once more"):
+        decode_page(page, where="pages/x@0", expected_checksum=None, expected_entries=None)
+
+
 def test_a_handler_gives_no_page_that_lies():
     store = MemoryStore()
     writer = PageFileWriter(store, "pages/x")
