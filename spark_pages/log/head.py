@@ -24,6 +24,7 @@ from spark_pages.log.slots import SlotReader as SlotReader
 from spark_pages.log.slots import as_commit
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
+from spark_pages.show.text import moment
 
 
 def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) -> LogState:
@@ -223,7 +224,7 @@ def version_at(read_time_us: Callable[[int], int], head: int, timestamp_us: int)
     """
     if read_time_us(0) > timestamp_us:
         raise VersionNotFoundError(
-            f"The store was created after {timestamp_us} µs since the epoch: no version is that old.",
+            f"The store was created after {moment(timestamp_us, precise=True)} UTC: no version is that old.",
             timestamp_us=timestamp_us,
         )
     low, high = 0, head + 1

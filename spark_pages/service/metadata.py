@@ -33,6 +33,7 @@ from spark_pages.service.answers import (
 from spark_pages.service.extents import Extents, NamedBytes
 from spark_pages.service.freshness import Freshness, SharedLoads
 from spark_pages.service.places import NotNamedError, PlaceFinder, node_of
+from spark_pages.show.text import moment
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.tags import tagged_version
 
@@ -120,7 +121,7 @@ class MetadataService:
             version, asked = tagged_version(head.state, tag), f"tag {tag!r}"
         elif timestamp_us is not None:
             version = version_at(self._time_of, head.state.version, timestamp_us)
-            asked = f"as of {timestamp_us} µs since the epoch"
+            asked = f"as of {moment(timestamp_us, precise=True)} UTC"
         if version is None:
             return Moment(head.state.version, head.state.timestamp_us)
         snapshot = self._at(version, asked)

@@ -52,5 +52,8 @@ def seconds(duration_s: float) -> str:
 
 def moment(timestamp_us: int, precise: bool = False) -> str:
     """Microseconds since the epoch as a time in UTC; `precise` tells milliseconds too."""
-    when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=timestamp_us)
+    try:
+        when = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=timestamp_us)
+    except OverflowError:  # before the year 1 or after 9999
+        return f"{timestamp_us:,} µs since 1970"
     return f"{when:%Y-%m-%d %H:%M:%S}" + (f".{when.microsecond // 1000:03}" if precise else "")

@@ -21,6 +21,7 @@ from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.shipping import objects_of, store_of
+from spark_pages.tables.fitting import kinds_fit
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table_names import spelled
 from spark_pages.tables.transaction import Transaction
@@ -160,13 +161,11 @@ def check_fits(definition: TableDefinition, schema: pa.Schema) -> None:
                 )
             continue
         given = schema.field(column.name).type
-        try:
-            pa.nulls(0, given).cast(column.type)
-        except pa.ArrowException as error:
+        if not kinds_fit(given, column.type):
             raise SchemaMismatchError(
                 f"Column {column.name!r} of {definition.name!r} holds {column.type}, and the rows to write "
                 f"bring {given}."
-            ) from error
+            )
 
 
 def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch]) -> TaskRows:

@@ -13,6 +13,7 @@ from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
+from spark_pages.show.text import count
 from spark_pages.tables.cards import snapshot_card
 from spark_pages.tables.catalog_rows import CatalogRows
 from spark_pages.tables.directory import PageDirectory
@@ -63,7 +64,7 @@ class Snapshot:
 
     def __repr__(self) -> str:
         time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
-        return f"Snapshot(version {self.version}, {time}, {len(self.tables())} tables)"
+        return f"Snapshot(version {self.version}, {time}, {count(len(self.tables()), 'table')})"
 
     def _repr_html_(self) -> str:
         return snapshot_card(self)

@@ -18,6 +18,7 @@ from spark_pages.sql.engine import run_query
 from spark_pages.sql.reader import read_statement
 from spark_pages.sql.resolver import resolve
 from spark_pages.sql.statements import CreateTable, Insert, Select, Write
+from spark_pages.tables.fitting import LossError, fitted, whole_as_decimal
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.sql_changes import apply_change, new_name, title
 from spark_pages.tables.sql_relations import StoreRelations
@@ -108,8 +109,10 @@ def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[st
             continue
         values = given.column(names.index(field.name))
         try:
-            columns.append(_whole_as_decimal(values, field.type).cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if pa.types.is_nested(field.type):  # where Arrow leaves out what the type lacks
+                values = fitted(values, field.type)
+            columns.append(whole_as_decimal(values, field.type).cast(field.type))
+        except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatchError(
                 f"Values of type {values.type} do not fit column {field.name!r} of table {table.name!r}, "
                 f"which is of type {field.type}: {error}"
@@ -122,10 +125,3 @@ def _column(name: str, known: Sequence[str], table: str) -> str:
     if found is None:
         raise InvalidInputError(f"Table {table!r} has no column {name!r}: it has {', '.join(known)}.")
     return found
-
-
-def _whole_as_decimal(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Whole numbers with all their digits, where decimals are wanted: else Arrow wants room for any."""
-    if pa.types.is_decimal(kind) and pa.types.is_integer(values.type):
-        return values.cast(pa.decimal128(20))
-    return values

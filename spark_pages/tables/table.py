@@ -348,7 +348,7 @@ class Table:
             except (pa.ArrowException, TypeError) as error:
                 types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
                 raise InvalidInputError(
-                    f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}",
+                    f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}.",
                     hint="A filter is true or false for each row.",
                 ) from error
         return parsed

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.tables.fitting import fitted, from_python
 from spark_pages.tables.joining import DoesNotFitError, join
 
 _SMALL_BYTES = 16 << 10
@@ -93,8 +94,8 @@ def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: 
 def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
     """The values as arrays of the column's type; loses nothing."""
     try:
-        given = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, wanted.type)
-        given = given if given.type == wanted.type else given.cast(wanted.type)
+        own = values if isinstance(values, pa.Array | pa.ChunkedArray) else from_python(values, wanted.type)
+        given = fitted(own, wanted.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
