@@ -356,6 +356,7 @@ def _intent_to_avro(intent: CatalogIntent) -> dict[str, Any]:
         "definition": None if definition is None else definition_to_plain(definition),
         "old_namespace_id": intent.old_name[0] if intent.old_name else None,
         "old_name": intent.old_name[1] if intent.old_name else None,
+        "columns": None if intent.columns is None else list(intent.columns),
     }
 
 
@@ -410,6 +411,7 @@ def _intent_from_avro(value: dict[str, Any]) -> CatalogIntent:
         value["name"],
         definition,
         None if value["old_name"] is None else (value["old_namespace_id"], value["old_name"]),
+        None if value["columns"] is None else tuple(value["columns"]),
     )
 
 

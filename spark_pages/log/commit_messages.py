@@ -106,8 +106,8 @@ class Member:
     reads
         Tables whose rows must not have changed since then (serializable isolation); often none.
     same_on_any
-        Whether `build` gives the same on every state, so that it need not be shown one with what other
-        members of its group have done.
+        Whether `build` gives the same on every state with the same tables, so that it need not be shown one
+        with what other members of its group have done.
     """
 
     read_version: int

@@ -298,8 +298,9 @@ class _Group:
                 continue
             met = others if only_appends(record) and not member.reads else slot.records
             overlap = find_overlap(record, slot.version, met, member.reads)
-            if overlap is not None and not member.same_on_any:
-                # What it says on the newer state may not meet the other: an append that was to swap the tail.
+            if overlap is not None:
+                # What it says on the newer state may not meet the other: an append that was to swap the tail,
+                # or that lacks a new column.
                 self._drafts.pop(index, None)
                 record = self._draft(index, state) or record
                 met = others if only_appends(record) and not member.reads else slot.records

@@ -107,6 +107,7 @@ _INTENT = _record(
     ("definition", ["null", _DEFINITION]),
     ("old_namespace_id", ["null", "long"]),
     ("old_name", ["null", "string"]),
+    ("columns", ["null", _array("int")], None),
 )
 _TAG = _record("Tag", ("name", "string"), ("version", ["null", "long"]))
 _LEASE = _record("Lease", ("lease_id", "string"), ("version", "long"), ("expires_at_us", "long"))

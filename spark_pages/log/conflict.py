@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
+from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
 
@@ -115,19 +115,49 @@ def _names(mine: TransactionRecord, other: TransactionRecord) -> str | None:
 def _tables(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     new = _created(mine)
     used = {splice.table_id for splice in mine.splices} | {intent.table_id for intent in mine.intents}
+    told = {intent.table_id for intent in mine.intents}
     for intent in other.intents:
-        if intent.kind in _CHANGES_TABLE and intent.table_id in used - new:
+        if intent.kind not in _CHANGES_TABLE or intent.table_id not in used - new:
+            continue
+        if intent.table_id in told or not _outlives(mine, intent):
             return f"it made a change of kind {intent.kind.value!r} to {_known_as(intent)}"
     changed = {intent.table_id: intent for intent in mine.intents if intent.kind in _CHANGES_TABLE}
     for splice in other.splices:
         if splice.table_id in changed and splice.table_id != CATALOG_TABLE:
             intent = changed[splice.table_id]
-            return f"it wrote to {_known_as(intent)}, which this transaction would {intent.kind.value}"
+            if not _lets(intent, splice):
+                return f"it wrote to {_known_as(intent)}, which this transaction would {intent.kind.value}"
     for needed in other.intents:
         if needed.kind is IntentKind.REQUIRE and needed.table_id in changed:
             intent = changed[needed.table_id]
             return f"it relies on {_known_as(intent)}, which this transaction would {intent.kind.value}"
     return None
+
+
+def _outlives(mine: TransactionRecord, alter: CatalogIntent) -> bool:
+    """Whether what is written for the definition before is right after an alter."""
+    if alter.columns is None or alter.definition is None:
+        return False
+    growth: dict[int, int] = {}
+    for splice in mine.splices:
+        if splice.table_id == alter.table_id:
+            more = splice.added_entries - splice.removed_entries
+            growth[splice.field_id] = growth.get(splice.field_id, 0) + more
+    there = alter.definition.field_ids.values()
+    if any(field_id in growth and field_id not in there for field_id in alter.columns):
+        return False  # it writes to a column that is gone
+    if not any(growth.values()):
+        return True
+    grown = next(filter(None, growth.values()))
+    return all(growth.get(field_id) == grown for field_id in alter.columns if field_id in there)
+
+
+def _lets(alter: CatalogIntent, written: Splice) -> bool:
+    """Whether an alter is right behind a splice for the definition before."""
+    if alter.columns is None or alter.definition is None:
+        return False
+    adds = any(field_id in alter.definition.field_ids.values() for field_id in alter.columns)
+    return not adds or written.added_entries >= written.removed_entries
 
 
 def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
@@ -173,10 +203,11 @@ def _claims(mine: TransactionRecord, other: TransactionRecord) -> str | None:
 
 def _reads(reads: frozenset[int], other: TransactionRecord) -> str | None:
     written = {splice.table_id for splice in other.splices if splice.data_change}
-    both = sorted(reads & written)
+    changed = {intent.table_id for intent in other.intents if intent.kind in _CHANGES_TABLE}
+    both = sorted(reads & (written | changed))
     if not both:
         return None
-    table = f"it changed rows of table {both[0]}"
+    table = f"it changed {'rows of ' if both[0] in written else ''}table {both[0]}"
     return f"{table}, on which this transaction relies by serializable isolation or by a constraint"
 
 

@@ -228,7 +228,7 @@ class Log:
         reads
             Tables whose rows must not have changed since then.
         same_on_any
-            Whether `build` gives the same record on every state.
+            Whether `build` gives the same record on every state with the same tables.
 
         Raises
         ------

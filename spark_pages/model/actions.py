@@ -106,6 +106,9 @@ class CatalogIntent:
         The definition afterwards; None for drop and require.
     old_name
         Namespace id and name until now, where an alter changes them; else None.
+    columns
+        Of an alter, ids of the columns that it adds or takes away, if whatever was written for the earlier
+        definition is right under this one too; None if it may not be, and for the other kinds.
     """
 
     kind: IntentKind
@@ -114,6 +117,7 @@ class CatalogIntent:
     name: str
     definition: TableDefinition | None = None
     old_name: tuple[int, str] | None = None
+    columns: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,15 +28,12 @@ from spark_pages.model.ids import FieldId
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
 from spark_pages.tables.constraint_tests import RowTests
 from spark_pages.tables.page_options import PageOptions
-from spark_pages.tables.page_writer import StagedPage, stage_constant
+from spark_pages.tables.page_writer import stage_constants
 from spark_pages.tables.staged_names import StagedNames
 from spark_pages.tables.staging import StagedSplice
 from spark_pages.tables.table import Table
 from spark_pages.tables.table_changes import TableChanges
 from spark_pages.tables.workspace import Workspace
-
-_CONSTANT_ROWS = 1 << 16
-"""Rows of one page of a new column: whoever reads a single row of it unfolds a page."""
 
 
 class ColumnChanges:
@@ -85,7 +82,7 @@ class ColumnChanges:
                 f"value for it.",
                 hint="Give a default.",
             )
-        if now:
+        if now or value.is_valid:
             one = pa.table([pa.array([value.as_py()], column.type)], schema=pa.schema([column]))
             RowTests.of(replace(changed, schema=pa.schema([changed.schema.field(column.name)]))).check(one, 0)
         for each in types:
@@ -94,11 +91,13 @@ class ColumnChanges:
         field_id = FieldId(definition.next_field_id)
         if now:
             splice = StagedSplice(
-                definition.table_id, field_id, 0, (), 0, _constants(value, now), touched=((0, now),)
+                definition.table_id, field_id, 0, (), 0, stage_constants(value, now), touched=((0, now),)
             )
             self._work.splices.append(splice)
             self._work.definitions[definition.table_id] = changed
         self._work.ddl.new_columns[definition.table_id, field_id] = before
+        if value.is_valid or column.nullable:
+            self._work.ddl.defaults[definition.table_id, field_id] = value
 
     def drop(self, table: str, column: str) -> None:
         """See `Transaction.drop_column`."""
@@ -192,10 +191,3 @@ class ColumnChanges:
             staged = self._work.staged_rows(table_id, field_id) - (new or 0)
             lengths.append((before, before + staged))
         return min(before for before, _ in lengths), min(now for _, now in lengths)
-
-
-def _constants(value: pa.Scalar, count: int) -> list[StagedPage]:
-    """Pages of a column in which all rows are equal."""
-    whole, rest = divmod(count, _CONSTANT_ROWS)
-    page = stage_constant(value, _CONSTANT_ROWS)
-    return [page] * whole + ([stage_constant(value, rest)] if rest else [])

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
+from spark_pages.catalog.alterations import columns_changed
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CatalogIntent, IntentKind
@@ -34,6 +37,8 @@ class StagedDdl:
         Namespaces, types and tables on which it relies, by id.
     new_columns
         Rows that columns had to be given when they came, by table and field id: as many as the table had.
+    defaults
+        What such a column holds in rows that it is given; missing where it can be given none.
     """
 
     before: dict[TableId, TableDefinition] = field(default_factory=dict)
@@ -43,6 +48,7 @@ class StagedDdl:
     restored: dict[TableId, TableDefinition] = field(default_factory=dict)
     required: dict[TableId, TableDefinition] = field(default_factory=dict)
     new_columns: dict[tuple[TableId, int], int] = field(default_factory=dict)
+    defaults: dict[tuple[TableId, int], pa.Scalar] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.before or self.restored)
@@ -113,7 +119,12 @@ class StagedDdl:
             old_name = (was.namespace_id, was.name)
             name = (new.namespace_id, new.name)
             yield CatalogIntent(
-                IntentKind.ALTER, table_id, *name, new, old_name if old_name != name else None
+                IntentKind.ALTER,
+                table_id,
+                *name,
+                new,
+                old_name if old_name != name else None,
+                self._columns_changed(was, new),
             )
         for table_id, definition in sorted(self.restored.items()):
             name = (definition.namespace_id, definition.name)
@@ -121,6 +132,12 @@ class StagedDdl:
         for table_id, definition in sorted(self.required.items()):
             if table_id not in self.before:
                 yield CatalogIntent(IntentKind.REQUIRE, table_id, definition.namespace_id, definition.name)
+
+    def _columns_changed(self, was: TableDefinition, new: TableDefinition) -> tuple[int, ...] | None:
+        """What the log is told of columns; None also where one comes that cannot be given more rows."""
+        changed = columns_changed(was, new)
+        coming = {*new.field_ids.values()}.difference(was.field_ids.values())
+        return changed if all((new.table_id, each) in self.defaults for each in coming) else None
 
     def ended(self) -> list[TableId]:
         """Tables whose rows in table 0 end."""

@@ -36,6 +36,9 @@ The format allows 256 KiB in a commit, which several transactions may share.
 PAGE_FILE_BYTES = 128 << 20
 """A page file that reaches this size is closed and the next one begun."""
 
+_CONSTANT_ROWS = 1 << 16
+"""Rows of one page of equal ones: whoever reads a single row of it unfolds a page."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagedPage:
@@ -98,6 +101,13 @@ def stage_constant(value: pa.Scalar, count: int) -> StagedPage:
     stats = page_stats(one)
     null_count = count if stats.null_count else 0
     return StagedPage(encode_page(one), replace(stats, null_count=null_count), PageKind.CONSTANT, count)
+
+
+def stage_constants(value: pa.Scalar, count: int) -> list[StagedPage]:
+    """Pages of a column in which `count` rows are equal."""
+    whole, rest = divmod(count, _CONSTANT_ROWS)
+    page = stage_constant(value, _CONSTANT_ROWS)
+    return [page] * whole + ([stage_constant(value, rest)] if rest else [])
 
 
 def inline_page(page: StagedPage) -> NewPage:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
+from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
 from spark_pages.errors import CommitConflictError, InvalidInputError
@@ -34,6 +35,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.catalog_verbs import CatalogVerbs
 from spark_pages.tables.expiry import overtaking
 from spark_pages.tables.key_checks import changed_keys, check_key, written_keys
+from spark_pages.tables.late_columns import definition_by_now
 from spark_pages.tables.page_file_names import PageFileNames
 from spark_pages.tables.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
@@ -108,6 +110,7 @@ class Transaction(CatalogVerbs):
         self._closed = False
         self._is_newest = base is not None  # whoever gives one keeps to it
         self._base = base or log.known()
+        self._work.since = self._read_version
         self._rows = StagedRows(
             self._work,
             log.store,
@@ -230,14 +233,16 @@ class Transaction(CatalogVerbs):
         Raises
         ------
         CommitConflictError
-            If a table that has been written to is another one by now.
+            If a table that has been written to is another one by now, and what was written does not fit it,
+            or the transaction is not at its end.
         """
         if self._is_newest:
             return
         newest = self._log.refresh()
         for table_id, definition in self._work.definitions.items():
-            name = (definition.namespace_id, definition.name)
-            if table_id >= 0 and newest.table(name) != definition:
+            now = definition_by_now(newest, definition) if table_id >= 0 else definition
+            fits = self._closed and now is not None and columns_to_fill(definition, now) is not None
+            if now != definition and not fits:
                 raise CommitConflictError(
                     f"Table {definition.name!r} was changed between version {self._read_version}, on which "
                     f"this transaction stands, and version {newest.state.version}. Nothing was committed.",

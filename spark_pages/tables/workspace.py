@@ -24,6 +24,7 @@ from spark_pages.model.table import FIRST_NAMESPACE, NAMESPACE_NAMES, TableDefin
 from spark_pages.runtime import writer_name
 from spark_pages.tables.catalog_changes import catalog_changes
 from spark_pages.tables.ddl import StagedDdl
+from spark_pages.tables.late_columns import extend_new_columns, fill_late_columns
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging import Prepared, StagedSplice
 from spark_pages.tables.updates import Updates
@@ -61,6 +62,8 @@ class Workspace:
         What becomes of tables that are there.
     properties, claims
         Of the store.
+    since
+        The version of the log in which the tables were found first.
     relied
         Tables whose rows were compared with a rule: nobody may change them before the commit.
     """
@@ -74,6 +77,7 @@ class Workspace:
     properties: dict[str, str] = field(default_factory=dict)
     relied: set[TableId] = field(default_factory=set)
     claims: list[Claim] = field(default_factory=list)
+    since: int = -1
 
     @property
     def empty(self) -> bool:
@@ -195,10 +199,18 @@ class Workspace:
             replace(splice, table_id=TableId(final[splice.table_id])) if splice.table_id in final else splice
             for splice in prepared.splices
         ]
-        pages = prepared.own
+        written = [self.definitions[TableId(each)] for each in self.tables() - self.ddl.altered.keys()]
+        late, late_splices = fill_late_columns(
+            written, splices, self.since, state, lambda state: show(state).log, prepared.own.num_pages
+        )
+        pages = prepared.own.and_pages(late)
+        splices += late_splices
         own: Sequence[CatalogIntent] = ()
         if created or self.ddl:
             shown = show(state)
+            late, late_splices = extend_new_columns(self.ddl, shown.log, pages.num_pages)
+            pages = pages.and_pages(late)
+            splices = late_splices + splices
             own = upgrade_intents(shown.log)
             self._check_locations(shown.log)
             described, catalog_splices = catalog_changes(

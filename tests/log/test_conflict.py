@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from spark_pages.log.conflict import find_overlap
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
+from spark_pages.model.table import TableDefinition, with_field_id
 from tests.log.records import append, create, record, swap
 
 
@@ -25,7 +27,32 @@ DROP_2 = {"intents": (drop(IntentKind.DROP, 2, "two"),)}
 TRUNCATE_1 = {"intents": (drop(IntentKind.TRUNCATE, 1, "one"),)}
 REQUIRE_1 = {"intents": (drop(IntentKind.REQUIRE, 1, "one"),)}
 
+
+def alter(*fields: int, changed: tuple[int, ...] | None) -> dict:
+    schema = pa.schema([with_field_id(pa.field(f"c{each}", pa.int64()), each) for each in fields])
+    definition = TableDefinition(1, "one", schema, 9)
+    return {"intents": (CatalogIntent(IntentKind.ALTER, 1, 0, "one", definition, None, changed),)}
+
+
+STRICTER = alter(1, 2, changed=None)
+COMMENT = alter(1, 2, changed=())
+ADDS_3 = alter(1, 2, 3, changed=(3,))
+DROPS_2 = alter(1, changed=(2,))
+APPEND_3 = {"splices": (*APPEND["splices"], append(1, 3, 2, 5))}
+APPEND_3_FEWER = {"splices": (*APPEND["splices"], append(1, 3, 2, 4))}
+TAIL_SHRUNK = {"splices": (swap(1, 1, (9,), 8, 5),)}
+
 FREE = [
+    (APPEND, COMMENT),
+    (COMMENT, APPEND),
+    (PAGE_7, COMMENT),
+    (COMMENT, PAGE_7),
+    (APPEND_3, ADDS_3),
+    (ADDS_3, APPEND),
+    (PAGE_7, ADDS_3),
+    (PAGE_7, DROPS_2),
+    (DROPS_2, APPEND),
+    (DROPS_2, PAGE_7_OTHER_COLUMN),
     (APPEND, APPEND),
     (APPEND, PAGE_7),
     (PAGE_7, APPEND),
@@ -51,6 +78,16 @@ IN_THE_WAY = [
     (REQUIRE_1, DROP_1, "'drop'"),
     (DROP_1, APPEND, "would drop"),
     (DROP_1, DROP_1, "'drop'"),
+    (APPEND, STRICTER, "'alter' to table 'one'"),
+    (STRICTER, APPEND, "would alter"),
+    (APPEND, ADDS_3, "'alter'"),
+    (APPEND_3_FEWER, ADDS_3, "'alter'"),
+    (APPEND, DROPS_2, "'alter'"),
+    (PAGE_7_OTHER_COLUMN, DROPS_2, "'alter'"),
+    (ADDS_3, TAIL_SHRUNK, "would alter"),
+    (COMMENT, COMMENT, "both give the name"),
+    (REQUIRE_1, COMMENT, "'alter'"),
+    (COMMENT, REQUIRE_1, "relies"),
 ]
 
 
@@ -75,7 +112,8 @@ def test_each_transaction_of_a_group_commit_is_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("landed", "conflicts"), [(APPEND, True), (PAGE_8, True), (PAGE_7_COMPACTED, False), (CREATE_X, False)]
+    ("landed", "conflicts"),
+    [(APPEND, True), (PAGE_8, True), (PAGE_7_COMPACTED, False), (CREATE_X, False), (COMMENT, True)],
 )
 def test_serializable_conflicts_with_every_change_of_rows_of_the_same_table(landed, conflicts):
     found = find_overlap(record(1, **APPEND), 5, [record(2, **landed)], frozenset({1}))

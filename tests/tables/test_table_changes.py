@@ -7,7 +7,6 @@ import pytest
 
 from spark_pages.errors import (
     ColumnNotFoundError,
-    CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
     TableExistsError,
@@ -300,32 +299,6 @@ def test_a_transaction_reads_the_tables_that_it_has_changed(flights):
     assert txn.table("departures").read().to_pydict()["delay"] == [0, 0, 0]
     txn.rollback()
     assert flights.snapshot().tables() == ["flights"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda txn: txn.drop_table("flights"),
-        lambda txn: txn.truncate_table("flights"),
-        lambda txn: txn.add_column("flights", pa.field("delay", pa.int64()), default=1),
-        lambda txn: txn.drop_column("flights", "s"),
-        lambda txn: txn.rename_table("flights", "departures"),
-    ],
-    ids=["drop", "truncate", "add column", "drop column", "rename"],
-)
-@pytest.mark.parametrize("first", ["the change", "the append"])
-def test_a_change_of_a_table_and_an_append_to_it_conflict_whichever_lands_first(flights, change, first):
-    changing, appending = flights.transaction(), Store(flights.objects).transaction()
-    change(changing)
-    assert appending.snapshot.version == 1
-    appending.append("flights", rows(4))
-    one, two = (changing, appending) if first == "the change" else (appending, changing)
-
-    one.commit()
-
-    with pytest.raises(CommitConflictError, match="flights"):
-        two.commit()
-    check_like_a_newcomer(flights)
 
 
 def test_changes_of_different_tables_never_conflict_and_the_catalog_tells_of_both(flights):
