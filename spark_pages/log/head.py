@@ -166,7 +166,10 @@ def _from_checkpoint(tree: TreeReader, ref: CheckpointRef) -> LogState | None:
 
 def base_state(tree: TreeReader, ref: CheckpointRef) -> LogState:
     """The state that a checkpoint holds, with nothing on top."""
-    return replace(tree.root(ref).state, base=ref, newest_checkpoint=ref, named_checkpoint=None)
+    known = tree.root(ref).state
+    return replace(
+        known, base=ref, newest_checkpoint=ref, named_checkpoint=None, catalog_version=int(ref.version)
+    )
 
 
 def nearest_checkpoint(tree: TreeReader, newest: CheckpointRef | None, version: int) -> CheckpointRef | None:

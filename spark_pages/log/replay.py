@@ -82,7 +82,6 @@ def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
         changed=changed,
         tail_bytes=_bytes_of(edit.added for made in edits.values() for edit in made),
         tail_columns=sum(len(each.schema) for each in tables.values() if each is not None),
-        catalog_version=state.catalog_version if state.catalog_version > since else -1,
     )
 
 

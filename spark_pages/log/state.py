@@ -49,7 +49,7 @@ class LogState:
     tail_columns
         Columns in definitions that commits since `base` brought: whoever opens the store reads them all.
     catalog_version
-        The newest commit since `base` that changed the catalog; -1 where none did.
+        The newest commit that changed the catalog, as far as this process has seen them, else `base`.
     compacted
         Slots below this version are in compacted ranges, as far as the log tells.
     turns

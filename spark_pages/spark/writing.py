@@ -110,13 +110,14 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     SchemaMismatchError
         If the rows cannot be of this table; names the first column that does not fit.
     """
-    snapshot = store_of(url).snapshot()
+    store = store_of(url)
+    snapshot = store.snapshot()
     options = replace(options, table=spelled(snapshot, options.table.split(".")))
     definition = _definition(snapshot, schema, options)
     check_fits(definition, schema)
     app_id, app_version = options.app_id, options.app_version
-    known = snapshot.log.state.apps.get(app_id) if app_id is not None else None
-    landed = known[1] if known and app_version is not None and known[0] >= app_version else None
+    numbered = app_id is not None and app_version is not None
+    landed = store.transaction(app_id=app_id, app_version=app_version).landed() if numbered else None
     namespace = snapshot.log.table((NAMESPACE_NAMES, split_name(options.table)[0]))
     inherited = dict(namespace.properties) if namespace is not None else {}
     return WritePlan(url, definition, snapshot.version, overwrite, options, inherited, landed)

@@ -114,6 +114,8 @@ def definition_by_now(log: LogSnapshot, then: TableDefinition) -> TableDefinitio
 
 def _may_have_changed(table_id: TableId, since: int, state: LogState) -> bool:
     """Whether the table may have another definition than at version `since`."""
+    if state.catalog_version <= since:
+        return False
     if state.base is not None and state.base.version > since:
         return True
     return state.changed.get(int(table_id), -1) > since

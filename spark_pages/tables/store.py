@@ -128,8 +128,8 @@ class Store:
         operation, parameters
             What is done, for the history.
         app_id, app_version
-            Exactly once: where the log holds this pair, or a newer version of the same application,
-            the commit is a no-op and ``txn.version`` is the version where it landed.
+            Exactly once: where the log holds this pair, the commit is a no-op and ``txn.version`` is the
+            version where it landed. Numbers of an application must grow: one that was passed over is refused.
         isolation
             ``"snapshot"``, or ``"serializable"``: conflicts too when another commit changed rows of a
             table that this one writes to, or has read by `Transaction.table`.

@@ -33,6 +33,7 @@ from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.catalog_verbs import CatalogVerbs
+from spark_pages.tables.exactly_once import landed_in
 from spark_pages.tables.expiry import overtaking
 from spark_pages.tables.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.late_columns import definition_by_now
@@ -429,7 +430,7 @@ class Transaction(CatalogVerbs):
         where nobody races.
         """
         self._check_open()
-        landed = self._landed(self._base.state)
+        landed = self.landed()
         if landed is not None:
             self.rollback()
             self.version = landed
@@ -505,7 +506,10 @@ class Transaction(CatalogVerbs):
         return self._send(prepare, same_on_any)
 
     def _send(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
-        return self._log.commit(self._base, self._build(prepare), self._reads(), same_on_any).version
+        committed = self._log.commit(self._base, self._build(prepare), self._reads(), same_on_any)
+        if committed.commit is None:
+            return self._landed_in(committed.state) or committed.version
+        return committed.version
 
     def _build(
         self, prepare: Callable[[LogState], Prepared]
@@ -528,7 +532,28 @@ class Transaction(CatalogVerbs):
         if self._closed:
             raise InvalidInputError("The transaction has ended: open another one with store.transaction().")
 
+    def landed(self) -> int | None:
+        """The version where the pair of application and number has landed already; None where it has not.
+
+        Raises
+        ------
+        InvalidInputError
+            If the number was passed over: a newer one has landed, and this one never did.
+        SnapshotExpiredError
+            If only commits that have been cleaned away could tell.
+
+        Notes
+        -----
+        Looks at the version on which the transaction stands. For a number older than the newest one, reads
+        the commits in between.
+        """
+        return self._landed_in(self._base.state)
+
+    def _landed_in(self, state: LogState) -> int | None:
+        return landed_in(self._log, state, self._heading.app_id, self._heading.app_version)
+
     def _landed(self, state: LogState) -> int | None:
+        """Where the newest number of the application landed, if that one is not smaller: asks nobody."""
         app_id, app_version = self._heading.app_id, self._heading.app_version
         if app_id is None or app_version is None or app_id not in state.apps:
             return None

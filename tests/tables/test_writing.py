@@ -9,6 +9,7 @@ from spark_pages.errors import (
     InvalidInputError,
     RowOutOfRangeError,
     SchemaMismatchError,
+    SnapshotExpiredError,
     StoreExistsError,
     StoreNotFoundError,
     TableExistsError,
@@ -182,7 +183,55 @@ def test_the_same_application_version_lands_once():
         versions.append(txn.version)
 
     assert column(store) == [1, 2, 3, 1, 2]
-    assert versions == [3, 3, 4, 4, 4]
+    assert versions == [3, 3, 4, 3, 4]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_older_number_of_an_application_is_found_where_it_landed_or_refused(checkpoint):
+    store = store_with(TABLE)
+    for app_version in (10, 20, 30):
+        with store.transaction(app_id="etl", app_version=app_version) as txn:
+            txn.append("t", TABLE)
+        for _ in range(20):
+            with store.transaction(app_id="other", app_version=store.snapshot().version) as txn:
+                txn.append("t", TABLE)
+    if checkpoint:
+        store.checkpoint()
+        store.compact_log()
+    store = Store(store.objects)
+    before = store.snapshot().version
+
+    def again(number):
+        txn = store.transaction(app_id="etl", app_version=number)
+        txn.append("t", TABLE)
+        return txn.commit()
+
+    assert [again(number) for number in (10, 20, 30)] == [3, 24, 45]
+    for passed_over in (5, 15, 29):
+        with pytest.raises(
+            InvalidInputError, match=f"Number {passed_over} of application 'etl' never landed"
+        ):
+            again(passed_over)
+    store.vacuum(retention=1)
+    assert again(30) == 45
+    with pytest.raises(SnapshotExpiredError, match="cleaned away"):
+        again(10)
+    assert store.snapshot().table("t").num_rows == (1 + 3 * 21) * 3
+    assert all(
+        row["app_id"] is None for row in store.history(limit=store.snapshot().version - before).to_pylist()
+    )
+
+
+def test_an_older_number_that_is_committed_beside_a_newer_one_learns_that_it_came_too_late():
+    store = store_with(TABLE)
+    first, second = (store.transaction(app_id="etl", app_version=number) for number in (1, 2))
+    first.append("t", TABLE)
+    second.append("t", TABLE)
+    second.commit()
+
+    with pytest.raises(InvalidInputError, match="Number 1 of application 'etl' never landed"):
+        first.commit()
+    assert len(column(store)) == 6
 
 
 def test_two_open_transactions_of_the_same_application_version_land_once():

@@ -1,0 +1,63 @@
+"""Where the commit of an application landed, told by its number: so that a repetition does nothing.
+
+The log keeps the newest number of each application, and the version that brought it. An earlier one is looked
+for in the commits before that, newest first: numbers grow with versions.
+"""
+
+from __future__ import annotations
+
+from spark_pages.errors import InvalidInputError, SnapshotExpiredError
+from spark_pages.log.log import Log
+from spark_pages.log.state import LogState
+
+_COMMITS_AT_ONCE = 1024
+
+
+def landed_in(log: Log, state: LogState, app_id: str | None, app_version: int | None) -> int | None:
+    """The version that brought this pair; None where it may be committed.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has been passed over: a newer number of the application is there, and this one never landed.
+    SnapshotExpiredError
+        If only commits that have been cleaned away could tell.
+
+    Notes
+    -----
+    Reads nothing for a number that is not older than the newest; else the commits in between, up to 1,024 at
+    a time, out of compacted ranges where there are any.
+    """
+    if app_id is None or app_version is None or app_id not in state.apps:
+        return None
+    newest, version = state.apps[app_id]
+    if newest <= app_version:
+        return version if newest == app_version else None
+    stop, count, passed = version, 1, False
+    while stop > 0 and not passed:
+        start = max(0, stop - count)
+        commits = log.commits_left(start, stop)
+        for commit in reversed(commits):
+            numbers = {each.app_version for each in commit.records if each.app_id == app_id} - {None}
+            if app_version in numbers:
+                return commit.version
+            passed |= any(number < app_version for number in numbers if number is not None)
+        if len(commits) < stop - start and not passed:
+            raise SnapshotExpiredError(
+                f"Where number {app_version} of application {app_id!r} landed, or whether it was passed "
+                f"over, nothing tells any more: number {newest} landed in version {version}, and commits "
+                f"before that have been cleaned away. Nothing was committed.",
+                hint="Numbers grow: go on with a larger one, or use another app_id.",
+                app_id=app_id,
+                newest=newest,
+                version=version,
+            )
+        stop, count = start, min(2 * count, _COMMITS_AT_ONCE)
+    raise InvalidInputError(
+        f"Number {app_version} of application {app_id!r} never landed and cannot any more: number {newest} "
+        f"did, in version {version}. Nothing was committed.",
+        hint="Numbers must grow: use a larger one, or another app_id.",
+        app_id=app_id,
+        newest=newest,
+        version=version,
+    )
