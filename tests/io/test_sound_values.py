@@ -156,7 +156,7 @@ def test_a_page_that_arrow_has_compressed_once_more_is_refused(values):
     checksum = xxhash.xxh3_64_intdigest(plain)
     page = sealed_header(PageHeader(Codec.NONE, len(plain), len(plain), ROWS, checksum, 0)) + plain
 
-    with pytest.raises(DamageError, match="Refused pages/x@0: .* compressed once more"):
+    with pytest.raises(DamageError, match=r"Refused pages/x@0: .* compressed once more"):
         decode_page(page, where="pages/x@0", expected_checksum=None, expected_entries=None)
 
 
