@@ -39,7 +39,7 @@ class S3Server:
             raise FileNotFoundError(MISSING)
         self.folder = folder / "objects" / BUCKET
         self.folder.mkdir(parents=True)
-        self.port = _free_port()
+        self.port = free_port()
         self._log = (folder / "server.log").open("wb")
         command = [binary, "--port", f"127.0.0.1:{self.port}", "--quiet", "--keep-alive", "posix"]
         self._process = subprocess.Popen(
@@ -106,7 +106,7 @@ def new_url() -> str:
     return f"s3://{BUCKET}/{uuid4().hex}/store"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
