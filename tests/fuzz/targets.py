@@ -11,6 +11,7 @@ import re
 import resource
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -50,6 +51,7 @@ MOST_BYTES = 256 << 20
 """Arrow may allocate so much for inputs of at most 64 KiB: LZ4 expands 255 times."""
 
 _MOST_PAGES = 200
+_MOST_ROWS = 100_000
 _HEADER_CHECKSUM = 56
 _DIGEST = re.compile(rb"spark_pages\.digest\x80\x01([0-9a-f]{64})")
 
@@ -61,17 +63,21 @@ def header(data: bytes) -> None:
 
 
 def page(data: bytes) -> None:
-    """A page of a writer whom nobody knows; what is taken can be read to the last entry."""
+    """A page; what is taken, of whatever writer, can be read to the last entry."""
     sealed = sealed_page(data)
-    _tolerant(
-        lambda: decode_page(sealed, where="fuzz@0", expected_checksum=None, expected_entries=None),
-    )
+    for _ in range(2):  # the second time the shape of its stream may be known
+        found = _tolerant(
+            lambda: decode_page(sealed, where="fuzz@0", expected_checksum=None, expected_entries=None)
+        )
+        if found is not None and found.num_rows <= _MOST_ROWS:
+            with suppress(ValueError, OverflowError):  # a date that Python does not have
+                found.to_pylist()
     for kind in TYPES:
         try:
             taken = check_untrusted_page(sealed, kind, where="fuzz@0")
         except (DamageError, SchemaMismatchError):
             continue
-        if taken.batch.num_rows <= 100_000:
+        if taken.batch.num_rows <= _MOST_ROWS:
             taken.batch.to_pylist()
         taken.reaches(1 << 40)
 
