@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.io.sound_values import check_values
 from spark_pages.tables.fitting import fitted, from_python
 from spark_pages.tables.joining import DoesNotFitError, join
 
@@ -92,9 +93,11 @@ def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: 
 
 
 def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
-    """The values as arrays of the column's type; loses nothing."""
+    """The values as arrays of the column's type; loses nothing, and takes nothing that contradicts itself."""
     try:
         own = values if isinstance(values, pa.Array | pa.ChunkedArray) else from_python(values, wanted.type)
+        for chunk in own.chunks if isinstance(own, pa.ChunkedArray) else [own]:
+            check_values(chunk)
         given = fitted(own, wanted.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(

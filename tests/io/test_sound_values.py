@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from spark_pages.errors import DamageError
+from spark_pages.errors import DamageError, SchemaMismatchError
 from spark_pages.io import Codec, EncodedPage, PageHandler, decode_page, encode_page
 from spark_pages.io.block_codec import open_alike
 from spark_pages.io.codecs import compress
@@ -22,6 +22,7 @@ from spark_pages.io.sound_values import check_values
 from spark_pages.io.untrusted_page import check_untrusted_page
 from spark_pages.tables.assembling import assemble
 from tests.io.fakes import MemoryStore, descriptor
+from tests.tables.stores import store_with
 
 ROWS = 200
 FAR = 1 << 30
@@ -174,6 +175,27 @@ def test_a_handler_gives_no_page_that_lies():
 def array_of(kind: pa.DataType, *memory: bytes | None, nulls: int = 0, children=None) -> pa.Array:
     buffers = [None if each is None else pa.py_buffer(each) for each in memory]
     return pa.Array.from_buffers(kind, ROWS, buffers, nulls, children=children)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        array_of(pa.string(), None, ends(50, FAR), b"ab" * ROWS),
+        array_of(pa.string(), None, ENDS_OF_TEXT, b"a\xff" * ROWS),
+        pa.DictionaryArray.from_arrays(pa.array([FAR] * ROWS, pa.int32()), ["x", "y"], safe=False),
+        array_of(pa.list_(pa.int64()), None, ends(5, -FAR), children=[pa.array(range(2 * ROWS))]),
+    ],
+    ids=["text", "no text", "dictionary", "lists"],
+)
+def test_what_contradicts_itself_is_not_appended(values):
+    store = store_with(schema=pa.schema([("c", values.type)]))
+    txn = store.transaction()
+
+    with pytest.raises(SchemaMismatchError, match=r"'c' of 't' .* do not fit"):
+        txn.append("t", pa.table({"c": values}))
+
+    txn.rollback()
+    assert store.snapshot().table("t").num_rows == 0
 
 
 @pytest.mark.parametrize(
