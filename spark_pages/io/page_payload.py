@@ -97,6 +97,9 @@ def _read_schema(stream: pa.Buffer, message: bytes, where: str) -> _Schema:
         raise DamageError(
             f"Cannot decode {where}: expected columns data, prefix_meta?, suffix_meta?, found {schema.names}."
         )
+    strange = [field.name for field in schema if field.name != "data" and field.type != pa.binary()]
+    if strange:
+        raise DamageError(f"Cannot decode {where}: expected {', '.join(strange)} to be binary.")
     known = _Schema(schema, batch_follows=not any(map(has_dictionary, schema.types)))
     if len(_schemas) >= _KNOWN_SCHEMAS:  # metadata of its own in every page would fill the memory
         _schemas.clear()

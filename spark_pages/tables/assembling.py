@@ -34,6 +34,11 @@ def as_array(values: Values) -> pa.Array:
     return values.array() if isinstance(values, PlainPage) else values
 
 
+def type_of(values: Values) -> pa.DataType:
+    """The type under which the page holds them."""
+    return values.column.kind if isinstance(values, PlainPage) else values.type
+
+
 def entries_of(values: Values) -> int:
     """How many entries the page shows."""
     return values.rows if isinstance(values, PlainPage) else len(values)

@@ -15,17 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.table_zero import THIS_COMMIT
-from spark_pages.errors import ObjectNotFoundError
+from spark_pages.catalog.widening import stored_types
+from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.columns import number_column
-from spark_pages.model.ids import CATALOG_TABLE, page_version
+from spark_pages.model.ids import CATALOG_TABLE, PageId, format_page_id, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.assembling import Values, as_array, assembled, entries_of, in_units
+from spark_pages.tables.assembling import Values, as_array, assembled, entries_of, in_units, type_of
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.expiry import reopening
 from spark_pages.tables.gathering import gather_in_parts
@@ -307,9 +309,24 @@ class RowSource:
         """The values; of versions in table 0, where 0 stands for the commit that added the page, that one.
 
         Of a column that has got another type, all under that.
+
+        Raises
+        ------
+        DamageError
+            If a page is of a type that the column never had: the log names one that is not of this column.
         """
-        if column in self.definition.widened:
-            return [*as_type(map(as_array, pages), self.schema.field(column).type)]
+        kind = self.schema.field(column).type
+        widened = column in self.definition.widened
+        known = (kind, *stored_types(self.definition.schema.field(column))) if widened else (kind,)
+        strange = next((at for at, page in enumerate(pages) if type_of(page) not in known), None)
+        if strange is not None:
+            page = format_page_id(PageId(int(page_ids[strange])))
+            raise DamageError(
+                f"Cannot read column {column!r} of {show_name(self.definition)}: expected entries of type "
+                f"{kind} in page {page}, found {type_of(pages[strange])}."
+            )
+        if widened:
+            return [*as_type(map(as_array, pages), kind)]
         if self.definition.table_id != CATALOG_TABLE or column not in RESOLVED:
             return list(pages)
         versions = [pa.scalar(page_version(int(page)), pa.int64()) for page in page_ids]

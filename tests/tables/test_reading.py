@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import (
     ColumnNotFoundError,
+    DamageError,
     InvalidInputError,
     RowOutOfRangeError,
     TableNotFoundError,
     VersionNotFoundError,
 )
-from spark_pages.io import ReadTrace
+from spark_pages.io import ReadTrace, encode_page
+from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.run import NewPage
 from spark_pages.tables.store import Store
 from tests.io.strategies import steady
 from tests.tables.stores import QUIET, store_with
@@ -120,6 +123,50 @@ def test_a_version_that_is_not_there_is_refused_with_the_readable_range(version)
 def test_a_time_before_the_store_is_refused():
     with pytest.raises(VersionNotFoundError, match="no version is that old"):
         store_with(pa.table({"n": [1]})).snapshot(timestamp=5)
+
+
+OTHERS = {
+    "text": pa.array([f"{n}" for n in range(50)]),
+    "floats": pa.array([n / 2 for n in range(50)]),
+    "smaller numbers": pa.array(range(50), pa.int32()),
+    "dictionary": pa.array(["a", "b"] * 25).dictionary_encode(),
+    "lists": pa.array([[n] for n in range(50)]),
+    "structs": pa.array([{"n": n} for n in range(50)]),
+    "nothing": pa.nulls(50),
+}
+
+
+@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.read(),
+        lambda table: table.read(["c"], 3, 4),
+        lambda table: table.read(entry_meta=True),
+        lambda table: table.scan().read_all(),
+        lambda table: table.take([1, 70, 5]),
+        lambda table: table.take([3]),
+        lambda table: table.read(filter="d >= 0"),
+        lambda table: table.read(filter="c >= 0"),
+        lambda table: table.aggregate("c", 1, 99),
+    ],
+    ids=["read", "a row", "meta", "scan", "take", "take one", "filter", "filter itself", "aggregate"],
+)
+def test_a_page_of_a_type_that_its_column_never_had_is_damage(read, values):
+    rows = pa.table({"c": pa.array(range(50), pa.int64()), "d": range(50)})
+    store = store_with(rows, rows)
+    definition = store.snapshot().table("t").definition
+    page = store.snapshot().table("t").directory.chain("c").all_pages().descriptor(0)
+    forged = encode_page(values)
+    new = NewPage(
+        50, 50, PageKind.INLINE, None, 0, 0, forged.actual_len, forged.checksum, forged.data, PageStats(None)
+    )
+    txn = store.transaction()
+    txn.replace_pages(definition.table_id, definition.field_ids["c"], 0, [page.page_id], [new])
+    txn.commit()
+
+    with pytest.raises(DamageError, match="'c' of t: expected entries of type int64 in page "):
+        read(store.snapshot().table("t"))
 
 
 def test_a_page_is_found_by_its_id_in_the_version_that_has_it():
