@@ -18,6 +18,7 @@ from spark_pages.errors import (
     StorageError,
     UnsupportedFormatError,
 )
+from spark_pages.show.text import count
 
 
 class FaultKind(StrEnum):
@@ -180,10 +181,11 @@ class Verification:
         return pa.Table.from_pylist([_row(fault) for fault in self.faults], schema=_SCHEMA)
 
     def __repr__(self) -> str:
-        state = "ok" if self.ok else f"{len(self.damage)} faults"
+        state = "ok" if self.ok else count(len(self.damage), "fault")
         lines = [
-            f"Verification({self.url!r}, version {self.version}: {state}; {len(self.notices)} notices, "
-            f"{self.objects:,} objects, {self.checkpoints:,} checkpoints, {self.pages:,} pages of which "
+            f"Verification({self.url!r}, version {self.version}: {state}; "
+            f"{count(len(self.notices), 'notice')}, {count(self.objects, 'object')}, "
+            f"{count(self.checkpoints, 'checkpoint')}, {count(self.pages, 'page')} of which "
             f"{self.pages_read:,} read, {self.bytes_read:,} bytes)"
         ]
         shown = (*self.damage, *self.notices)[:_SHOWN]

@@ -351,6 +351,15 @@ def test_a_hint_without_sense_is_a_notice(rich: Store, content: bytes) -> None:
     assert [notice.kind for notice in found.notices] == [FaultKind.HINT]
 
 
+def test_a_verification_shows_itself_with_one_of_a_thing_and_many(rich: Store) -> None:
+    rich.objects.put(HINT_KEY, b"wrong")
+
+    shown = repr(verify(rich.objects, pages="none"))
+
+    assert "ok; 1 notice, " in shown
+    assert f"{len(list(rich.objects.list('_log/checkpoints/'))):,} checkpoints, " in shown
+
+
 def test_unfinished_files_are_a_notice_once_they_are_a_day_old(tmp_path: Path) -> None:
     sp.create(tmp_path / "store")
     for name, age_s in (("old", 2 * 86_400), ("new", 60)):
