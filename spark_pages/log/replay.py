@@ -163,6 +163,7 @@ class Fold:
 
     def seal(self, commit: Commit) -> None:
         """Go on to the state after the commit, whose transactions have been applied."""
+        self._token_is_new(commit.token, commit.version, "commit")
         if self._retention is not None and self._retention != self._sealed_retention:
             check_kept(self._retention, commit, self._tags, self._leases)
         named = newer(self._named_checkpoint, commit.checkpoint)
@@ -183,12 +184,7 @@ class Fold:
 
     def record(self, record: TransactionRecord, version: int) -> None:
         """Apply one transaction of commit `version`."""
-        if record.token in self._tokens:
-            raise DamageError(
-                f"Commit {version} repeats transaction {record.token} of commit "
-                f"{self._tokens[record.token]}: the log was written by a faulty writer."
-            )
-        self._tokens[record.token] = version
+        self._token_is_new(record.token, version, "transaction")
         self._retention = further(self._retention, record.retention)
         for intent in record.intents:
             self._next_table_id = max(self._next_table_id, intent.table_id + 1)
@@ -219,6 +215,18 @@ class Fold:
                 del self._leases[lease.lease_id]
         for claim in record.claims:
             self._claim(claim)
+
+    def _token_is_new(self, token: str, version: int, whose: str) -> None:
+        """Remember it, unless it is that of the commit before, or of a commit or transaction since the base."""
+        known = self._tokens.get(token)
+        if token == self._token:  # of the commit before, which may be the one that a checkpoint shows
+            known = self._version
+        if known is not None:
+            raise DamageError(
+                f"Commit {version} repeats {whose} token {token} of commit {known}: the log was written by a "
+                f"faulty writer."
+            )
+        self._tokens[token] = version
 
     def _edit(self, key: ChainKey, edit: ChainEdit) -> None:
         edits = self._edits.get(key)

@@ -40,7 +40,7 @@ class LogState:
     properties, tags, leases, claims, retention
         As of this version, whole.
     tokens
-        Transaction token to version, of every transaction since `base`.
+        Token to version, of every commit and transaction since `base`.
     changed
         Table id or name to the version of its last change, for what `tables` and `names` hold.
     tail_bytes

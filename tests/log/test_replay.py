@@ -84,8 +84,24 @@ def test_a_commit_that_does_not_continue_the_log_is_damage(wrong):
 
 
 def test_a_transaction_that_is_there_twice_is_damage():
-    with pytest.raises(DamageError, match="repeats transaction"):
+    with pytest.raises(DamageError, match="repeats transaction token"):
         after(FIRST, commit(1, record(1), parent=FIRST))
+
+
+def test_a_commit_token_that_is_there_twice_is_damage_in_one_refresh_over_several_and_behind_a_checkpoint():
+    second = commit(1, record(2), parent=FIRST)
+    third = commit(2, record(3), parent=second, token=FIRST.token)
+    again = commit(2, record(3), parent=second, token=second.token)
+    transactions = commit(2, replace(record(3), token=FIRST.token), parent=second)
+
+    for wrong, earlier in ((third, 0), (again, 1), (transactions, 0)):
+        with pytest.raises(DamageError, match=f"repeats (commit|transaction) token .* of commit {earlier}"):
+            after(FIRST, second, wrong)
+        with pytest.raises(DamageError, match=f"token .* of commit {earlier}"):
+            replay(after(FIRST, second), [wrong], no_manifest)
+    behind_checkpoint = replace(after(FIRST, second), tokens={})
+    with pytest.raises(DamageError, match="repeats commit token .* of commit 1"):
+        replay(behind_checkpoint, [again], no_manifest)
 
 
 def test_a_splice_that_announces_other_rows_than_its_pages_have_is_damage():
