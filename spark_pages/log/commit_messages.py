@@ -138,11 +138,20 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """It is not in the log and never will be."""
+    """It is not in the log and never will be.
+
+    Attributes
+    ----------
+    overlap
+        What it met; None where others were quicker until the deadline.
+    head, by
+        The newest version, and who committed that.
+    """
 
     overlap: Overlap | None
     head: int
     tries: int
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def commit_protocol(
         if group.decided:
             return group.outcomes()
         if not (yield Pause(tries, lost=True)):
-            return group.end(Conflict(None, state.version, tries))
+            return group.end(Conflict(None, state.version, tries, settled.records[0].writer))
 
 
 def _let_others(

@@ -28,7 +28,7 @@ from spark_pages.log.commit_messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.commit_protocol import IfStopped, commit_protocol, settle_slot
+from spark_pages.log.commit_protocol import IfStopped, Settled, commit_protocol, settle_slot
 from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.driver import CommitDriver
 from spark_pages.log.group import CommitGroup
@@ -289,9 +289,12 @@ class Log:
             self.refresh()
             return version
         raise CommitConflictError(
-            f"Slot {version} holds another commit: the one with token {token} is not in the log.",
+            f"Slot {version} holds another commit, of {_writer(settled)}: the one with token {token} is not "
+            f"in the log.",
             hint="Read again and repeat the transaction.",
             conflicting_version=version,
+            conflicting_writer=_writer(settled),
+            chains=[],
         )
 
     def _commit_together(self, members: Sequence[Member], if_stopped: IfStopped) -> list[Outcome]:
@@ -339,15 +342,23 @@ class Log:
         self._care.end(timeout_s)
 
 
+def _writer(slot: Settled) -> str:
+    """Who has committed it; a tombstone does not tell."""
+    return slot.records[0].writer if isinstance(slot, Commit) else "somebody"
+
+
 def _conflict(outcome: Conflict, member: Member) -> CommitConflictError:
     overlap = outcome.overlap
     who = f"The transaction of {writer_name()} that read version {member.read_version}"
     if overlap is None:
         return CommitConflictError(
-            f"{who} was overtaken {outcome.tries} times, last by version {outcome.head}, until its time was "
-            f"up. Nothing was committed.",
+            f"{who} was overtaken {outcome.tries} times, last by version {outcome.head} of {outcome.by}, "
+            f"until its time was up. Nothing was committed.",
             hint="Try again, or write in fewer, larger transactions.",
             read_version=member.read_version,
+            conflicting_version=outcome.head,
+            conflicting_writer=outcome.by,
+            chains=[],
             tries=outcome.tries,
         )
     return CommitConflictError(

@@ -217,7 +217,7 @@ class Fold:
             self._claim(claim)
 
     def _token_is_new(self, token: str, version: int, whose: str) -> None:
-        """Remember it, unless it is that of the commit before, or of a commit or transaction since the base."""
+        """Remember it, unless the commit before has it, or a commit or transaction since the base."""
         known = self._tokens.get(token)
         if token == self._token:  # of the commit before, which may be the one that a checkpoint shows
             known = self._version

@@ -44,6 +44,7 @@ from spark_pages.log.retention import Keep, newer, oldest_to_keep
 from spark_pages.log.state import LogState
 from spark_pages.log.tree import Node
 from spark_pages.log.vacuum_plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
+from spark_pages.log.who_landed import with_who_landed
 from spark_pages.model.actions import (
     COMMITTED,
     CheckpointRef,
@@ -330,7 +331,12 @@ class Vacuum:
                 leases=tuple(Lease(lease.lease_id, lease.version, 0) for lease in over),
             )
 
-        outcome = self._log.commit(head, build)
+        try:
+            outcome = self._log.commit(head, build)
+        except CommitConflictError as error:
+            raise with_who_landed(
+                error, self._log, plan.version, lambda record: bool(record.tags or record.leases)
+            ) from error
         return outcome.version if outcome.commit is not None else None
 
     def _mend_hint(self, head: LogState) -> None:

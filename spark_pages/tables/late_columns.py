@@ -91,6 +91,7 @@ def extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> Fil
                 f"Column {key[1]} of table {before.name!r} was to be added for {ddl.new_columns[key]} rows, "
                 f"but the table has {rows} by now. Nothing was committed.",
                 hint="Repeat the transaction.",
+                table_id=int(table_id),
             )
         if more:
             _add(pages, added, (table_id, FieldId(key[1])), 0, default, more, first_page)

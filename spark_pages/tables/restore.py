@@ -24,6 +24,7 @@ from spark_pages.log.readable import check_version
 from spark_pages.log.segment import encode_manifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.log.who_landed import with_who_landed
 from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
@@ -92,6 +93,7 @@ def _restore(
     changes = Changes(lambda key: rows_of(then, key))
     fed = then.state.version
     deadline = runtime.monotonic_s() + _PATIENCE_S
+    tries = 0
     while True:
         head = log.refresh()
         check_version(head.state, then.state.version)
@@ -107,13 +109,16 @@ def _restore(
         try:
             return log.commit(head, _build(record, head.state, then.state.version)).version
         except CommitConflictError as overtaken:
+            tries += 1
             if runtime.monotonic_s() > deadline:
-                raise CommitConflictError(
+                late = CommitConflictError(
                     f"Others committed more quickly than a restore of version {then.state.version} could be "
                     f"planned, for {_PATIENCE_S:.0f} s. Nothing was committed.",
                     hint="Pause the other writers, or try again when there are fewer.",
                     version=then.state.version,
-                ) from overtaken
+                    tries=tries,
+                )
+                raise with_who_landed(late, log, head.state.version, lambda _: True) from overtaken
 
 
 def _check_size(plan: RestorePlan, version: int) -> None:

@@ -14,6 +14,7 @@ from spark_pages.errors import (
 from spark_pages.log.log import Log
 from spark_pages.log.readable import check_version
 from spark_pages.log.state import LogState
+from spark_pages.log.who_landed import with_who_landed
 from spark_pages.model.actions import Tag, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.runtime import Runtime, writer_name
@@ -94,7 +95,12 @@ def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
         parameters = {"tag": name, "version": str(version)}
         return _record(token, "delete tag", parameters, Tag(name, None), head.state.version)
 
-    log.commit(head, build)
+    try:
+        log.commit(head, build)
+    except CommitConflictError as error:
+        raise with_who_landed(
+            error, log, head.state.version, lambda record: name in [tag.name for tag in record.tags]
+        ) from error
     return named
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
-from spark_pages.errors import CommitConflictError, InvalidInputError
+from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit_messages import AlreadyLanded
 from spark_pages.log.features import check_writable
@@ -26,10 +26,11 @@ from spark_pages.log.page_folders import refuse_location_properties
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.log.who_landed import Meets, with_who_landed
 from spark_pages.model.actions import Claim, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.run import NewPage
-from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
+from spark_pages.model.table import NAMESPACE_NAMES, SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.catalog_verbs import CatalogVerbs
@@ -244,13 +245,12 @@ class Transaction(CatalogVerbs):
             now = definition_by_now(newest, definition) if table_id >= 0 else definition
             fits = self._closed and now is not None and columns_to_fill(definition, now) is not None
             if now != definition and not fits:
-                raise CommitConflictError(
+                changed = CommitConflictError(
                     f"Table {definition.name!r} was changed between version {self._read_version}, on which "
                     f"this transaction stands, and version {newest.state.version}. Nothing was committed.",
                     hint="Repeat the transaction.",
-                    read_version=self._read_version,
-                    conflicting_version=newest.state.version,
                 )
+                raise self._with_who_landed(changed, _changes(table_id))
         self._base = newest
         self._is_newest = True
 
@@ -435,9 +435,15 @@ class Transaction(CatalogVerbs):
             self.rollback()
             self.version = landed
             return landed
-        with overtaking(self._read_version):
-            self.version = self._commit()
+        try:
+            with overtaking(self._read_version):
+                self.version = self._commit()
+        except CommitConflictError as error:
+            raise self._with_who_landed(error, _met(error)) from error.__cause__
         return self.version
+
+    def _with_who_landed(self, error: CommitConflictError, meets: Meets) -> CommitConflictError:
+        return with_who_landed(error, self._log, self._read_version, meets)
 
     def _commit(self) -> int:
         with self._log.turn if self._rows.are_few else nullcontext():
@@ -563,3 +569,17 @@ class Transaction(CatalogVerbs):
     def _rewrites(self, *, final: bool) -> list[StagedSplice]:
         """Pages that updates touch, rewritten."""
         return self._rows.rewrite(self._view(self._base).table_of, final=final) if self._work.updates else []
+
+
+def _met(error: CommitConflictError) -> Meets:
+    """What a transaction met that was told of a conflict without being told with whom."""
+    table_id = error.context.get("table_id")
+    if isinstance(error.__cause__, SnapshotExpiredError):
+        return lambda record: record.retention is not None
+    if table_id is not None:
+        return lambda record: any(splice.table_id == table_id for splice in record.splices)
+    return lambda record: any(intent.namespace_id == NAMESPACE_NAMES for intent in record.intents)
+
+
+def _changes(table_id: int) -> Meets:
+    return lambda record: any(intent.table_id == table_id for intent in record.intents)

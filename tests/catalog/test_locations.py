@@ -214,8 +214,9 @@ def test_of_two_writers_who_choose_one_place_for_two_namespaces_one_wins(store):
     two.create_namespace("two", {"location": "eu/sales"})
     one.commit()
 
-    with pytest.raises(CommitConflictError, match="not apart from 'eu'"):
+    with pytest.raises(CommitConflictError, match="not apart from 'eu'") as failure:
         two.commit()
+    assert (failure.value.context["read_version"], failure.value.context["conflicting_version"]) == (0, 1)
 
     assert [each.name for each in store.snapshot().namespaces()][3:] == ["one"]
 

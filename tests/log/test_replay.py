@@ -95,12 +95,12 @@ def test_a_commit_token_that_is_there_twice_is_damage_in_one_refresh_over_severa
     transactions = commit(2, replace(record(3), token=FIRST.token), parent=second)
 
     for wrong, earlier in ((third, 0), (again, 1), (transactions, 0)):
-        with pytest.raises(DamageError, match=f"repeats (commit|transaction) token .* of commit {earlier}"):
+        with pytest.raises(DamageError, match=rf"repeats (commit|transaction) token .* of commit {earlier}"):
             after(FIRST, second, wrong)
-        with pytest.raises(DamageError, match=f"token .* of commit {earlier}"):
+        with pytest.raises(DamageError, match=rf"token .* of commit {earlier}"):
             replay(after(FIRST, second), [wrong], no_manifest)
     behind_checkpoint = replace(after(FIRST, second), tokens={})
-    with pytest.raises(DamageError, match="repeats commit token .* of commit 1"):
+    with pytest.raises(DamageError, match=r"repeats commit token .* of commit 1"):
         replay(behind_checkpoint, [again], no_manifest)
 
 

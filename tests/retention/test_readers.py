@@ -60,8 +60,12 @@ def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_ca
     busy(past)
     past.store.vacuum(retention=1)
 
-    with pytest.raises(CommitConflictError, match=f"read version {read} was overtaken by a vacuum.*lease"):
+    with pytest.raises(
+        CommitConflictError, match=f"read version {read} was overtaken by a vacuum.*lease"
+    ) as failure:
         txn.commit()
+    assert failure.value.context["conflicting_version"] > read
+    assert "(vacuum)" in str(failure.value)
 
     with late.transaction() as again:
         again.update("large", "x", rows=[5], values=[7])

@@ -1,0 +1,58 @@
+"""A conflict that was found in a state, rather than in a commit, told with the commit that brought it about.
+
+The rule of conflicts knows whom it compares. Whoever looks at a newer state and finds that a tag has moved
+does not: then the commits since are looked through, newest first, and both writers are named all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_pages.errors import CommitConflictError, SparkPagesError
+from spark_pages.log.log import Log
+from spark_pages.model.actions import TransactionRecord
+from spark_pages.runtime import writer_name
+
+_MOST_COMMITS = 1024
+"""So far back is looked; a conflict with something older names no writer."""
+
+Meets = Callable[[TransactionRecord], bool]
+
+
+def with_who_landed(
+    error: CommitConflictError, log: Log, read_version: int, meets: Meets
+) -> CommitConflictError:
+    """The same error, with both versions, both writers, the chains that overlap and the number of tries.
+
+    Parameters
+    ----------
+    read_version
+        What the transaction has read.
+    meets
+        Whether a transaction since then is one that it met.
+
+    Notes
+    -----
+    Reads the commits since then, 1,024 at most. What nothing tells is None in ``context``.
+    """
+    if "conflicting_writer" in error.context:
+        return error
+    version, writer, operation = _newest(log, read_version, meets)
+    who = f" This is {writer_name()}, which read version {read_version}"
+    if version is not None:
+        who += f"; version {version} was committed by {writer} ({operation}) in the meantime"
+    told = {"chains": [], "tries": 1, **error.context}
+    told |= {"read_version": read_version, "conflicting_version": version, "conflicting_writer": writer}
+    return CommitConflictError(f"{error.message}{who}; {told['tries']} tries.", hint=error.hint, **told)
+
+
+def _newest(log: Log, read_version: int, meets: Meets) -> tuple[int | None, str | None, str | None]:
+    try:
+        stop = log.refresh().state.version + 1
+        commits = log.commits_left(max(read_version + 1, stop - _MOST_COMMITS), stop)
+    except SparkPagesError:  # the conflict is what the caller has to know
+        return None, None, None
+    for commit in reversed(commits):
+        for record in filter(meets, reversed(commit.records)):
+            return commit.version, record.writer, record.operation
+    return None, None, None
