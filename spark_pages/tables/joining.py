@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.catalog.widening import same_family
+from spark_pages.errors import DamageError
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 
 TAKE = pc.get_function("array_take")
@@ -114,5 +116,17 @@ def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def as_type(arrays: Iterable[pa.Array], kind: pa.DataType) -> list[pa.Array]:
-    """The arrays under one type, of pages that a column had before it got this type; nothing is lost."""
-    return [array if array.type == kind else array.cast(kind) for array in arrays]
+    """The arrays under one type, of pages that a column had before it got this type; nothing is lost.
+
+    Raises
+    ------
+    DamageError
+        If no column can have been of both types.
+    """
+    found = list(arrays)
+    for array in found:
+        if not same_family(array.type, kind):
+            raise DamageError(
+                f"Cannot read entries of type {array.type} as {kind}: no column had both types."
+            )
+    return [array if array.type == kind else array.cast(kind) for array in found]
