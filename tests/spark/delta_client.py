@@ -12,7 +12,7 @@ import sys
 
 from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
-from spark_pages.spark.publish import HISTORY, SEGMENTS
+from spark_pages.spark.publish import HISTORY, PARTS, ROOTS, SEGMENTS
 from spark_pages.spark.reconstruct import Output, reconstruct_snapshot
 from spark_pages.spark.session import session
 from spark_pages.spark.transfer import export, ingest
@@ -20,12 +20,17 @@ from spark_pages.spark.transfer import export, ingest
 store = sys.argv[1]
 table = f"delta.`{store}/{SEGMENTS.root}`"
 ATTEMPTS = {
-    "vacuum": f"VACUUM {table} RETAIN 0 HOURS",
-    "lite vacuum": f"VACUUM {table} LITE RETAIN 0 HOURS",
-    "delete": f"DELETE FROM {table}",
+    f"{what} of {each.name}": statement.format(f"delta.`{store}/{each.root}`")
+    for each in (SEGMENTS, PARTS, ROOTS)
+    for what, statement in {
+        "vacuum": "VACUUM {} RETAIN 0 HOURS",
+        "lite vacuum": "VACUUM {} LITE RETAIN 0 HOURS",
+        "delete": "DELETE FROM {}",
+        "optimize": "OPTIMIZE {}",
+    }.items()
+} | {
     "delete some": f"DELETE FROM {table} WHERE entry_count > 0",
     "update": f"UPDATE {table} SET entry_count = 5",
-    "optimize": f"OPTIMIZE {table}",
     "z-order": f"OPTIMIZE {table} ZORDER BY (page_id)",
     "restore": f"RESTORE TABLE {table} TO VERSION AS OF 0",
     "insert": f"INSERT INTO {table} (page_id) VALUES (1)",
