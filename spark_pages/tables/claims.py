@@ -46,7 +46,10 @@ def claim_rows(
     -------
     list of Claim
         May be empty. Each has a fencing number larger than that of any claim of its chain that was there
-        before, released ones included: it is larger than the version that this one stands on.
+        before, released ones included: it is larger than the version that this one stands on. So of two
+        claims with a row in common, which are never taken on one version, the later has the larger number.
+        Claims of different rows that were taken at the same moment may have the same one: a number orders
+        those who held the same rows, and nobody compares it with that of other rows.
 
     Notes
     -----

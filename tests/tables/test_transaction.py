@@ -370,6 +370,21 @@ def test_a_fencing_number_never_comes_again_after_a_release():
     assert len(fences) == 3
 
 
+def test_claims_of_different_rows_at_the_same_moment_may_share_a_number_that_is_less_than_any_later_one():
+    store = small_pages()
+    opened = [store.transaction() for _ in range(2)]
+    assert len({txn.snapshot.version for txn in opened}) == 1
+
+    at_once = [
+        claim_rows(lambda txn=txn: txn, {(1, 1): rows}, owner, Runtime(), seconds=-1)
+        for txn, rows, owner in zip(opened, [(0, 2), (2, 4)], ("me", "them"), strict=True)
+    ]
+    across = claim_rows(store.transaction, {(1, 1): (1, 3)}, "a third", Runtime())
+
+    (one,), (two,), (third,) = *at_once, across
+    assert one.fence == two.fence < third.fence
+
+
 def test_of_two_owners_that_claim_at_the_same_moment_one_gets_the_rows():
     store = small_pages()
     one, two = store.transaction(), store.transaction()
