@@ -405,8 +405,20 @@ class Transaction(CatalogVerbs):
         return self._log.store
 
     def next_page_file(self, table: str | None = None) -> str:
-        """Key of the next page file of this transaction; where the namespace of a table has its files."""
+        """Key of the next page file of this transaction; where the namespace of a table has its files.
+
+        Raises
+        ------
+        CommitConflictError
+            If a table that has been written to is another one by now.
+
+        Notes
+        -----
+        A name bears the version on which the transaction stands, by which vacuum judges the file. So the
+        transaction stands on the newest one from then on: one request, the first time.
+        """
         self._check_open()
+        self._stand_on_newest()
         return self._page_files.next(None if table is None else self._tables.find(table))
 
     # finishing

@@ -99,6 +99,22 @@ def test_a_page_file_that_the_transaction_asked_for_may_be_registered(tmp_path):
         txn.directory("t").register_page("n", key, 0)
 
 
+def test_a_page_file_that_was_asked_for_is_the_transactions_own_whoever_has_committed_before(tmp_path):
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
+    txn = store.transaction()
+    with sp.open(store.url).transaction() as other:
+        other.append("t", pa.table({"n": [1]}))
+
+    key = txn.next_page_file()
+    write_file(txn.store, key, pa.array([7]))
+    txn.directory("t").register_page("n", key, 0)
+    txn.commit()
+
+    assert store.snapshot().table("t").read().column("n").to_pylist() == [1, 7]
+
+
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_no_symbolic_link_leads_out_of_a_local_store(tmp_path, linked):
     store = sp.create(str(tmp_path / "store"))
