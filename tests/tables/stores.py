@@ -7,7 +7,9 @@ from uuid import uuid4
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages.errors import StorageError
 from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import Doubtful
 from spark_pages.tables.store import Store
 
 QUIET = {
@@ -38,3 +40,26 @@ def metered(store: Store) -> tuple[Store, MeteredStore]:
     """The same store opened anew, with every request counted."""
     meter = MeteredStore(store.objects)
     return Store(meter), meter
+
+
+class Doubting:
+    """Storage that, while it is `broken`, answers nothing; creates land all the same, or not, as told."""
+
+    def __init__(self, store: Store, lands: bool) -> None:
+        self._inner = store.objects
+        self._lands = lands
+        self.broken = False
+
+    def create(self, key, data):
+        if self.broken and not self._lands:
+            return Doubtful("no answer came")
+        outcome = self._inner.create(key, data)
+        return Doubtful("no answer came") if self.broken else outcome
+
+    def get(self, key):
+        if self.broken:
+            raise StorageError(f"{key} cannot be read now")
+        return self._inner.get(key)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)

@@ -13,17 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError
 from spark_pages.log.commit_codec import decode_slot, encode_commit
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
 from spark_pages.runtime import Runtime
-from spark_pages.storage.store import Doubtful
 from spark_pages.tables.claims import claim_rows, release_claims
 from spark_pages.tables.compaction import compact_table
 from spark_pages.tables.store import Store
 from tests.log.records import commit, create, record
-from tests.tables.stores import metered, store_with
+from tests.tables.stores import Doubting, metered, store_with
 
 ROWS = pa.table({"n": [1, 2, 3]})
 
@@ -197,29 +196,6 @@ def test_a_conflict_names_versions_writers_chains_and_tries():
 
 
 # doubt
-
-
-class Doubting:
-    """Storage that, while it is `broken`, answers nothing; creates land all the same, or not, as told."""
-
-    def __init__(self, store: Store, lands: bool) -> None:
-        self._inner = store.objects
-        self._lands = lands
-        self.broken = False
-
-    def create(self, key, data):
-        if self.broken and not self._lands:
-            return Doubtful("no answer came")
-        outcome = self._inner.create(key, data)
-        return Doubtful("no answer came") if self.broken else outcome
-
-    def get(self, key):
-        if self.broken:
-            raise StorageError(f"{key} cannot be read now")
-        return self._inner.get(key)
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
 
 
 def in_doubt(lands: bool) -> tuple[Store, Doubting, CommitUnknownError]:

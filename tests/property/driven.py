@@ -1,0 +1,82 @@
+"""Which public methods the rules of state machines have called."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spark_pages as sp
+from spark_pages.tables.registration import StagedDirectory
+
+HERE = str(Path(__file__).parent)
+CLASSES = (sp.Store, sp.Snapshot, sp.Table, sp.PageDirectory, StagedDirectory, sp.Transaction)
+
+FOR_OTHER_MODULES = "for other modules of the package, and in no document: "
+NOT_DRIVEN = {
+    "PageDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
+    "PageDirectory.stretch": FOR_OTHER_MODULES + "the pages of a Spark task",
+    "Snapshot.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
+    "Snapshot.table_of": FOR_OTHER_MODULES + "a table by its definition",
+    "Snapshot.uncommitted": FOR_OTHER_MODULES + "what a transaction shows",
+    "Table.candidate_rows": FOR_OTHER_MODULES + "the rows of a Spark task",
+    "Table.filter_columns": FOR_OTHER_MODULES + "the columns of a Spark task",
+    "Table.page_folder": FOR_OTHER_MODULES + "where Spark tasks write",
+    "Table.page_handler": FOR_OTHER_MODULES + "what page compaction reads by",
+    "Table.page_options": FOR_OTHER_MODULES + "how Spark tasks write",
+    "Table.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
+    "Table.rows_in": FOR_OTHER_MODULES + "the rows of a Spark task",
+    "Table.rows_to_read": FOR_OTHER_MODULES + "the rows of a Spark task",
+    "Transaction.replace_pages": "what page compaction calls; `test_one_truth.py` compacts by hand",
+    "Transaction.append_written": "takes what Spark tasks have written: `tests/spark/test_write.py`",
+}
+"""Public methods that no rule calls, and why."""
+
+
+def public_methods() -> set[str]:
+    """``Class.method`` of all, where the class defines it or gets it from one that nobody sees."""
+    return {f"{owner.__name__}.{name}" for owner in CLASSES for name in _names(owner)}
+
+
+def _names(owner: type) -> list[str]:
+    known = {name for base in owner.__mro__[1:] if base in CLASSES for name in dir(base)}
+    return [
+        name
+        for name in dir(owner)
+        if not name.startswith("_")
+        and (name not in known or name in vars(owner))
+        and isinstance(inspect.getattr_static(owner, name), property | type(_names))
+    ]
+
+
+@contextmanager
+def recording() -> Iterator[set[str]]:
+    """Inside, the public methods that something in this folder calls get into the set."""
+    called: set[str] = set()
+
+    def noting(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(work)
+        def noted(*given: Any, **named: Any) -> Any:
+            if sys._getframe(1).f_code.co_filename.startswith(HERE):
+                called.add(name)
+            return work(*given, **named)
+
+        return noted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner in CLASSES:
+            for name in _names(owner):
+                found = inspect.getattr_static(owner, name)
+                full = f"{owner.__name__}.{name}"
+                if isinstance(found, property):
+                    assert found.fget is not None
+                    patch.setattr(owner, name, property(noting(full, found.fget)))
+                else:
+                    patch.setattr(owner, name, noting(full, found))
+        yield called
