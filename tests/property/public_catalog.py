@@ -64,7 +64,7 @@ class CatalogChanges(PublicModel):
         name, store = self.a_table(data), self.handle(second)
         with store.transaction() as txn:
             txn.add_constraint(name, "small", check="n < 1000000")
-        self.altered(txn.version, name)
+        self.altered(txn.version, name, halfway=True)
         with pytest.raises(SparkPagesError, match="small"), self.handle(not second).transaction() as txn:
             txn.append(name, as_table([(1_000_001, "x")]))
         with store.transaction() as txn:
@@ -81,7 +81,7 @@ class CatalogChanges(PublicModel):
             return
         with store.transaction() as txn:
             txn.set_nullable(name, "n", False)
-        self.altered(txn.version, name)
+        self.altered(txn.version, name, halfway=True)
         with pytest.raises(SparkPagesError), self.handle(not second).transaction() as txn:
             txn.append(name, as_table([(None, "x")]))
         with store.transaction() as txn:

@@ -186,6 +186,7 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
             txn.add_column(name, pa.field("x", pa.int64()), default=value)
         tables = {**self.now, name: self.now[name] + rows}
         self.landed(txn.version, tables, {name})
+        self.halfway.add(txn.version)
         table = self.handle(not second).snapshot().table(name)
         assert table.read(["x"])["x"].to_pylist() == [value] * len(tables[name])
         with self.handle(not second).transaction() as txn:
@@ -199,8 +200,7 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
         name = self.a_table(data)
         rows = self.now[name]
         with self.handle(second).transaction() as txn:
-            assert txn.next_page_file(name).startswith("pages/")
-            key = f"imports/{len(self.versions)}.pages"
+            key = txn.next_page_file(name)
             arrays = [pa.array(each) for each in ([5, None], ["x", "y"], [6, 7], ["z", None])]
             numbers, texts, *_ = pages = write_file(txn.store, key, *arrays)
             directory = txn.directory(name)
