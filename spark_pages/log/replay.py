@@ -219,7 +219,7 @@ class Fold:
     def _token_is_new(self, token: str, version: int, whose: str) -> None:
         """Remember it, unless the commit before has it, or a commit or transaction since the base."""
         known = self._tokens.get(token)
-        if token == self._token:  # of the commit before, which may be the one that a checkpoint shows
+        if token == self._token and self._version >= 0:  # of the commit before, perhaps that of a checkpoint
             known = self._version
         if known is not None:
             raise DamageError(

@@ -236,10 +236,14 @@ def test_a_caller_that_is_interrupted_while_it_waits_leaves_no_thread():
     ahead = read_ahead(jobs, 2)
     next(ahead)
     alarm = threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
     alarm.start()
 
-    with pytest.raises(KeyboardInterrupt):
-        next(ahead)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(ahead)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     go_on.set()
     assert until(lambda: scanning_threads() == 0)
