@@ -118,15 +118,20 @@ def parse_header(buffer: BytesLike, *, where: str = "a page") -> PageHeader:
 
 
 def footprint(buffer: BytesLike) -> tuple[bool, int]:
-    """Whether the batch of a page shares the memory of its payload, and the bytes of its Arrow stream.
+    """Whether a page may share the memory of its payload, and what its Arrow stream takes beside it, bytes.
 
     Parameters
     ----------
     buffer
         Header and payload. Only what `decode_page` has accepted is sure to be told the truth of.
+
+    Notes
+    -----
+    Narrowed numbers that are stored as they are share it too, until they are widened.
     """
     codec, flags, size, stream_size = _FOOTPRINT.unpack_from(buffer)
-    return codec == Codec.NONE and not flags, stream_size or size
+    shares = codec == Codec.NONE
+    return shares, 0 if shares and not flags else stream_size or size
 
 
 def header_fields(buffer: BytesLike, where: str) -> tuple[Codec, int, int, int, int, int]:

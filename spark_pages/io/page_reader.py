@@ -387,6 +387,6 @@ def _loaded(page: pa.RecordBatch | PlainPage, packed: memoryview, keep: bool) ->
     """A page with what it costs to keep it."""
     shared, size = footprint(packed)
     if isinstance(page, PlainPage):
-        size = page.block.held_bytes
-    held = (0 if shared else size) + (len(packed) if shared or keep else 0)
+        size = page.block.held_bytes - (page.block.stride if shared else 0)
+    held = size + (len(packed) if shared or keep else 0)
     return LoadedPage(page, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)
