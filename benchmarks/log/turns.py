@@ -89,6 +89,9 @@ class Model:
         return turns
 
     def _let_others(self, pace: Pace, first: Before, known: int) -> Generator[float, None, int]:
+        if first.unknown:
+            yield pace.for_newcomers(first)
+            return 0
         count = min(8, max(1, first.commits + first.writers - 1)) if first.writers else 8
         for wait_s in pace.for_turn(first) if first.writers else (0.0,):
             yield wait_s

@@ -190,9 +190,7 @@ def _claims(mine: TransactionRecord, other: TransactionRecord) -> str | None:
                 claim.expires_at_us
                 and held.expires_at_us
                 and claim.owner != held.owner
-                and (claim.table_id, claim.field_id) == (held.table_id, held.field_id)
-                and claim.first_row < held.end_row
-                and held.first_row < claim.end_row
+                and held.meets((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
             ):
                 return (
                     f"{held.owner} claims rows [{held.first_row}, {held.end_row}) of table {held.table_id}, "

@@ -115,8 +115,14 @@ class CommitDriver:
         return self._sleep(wait(pause.attempt), deadline)
 
     def _let_others(self, request: LetOthers, deadline: float) -> list[Commit | Tombstone]:
-        """What others have committed; nothing where they had time for it and did not come."""
+        """What others have committed; nothing where they had time for it and did not come.
+
+        A writer that knows of nobody else leaves time, and looks for nobody: its own create tells as well.
+        """
         first = request.before
+        if first.unknown:
+            self._sleep(self.pace.for_newcomers(first), deadline)
+            return []
         count = min(_LOOK, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK
         for wait_s in self.pace.for_turn(first) if first.writers else (0.0,):
             if not self._sleep(wait_s, deadline):

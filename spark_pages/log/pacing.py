@@ -68,6 +68,10 @@ class Pace:
         """Seconds to wait after another commit took the slot for the n-th time."""
         return 0.0 if tries == 1 else self._request_s * _LOSS_REQUESTS * self._runtime.jitter()
 
+    def for_newcomers(self, before: Before) -> float:
+        """Seconds that a slot is left free for writers that nobody knows."""
+        return max(0.0, self._patience_s(before) - (self._runtime.monotonic_s() - self._moved_s))
+
     def for_turn(self, before: Before) -> Iterator[float]:
         """Seconds to wait before each look whether others have committed, until they are given up.
 
@@ -78,7 +82,7 @@ class Pace:
         request_s, now_s = self._request_s, self._runtime.monotonic_s
         commits = min(before.commits, _FORESEEN)
         likely_s = commits * _COMMIT_REQUESTS * request_s
-        patience_s = (before.writers + _PATIENCE_REQUESTS) * request_s
+        patience_s = self._patience_s(before)
         rested_s = now_s() - self._moved_s
         if rested_s >= likely_s + patience_s:
             return
@@ -90,3 +94,6 @@ class Pace:
         while (began_s := now_s()) < end_s:
             yield max(0.0, wait_s)
             wait_s = began_s + max(0.0, wait_s) + look_s - now_s()
+
+    def _patience_s(self, before: Before) -> float:
+        return (before.writers + _PATIENCE_REQUESTS) * self._request_s

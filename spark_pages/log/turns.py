@@ -52,10 +52,13 @@ class Before:
         How many are.
     commits
         How many commits are left of the turn that has begun.
+    unknown
+        Whether these could only be writers that have not committed lately.
     """
 
     writers: int
     commits: int
+    unknown: bool = False
 
 
 NOBODY = Before(0, 0)
@@ -100,7 +103,8 @@ def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, 
         waiting = sum(turn.last_version <= arrived for turn in ring[1:])
         return NOBODY if is_free else Before(waiting + bool(left), left)
     if own == 0:
-        return Before(is_free, 0) if left else Before(max(1, is_free + len(ring) - 1), 0)
+        first = is_free if left else max(1, is_free + len(ring) - 1)
+        return Before(first, 0, unknown=len(ring) == 1) if first else NOBODY
     return Before(is_free + len(ring) - own - 1 + bool(left), left)
 
 

@@ -169,14 +169,9 @@ class Claim:
     fence: int
     expires_at_us: int
 
-    def holds(self, key: tuple[int, int], first: int, end: int, now_us: int) -> bool:
-        """Whether somebody works on one of the rows [first, end) of a chain at this time."""
-        return (
-            self.expires_at_us > now_us
-            and (self.table_id, self.field_id) == key
-            and self.first_row < end
-            and first < self.end_row
-        )
+    def meets(self, key: tuple[int, int], first: int, end: int) -> bool:
+        """Whether it is of one of the rows [first, end) of a chain."""
+        return (self.table_id, self.field_id) == key and self.first_row < end and first < self.end_row
 
 
 @dataclass(frozen=True, slots=True)

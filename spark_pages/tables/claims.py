@@ -63,7 +63,7 @@ def claim_rows(
             known.setdefault((claim.table_id, claim.field_id), []).append(claim)
         taken = []
         for key, (first, end) in wanted.items():
-            near = [c for c in known.get(key, []) if c.first_row < end and first < c.end_row]
+            near = [c for c in known.get(key, []) if c.meets(key, first, end)]
             if any(claim.expires_at_us > now and claim.owner != owner for claim in near):
                 continue
             for stale in near:

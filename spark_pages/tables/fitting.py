@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from spark_pages.io.bounds import plain_type, plain_values
 
 types = pa.types
 
@@ -108,13 +109,8 @@ def whole_as_decimal(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) ->
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-            kind = kind.value_type
-        else:
-            return kind
+    inner = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else plain_type(kind)
+    return kind if inner == kind else _plain(inner)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -160,13 +156,8 @@ def _entries(maps: pa.MapArray, parts: pa.Array) -> pa.Array:
 
 
 def _decoded(values: pa.Array) -> pa.Array:
-    if isinstance(values, pa.ExtensionArray):
-        return _decoded(values.storage)
-    if types.is_dictionary(values.type):
-        return _decoded(values.dictionary_decode())
-    if types.is_run_end_encoded(values.type):
-        return _decoded(pc.run_end_decode(values))
-    return values
+    inner = values.storage if isinstance(values, pa.ExtensionArray) else plain_values(values)
+    return values if inner is values else _decoded(inner)
 
 
 def _check_same(before: pa.Array, after: pa.Array) -> None:
@@ -180,6 +171,6 @@ def _check_same(before: pa.Array, after: pa.Array) -> None:
         lost = pc.not_equal(after.cast(before.type), before)
     else:
         return
-    index = int(np.argmax(lost.fill_null(False).to_numpy(zero_copy_only=False))) if len(lost) else 0
-    if len(lost) and lost[index].as_py():
+    index = pc.index(lost, True).as_py()
+    if index >= 0:
         raise LossError(f"{before[index].as_py()!r} would become {after[index].as_py()!r}.")

@@ -247,5 +247,7 @@ class SwapOrAppend:
 
     def _claimed(self, claims: Sequence[Claim]) -> bool:
         return any(
-            claim.holds(key, *rows, self.now_us) for claim in claims for key, rows in self.taken.items()
+            claim.expires_at_us > self.now_us and claim.meets(key, *rows)
+            for claim in claims
+            for key, rows in self.taken.items()
         )

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
+import spark_pages as sp
 from benchmarks.log.turns import Model
 from spark_pages.log.pacing import Pace
 from spark_pages.log.turns import COMMIT_TURNS, NOBODY, Before, Turn, before, with_commit
 from spark_pages.runtime import Runtime
+from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import CreateOutcome
+from spark_pages.tables.store import Store
+from tests.tables.stores import QUIET
 
 FAIR = {COMMIT_TURNS: "fair"}
 
@@ -43,7 +50,7 @@ def test_who_meets_nobody_waits_for_nobody(writers):
     ("writers", "properties"), [("a" * 9, {}), ("a" * 64, {}), ("a", FAIR), ("a" * 64, FAIR)]
 )
 def test_behind_a_first_turn_and_now_and_then_a_slot_is_free_for_new_writers(writers, properties):
-    assert ahead(writers, "a", properties=properties) == Before(1, 0)
+    assert ahead(writers, "a", properties=properties) == Before(1, 0, unknown=True)
     assert ahead(writers, "new", properties=properties) == NOBODY
     assert ahead(writers[1:] + "a" * 2, "a", properties=properties) == NOBODY
 
@@ -132,6 +139,39 @@ def test_before_any_request_was_timed_nobody_is_waited_for():
     pace = Pace(replace(Runtime(), monotonic_s=clock))
 
     assert waits(pace, clock, Before(7, 9), 0.0) == []
+
+
+class SlowCreates(MeteredStore):
+    """Storage that takes 20 ms for a create, as its clock tells."""
+
+    clock = Clock()
+
+    def create(self, key: str, data: bytes) -> CreateOutcome:
+        self.clock.now += 0.02
+        return super().create(key, data)
+
+
+def test_a_writer_that_knows_of_nobody_leaves_slots_free_now_and_then_and_asks_storage_for_nothing():
+    clock, slept = Clock(), []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds
+
+    meter = SlowCreates(sp.create(f"memory://{uuid4().hex}", properties=QUIET).objects)
+    meter.clock = clock
+    store = Store(meter, replace(Runtime(), monotonic_s=clock, sleep_s=sleep))
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema({"n": pa.int64()}))
+    before_appends = meter.counts
+
+    for number in range(140):
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": [number]}))
+
+    counts = meter.counts - before_appends
+    assert (counts.creates, counts.requests) == (140, 140)
+    assert slept == pytest.approx([0.08] * 3), "behind its first turn, before versions 64 and 128"
 
 
 @pytest.mark.parametrize("seed", range(3))
