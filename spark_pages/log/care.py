@@ -22,7 +22,8 @@ from spark_pages.log.replay import LoadManifest
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
+from spark_pages.model.ids import Version
 from spark_pages.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class LogCare:
         Gives the newest snapshot there is.
     load_manifest
         Reads page manifests.
+    writer
+        Gives the name of who does it.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class LogCare:
         newest: Newest,
         refresh: Callable[[], LogSnapshot],
         load_manifest: LoadManifest,
+        writer: Callable[[], str],
     ) -> None:
         self._runtime = runtime
         self._store = slots.store
@@ -65,6 +69,7 @@ class LogCare:
         self._newest = newest
         self._refresh = refresh
         self._load_manifest = load_manifest
+        self._writer = writer
         self._background = Background(runtime.spawn, self._do)
         self._looked_at = -1
         self._unreadable: CheckpointRef | None = None
@@ -92,10 +97,11 @@ class LogCare:
         based = on_named_checkpoint(self._slots, self._tree, head.state, self._load_manifest)
         base = head.checkpoint if based is head.state else self._newest.bind(based).checkpoint
         token, at_once = self._runtime.token(), self._runtime.map
-        ref = write_checkpoint(self._store, based, base, token, at_once, carry_out)
-        self._newest.adopt(ref)  # reads the root back
+        made = write_checkpoint(self._store, based, base, token, at_once, carry_out)
+        self._newest.adopt(made.ref)  # reads the root back
+        self._note(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
         self._leave_hint()
-        return ref
+        return made.ref
 
     def compact(self) -> LogCompaction:
         """Every slot that can be is in compacted ranges, and the hint says so.
@@ -114,8 +120,16 @@ class LogCare:
         if done.compacted > compacted:
             self._slots.learn(done.compacted)
             self._newest.learn(done.compacted)
+            if done.keys:
+                self._note(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
             self._leave_hint()
         return done
+
+    def _note(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
+        """The next commit tells of this, whoever makes it."""
+        now_us = self._runtime.now_us()
+        done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
+        self._newest.note(done)
 
     def _leave_hint(self) -> None:
         known = self._newest.snapshot
@@ -124,7 +138,7 @@ class LogCare:
         state = known.state
         told = self._slots.compacted  # by a hint, perhaps of a process that commits nothing
         compacted = max(state.compacted, told if told <= state.version + 1 else 0)
-        write_hint(self._store, state.newest_checkpoint, compacted)
+        write_hint(self._store, state.newest_checkpoint, compacted, state.upkeep)
 
     def after_commit(self, version: int) -> None:
         """What is due after an own commit will be done beside the caller. Never waits, never fails."""

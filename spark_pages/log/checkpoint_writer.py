@@ -8,7 +8,7 @@ where they are, and what a rewrite leaves small is joined with a neighbour.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,6 +54,15 @@ _CHEAP_MERGE = 4
 """A tail run is merged with newer pages if that rewrites at most so many times as many."""
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenCheckpoint:
+    """A checkpoint, and what was written for it: as many objects, of as many bytes in all."""
+
+    ref: CheckpointRef
+    objects: int
+    size_bytes: int
+
+
 def write_checkpoint(
     store: ObjectStore,
     state: LogState,
@@ -61,8 +70,8 @@ def write_checkpoint(
     token: str,
     at_once: Mapper = map_in_threads,
     carry_out: CarryOut | None = None,
-) -> CheckpointRef:
-    """Write a checkpoint of the state and give its reference; nothing refers to it yet.
+) -> WrittenCheckpoint:
+    """Write a checkpoint of the state; nothing refers to it yet.
 
     Parameters
     ----------
@@ -88,7 +97,8 @@ def write_checkpoint(
     is decided by numbers alone, so whoever writes them writes the same.
     """
     objects = ObjectWriter(store, at_once)
-    parts = _Writer(objects, state, previous, token, carry_out).write_tree()
+    writer = _Writer(objects, state, previous, token, carry_out)
+    parts = writer.write_tree()
     catalog = write_catalog(objects, state, previous, _TABLES_PER_FILE)
     objects.settle()
     root = Root(
@@ -101,7 +111,11 @@ def write_checkpoint(
     )
     location = objects.put(encode_root(root), lambda digest: root_key(state.version, digest))
     objects.settle()
-    return CheckpointRef(Version(state.version), location)
+    return WrittenCheckpoint(
+        CheckpointRef(Version(state.version), location),
+        objects.objects + len(writer.by_others),
+        objects.size_bytes + sum(writer.by_others.values()),
+    )
 
 
 def _table_zero(state: LogState, previous: Checkpoint | None) -> str:
@@ -125,6 +139,7 @@ class _Writer:
         self._state = state
         self._previous = previous
         self._carry_out = carry_out
+        self.by_others: dict[str, int] = {}
         self._maker = SegmentMaker(objects, previous.tree if previous else None, state.version, token)
 
     def write_tree(self) -> list[Node]:
@@ -155,6 +170,9 @@ class _Writer:
         nodes = self._carry_out(planned) if self._carry_out and planned else ()
         if nodes is None:
             nodes = [self._maker(each) for each in planned]
+        else:
+            self.by_others |= {node.digest: node.length for node in nodes}
+            self.by_others |= {node.stats_digest: node.stats_length for node in nodes if node.stats_length}
         made = dict(zip(map(id, planned), nodes, strict=True))
         return [[node for part in parts for node in self._written(part, made)] for parts in levels]
 

@@ -14,7 +14,12 @@ import fastavro
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
-from spark_pages.log.commit_schema import COMMIT_SCHEMA, TRANSACTIONS_SCHEMA
+from spark_pages.log.commit_schema import (
+    COMMIT_SCHEMA,
+    SHORT_SCHEMA,
+    TOLD_SCHEMA,
+    TRANSACTIONS_SCHEMA,
+)
 from spark_pages.log.container import (
     DIGEST_KEY,
     ContainerSchema,
@@ -39,12 +44,13 @@ from spark_pages.model.actions import (
     Tag,
     Tombstone,
     TransactionRecord,
+    UpkeepNote,
 )
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
-_SCHEMA = ContainerSchema(COMMIT_SCHEMA, TRANSACTIONS_SCHEMA)
+_SCHEMA = ContainerSchema(COMMIT_SCHEMA, TOLD_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA)
 MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 
@@ -72,9 +78,13 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
         "compacted": commit.compacted,
         "transactions": len(commit.records),
     }
+    schema = TRANSACTIONS_SCHEMA
+    if commit.upkeep:
+        schema = TOLD_SCHEMA
+        header["upkeep"] = [upkeep_to_plain(note) for note in commit.upkeep]
     records = [(_COMMIT, header)]
     records += [("spark_pages.Transaction", _transaction_to_avro(record)) for record in commit.records]
-    data, digest = encode_container(TRANSACTIONS_SCHEMA, records, bytes.fromhex(commit.token))
+    data, digest = encode_container(schema, records, bytes.fromhex(commit.token))
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
             f"Commit {commit.version} would have {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.",
@@ -94,9 +104,7 @@ def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:
         "transactions": [{"token": token, "outcome": outcome} for token, outcome in tombstone.transactions],
         "checkpoint": _checkpoint_to_avro(tombstone.checkpoint),
     }
-    return encode_container(
-        COMMIT_SCHEMA, [("spark_pages.Tombstone", record)], bytes.fromhex(tombstone.token)
-    )
+    return encode_container(SHORT_SCHEMA, [("spark_pages.Tombstone", record)], bytes.fromhex(tombstone.token))
 
 
 def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
@@ -228,6 +236,7 @@ def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombsto
         records=tuple(_transaction_from_avro(record) for _, record in records[1:]),
         checkpoint=_checkpoint_from_avro(header["checkpoint"]) if header["checkpoint"] else None,
         compacted=header["compacted"],
+        upkeep=tuple(upkeep_from_plain(note) for note in header.get("upkeep", ())),
         features=Features(tuple(header["reader_features"]), tuple(header["writer_features"])),
         digest=digest,
     )
@@ -322,6 +331,17 @@ def retention_from_plain(value: dict[str, Any] | None) -> Retention | None:
         Version(value["min_readable"]),
         None if named is None else _checkpoint_from_avro(named),
     )
+
+
+def upkeep_to_plain(note: UpkeepNote) -> dict[str, Any]:
+    """The note as plain values, the same in Avro and JSON."""
+    return _fields(note, UpkeepNote)
+
+
+def upkeep_from_plain(value: dict[str, Any]) -> UpkeepNote:
+    """The note that the plain values describe."""
+    told = {name: value[name] for name in UpkeepNote.__dataclass_fields__}
+    return UpkeepNote(**{**told, "reached": Version(told["reached"])})
 
 
 def _fields(value: Any, kind: type) -> dict[str, Any]:

@@ -136,6 +136,7 @@ def commit_protocol(
             checkpoint=state.newest_checkpoint,
             features=with_needs(state.features, records),
             compacted=state.compacted,
+            upkeep=state.upkeep,
         )
         data, digest = encode_commit(commit)
         tries += 1

@@ -35,8 +35,16 @@ _LOCATION = _record(
     ("digest", "string"),
 )
 _CHECKPOINT = _record("CheckpointRef", ("version", "long"), ("location", _LOCATION))
-_HEADER = _record(
-    "CommitHeader",
+_UPKEEP = _record(
+    "UpkeepNote",
+    ("operation", "string"),
+    ("writer", "string"),
+    ("timestamp_us", "long"),
+    ("reached", "long"),
+    ("objects", "long"),
+    ("size_bytes", "long"),
+)
+_HEADER_FIELDS: tuple[tuple[str, Any], ...] = (
     ("format_version", "int"),
     ("reader_features", _array("string")),
     ("writer_features", _array("string")),
@@ -48,6 +56,8 @@ _HEADER = _record(
     ("compacted", "long"),
     ("transactions", "int"),
 )
+_HEADER = _record("CommitHeader", *_HEADER_FIELDS, ("upkeep", _array(_UPKEEP), []))
+_SHORT_HEADER = _record("CommitHeader", *_HEADER_FIELDS)
 _PAGES = _record(
     "Pages",
     ("entry_count", "bytes"),
@@ -160,5 +170,11 @@ _TOMBSTONE = _record(
 COMMIT_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION, _TOMBSTONE])
 """Union of what a slot can hold: a header followed by transactions, or a tombstone."""
 
-TRANSACTIONS_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION])
-"""What a commit holds: the beginning of the union, so that its numbers are the same."""
+TOLD_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION])
+"""What a commit holds that tells of upkeep: the beginning of the union, so that its numbers are the same."""
+
+SHORT_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION, _TOMBSTONE])
+"""The union without upkeep, of which few commits tell: a small commit is mostly schema."""
+
+TRANSACTIONS_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION])
+"""The beginning of that: what most commits hold."""

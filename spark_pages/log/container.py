@@ -133,15 +133,22 @@ class ContainerSchema:
     ----------
     parsed
         What `fastavro.parse_schema` gave.
-    beginnings
-        Unions of the first of its records, likewise: containers that hold no others may say so.
+    others
+        Schemas of containers that hold less, likewise: unions of the first of its records, and records
+        without fields for which it has a default.
+
+    Attributes
+    ----------
+    written
+        What a known form is decoded with; a field that it lacks is not in what it gives.
     """
 
-    def __init__(self, parsed: Any, *beginnings: Any) -> None:
+    def __init__(self, parsed: Any, *others: Any) -> None:
         self.parsed = parsed
-        self.written = frozenset(
-            {_long_form(parsed), *(_shortest(_long_form(each)) for each in (parsed, *beginnings))}
-        )
+        self.written: dict[bytes | None, Any] = {}
+        for each in (*others, parsed):
+            long = _long_form(each)
+            self.written |= {long: each, _shortest(long): each}
 
 
 def decode_container(
@@ -165,10 +172,11 @@ def decode_container(
     A container that holds the schema in a known form is decoded without parsing it again.
     """
     metadata, block = _metadata(data)
+    known = schema.written.get(metadata.get("avro.schema"))
     claimed = metadata.get(DIGEST_KEY, b"").decode()
     check_container(data, claimed, key)
     names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
-    if metadata.get("avro.schema") not in schema.written or metadata.get("avro.codec") != b"null":
+    if known is None or metadata.get("avro.codec") != b"null":
         reader = fastavro.reader(io.BytesIO(data), reader_schema=schema.parsed, **names)
         return list(islice(reader, most)), claimed
     source = io.BytesIO(data)
@@ -176,7 +184,7 @@ def decode_container(
     count, size = _long(source), _long(source)
     end = source.tell() + size
     wanted = count if most is None else min(count, most)
-    records = [fastavro.schemaless_reader(source, schema.parsed, None, **names) for _ in range(wanted)]
+    records = [fastavro.schemaless_reader(source, known, None, **names) for _ in range(wanted)]
     if (wanted == count and source.tell() != end) or len(data) != end + _SYNC_BYTES:
         raise ValueError("the block does not end where it says")
     return records, claimed

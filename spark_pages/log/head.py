@@ -44,9 +44,10 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
     slots.learn(hint.compacted)
     state, proof, known = _begin(slots, tree, hint) if hint.checkpoint else (None, None, {})
     if hint.compacted and hint.checkpoint is None and slots.read(0) is not None:
-        return catch_up(slots, tree, LogState(), load_manifest)
-    if state is not None and proof != state.digest:
-        state = None  # the hint is of another store
+        return _told(catch_up(slots, tree, LogState(upkeep=hint.upkeep), load_manifest))
+    if state is not None:
+        # the hint may be of another store
+        state = replace(state, upkeep=hint.upkeep) if proof == state.digest else None
     if state is None:
         newest = slots.newest()
         if newest < 0:
@@ -60,7 +61,12 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
         ref = named.checkpoint if named else None
         sound = newest_readable(slots, tree, ref)
         state = base_state(tree, sound) if sound else LogState()
-    return catch_up(slots, tree, state, load_manifest, known)
+    return _told(catch_up(slots, tree, state, load_manifest, known))
+
+
+def _told(state: LogState) -> LogState:
+    """The state without upkeep that cannot have been: a hint may tell of anything."""
+    return replace(state, upkeep=tuple(note for note in state.upkeep if 0 <= note.reached <= state.version))
 
 
 def _begin(

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.commit_codec import location_from_avro, location_to_avro
+from spark_pages.log.commit_codec import (
+    location_from_avro,
+    location_to_avro,
+    upkeep_from_plain,
+    upkeep_to_plain,
+)
 from spark_pages.log.names import HINT_KEY, root_key
-from spark_pages.model.actions import CheckpointRef
+from spark_pages.log.record_numbers import is_possible
+from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore
 
@@ -25,10 +33,13 @@ class Hint:
         A checkpoint, likely the newest.
     compacted
         Slots below this version are in compacted ranges.
+    upkeep
+        What was done to the log, and no commit had told then.
     """
 
     checkpoint: CheckpointRef | None = None
     compacted: int = 0
+    upkeep: tuple[UpkeepNote, ...] = ()
 
 
 def read_hints(store: ObjectStore) -> Hint:
@@ -37,13 +48,24 @@ def read_hints(store: ObjectStore) -> Hint:
         data = store.get(HINT_KEY)
         value = json.loads(data) if len(data) <= _MAX_HINT_BYTES else {}
         compacted = max(0, int(value.get("compacted", 0)))
+        upkeep = tuple(map(_note, value.get("upkeep", ())))
         if "location" not in value:
-            return Hint(None, compacted)
+            return Hint(None, compacted, upkeep)
         ref = CheckpointRef(Version(int(value["version"])), location_from_avro(value["location"]))
         named = ref.location.key == root_key(ref.version, str(ref.location.digest))
-        return Hint(ref if named and isinstance(ref.location.digest, str) else None, compacted)
+        return Hint(ref if named and isinstance(ref.location.digest, str) else None, compacted, upkeep)
     except (SparkPagesError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return Hint()
+
+
+def _note(value: dict[str, Any]) -> UpkeepNote:
+    """The note that a hint holds, which is to go into a commit: it must be one."""
+    note = upkeep_from_plain(value)
+    numbers = note.reached, note.timestamp_us, note.objects, note.size_bytes
+    told = isinstance(note.writer, str) and note.operation in (CHECKPOINT, COMPACTION)
+    if not told or not all(type(each) is int for each in numbers) or not is_possible(note):
+        raise ValueError("a hint tells of upkeep that cannot have been")
+    return note
 
 
 def read_hint(store: ObjectStore) -> CheckpointRef | None:
@@ -51,9 +73,13 @@ def read_hint(store: ObjectStore) -> CheckpointRef | None:
     return read_hints(store).checkpoint
 
 
-def write_hint(store: ObjectStore, ref: CheckpointRef | None, compacted: int = 0) -> None:
+def write_hint(
+    store: ObjectStore, ref: CheckpointRef | None, compacted: int = 0, upkeep: Iterable[UpkeepNote] = ()
+) -> None:
     """Leave a hint at the checkpoint and at the ranges. Nothing depends on it being right or there."""
     value: dict[str, object] = {"compacted": compacted}
+    if told := [upkeep_to_plain(note) for note in upkeep]:
+        value["upkeep"] = told
     if ref is not None:
         value |= {"version": ref.version, "location": location_to_avro(ref.location)}
     store.put(HINT_KEY, json.dumps(value, sort_keys=True).encode())

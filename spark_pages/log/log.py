@@ -82,7 +82,9 @@ class Log:
         self._driver = CommitDriver(self._slots, runtime, timeout_s)
         self._group = CommitGroup(self._commit_together, self._driver.pace.for_others)
         self._newest = Newest(self._tree)
-        self._care = LogCare(runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest)
+        self._care = LogCare(
+            runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest, writer
+        )
 
     @property
     def _head(self) -> LogSnapshot | None:

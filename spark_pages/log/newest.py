@@ -12,7 +12,10 @@ from spark_pages.log.replay import stand_on
 from spark_pages.log.retention import is_sound, usable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.actions import CHECKPOINT, CheckpointRef, UpkeepNote
+
+_MOST_NOTES = 4
+"""More than so many are not kept where nobody commits: they go into the hint, which is small."""
 
 _all: weakref.WeakSet[Newest] = weakref.WeakSet()
 
@@ -61,6 +64,8 @@ class Newest:
                 base = known.state.base
                 if base is not None and self._fits(state, base):
                     state, checkpoint = stand_on(state, base), known.checkpoint
+                if state.upkeep != known.state.upkeep:
+                    state = replace(state, upkeep=_untold(state, known.state.upkeep))
                 if state.compacted < known.state.compacted:
                     state = replace(state, compacted=known.state.compacted)
                 self.snapshot = LogSnapshot(state, checkpoint, known)
@@ -96,6 +101,31 @@ class Newest:
             if known is not None and compacted > known.state.compacted:
                 told = replace(known.state, compacted=compacted)
                 self.snapshot = LogSnapshot(told, known.checkpoint, known)
+
+    def note(self, done: UpkeepNote) -> None:
+        """Something was done to the log, and the next commit says so."""
+        with self._lock:
+            known = self.snapshot
+            if known is not None:
+                told = replace(known.state, upkeep=(*known.state.upkeep, done)[-_MOST_NOTES:])
+                self.snapshot = LogSnapshot(told, known.checkpoint, known)
+
+
+def _untold(state: LogState, before: tuple[UpkeepNote, ...]) -> tuple[UpkeepNote, ...]:
+    """What a process knew before it had the state and no commit has told since, beside what the state has.
+
+    A state of a transaction that began before some upkeep does not know of it. Whether a commit has told
+    of it nevertheless shows in what commits name.
+    """
+    kept = [note for note in before if note in state.upkeep or _is_newer(note, state)]
+    return (*kept, *(note for note in state.upkeep if note not in before))
+
+
+def _is_newer(note: UpkeepNote, state: LogState) -> bool:
+    """Whether it reached further than what commits name, as the state tells."""
+    if note.operation == CHECKPOINT:
+        return state.named_checkpoint is None or state.named_checkpoint.version < note.reached
+    return state.compacted <= note.reached
 
 
 def _is_older(one: CheckpointRef | None, other: CheckpointRef) -> bool:

@@ -31,6 +31,11 @@ class ObjectWriter:
     Notes
     -----
     Holds at most eight objects. An object that comes twice is written once.
+
+    Attributes
+    ----------
+    objects, size_bytes
+        What has come so far.
     """
 
     def __init__(self, store: ObjectStore, at_once: Mapper) -> None:
@@ -39,6 +44,7 @@ class ObjectWriter:
         self._queue: list[tuple[str, Buffer]] = []
         self._queued_bytes = 0
         self._sizes: dict[str, int] = {}
+        self.objects = self.size_bytes = 0
 
     def put(self, data: bytes, name: Callable[[str], str]) -> Location:
         """Where the object will be: at the key that `name` makes of its digest."""
@@ -52,6 +58,8 @@ class ObjectWriter:
         """The object will be at this key, which no other object has."""
         size_bytes = memoryview(data).nbytes
         self._sizes[key] = size_bytes
+        self.objects += 1
+        self.size_bytes += size_bytes
         self._queue.append((key, data))
         self._queued_bytes += size_bytes
         if len(self._queue) >= _OBJECTS_AT_ONCE or self._queued_bytes >= _BYTES_AT_ONCE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_pages.model.actions import Commit, TransactionRecord
+from spark_pages.model.actions import Commit, TransactionRecord, UpkeepNote
 from spark_pages.model.ids import MAX_ORDINAL, MAX_VERSION
 
 _MOST = 1 << 62
@@ -12,11 +12,19 @@ def wrong_commit(commit: Commit) -> str | None:
     """What is wrong with the first number that cannot be true; None where all can."""
     if not 0 <= commit.version <= MAX_VERSION:
         return f"version {commit.version} is not between 0 and {MAX_VERSION}"
+    for note in commit.upkeep:
+        if not 0 <= note.reached < commit.version or not is_possible(note):
+            return f"it tells of upkeep that cannot have been: {note}"
     for record in commit.records:
         wrong = _wrong_pages(record) or _wrong_splices(record)
         if wrong is not None:
             return wrong
     return None
+
+
+def is_possible(note: UpkeepNote) -> bool:
+    """Whether the numbers of the note can be true, but for the version, which the commit bounds."""
+    return all(0 <= each <= _MOST for each in (note.timestamp_us, note.objects, note.size_bytes))
 
 
 def _wrong_pages(record: TransactionRecord) -> str | None:

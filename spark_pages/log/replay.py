@@ -96,7 +96,7 @@ class Fold:
         self._token, self._digest = state.token, state.digest
         self._features = state.features
         self._newest_checkpoint, self._named_checkpoint = state.newest_checkpoint, state.named_checkpoint
-        self._compacted, self._turns = state.compacted, state.turns
+        self._compacted, self._turns, self._upkeep = state.compacted, state.turns, state.upkeep
         self._sealed_retention = state.retention
         self._edits: dict[ChainKey, list[ChainEdit]] = {}
         self._tables = dict(state.tables)
@@ -142,6 +142,7 @@ class Fold:
             catalog_version=self._catalog_version,
             compacted=self._compacted,
             turns=self._turns,
+            upkeep=self._upkeep,
         )
 
     def commit(self, commit: Commit) -> None:
@@ -180,6 +181,8 @@ class Fold:
         self._features = commit.features
         self._newest_checkpoint, self._named_checkpoint = newest, named
         self._compacted = max(self._compacted, min(commit.compacted, commit.version))
+        if self._upkeep:
+            self._upkeep = tuple(note for note in self._upkeep if note not in commit.upkeep)
         self._sealed_retention = self._retention
 
     def record(self, record: TransactionRecord, version: int) -> None:

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_pages.log.turns import Turn
-from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Claim, Features, Lease, Retention
+from spark_pages.model.actions import (
+    NO_FEATURES,
+    CheckpointRef,
+    Claim,
+    Features,
+    Lease,
+    Retention,
+    UpkeepNote,
+)
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.ids import FIRST_USER_TABLE
 from spark_pages.model.table import TableDefinition
@@ -54,6 +62,8 @@ class LogState:
         Slots below this version are in compacted ranges, as far as the log tells.
     turns
         Who has committed lately, of the commits since `base`.
+    upkeep
+        What this process knows to have been done to the log, and no commit has told.
     """
 
     version: int = -1
@@ -81,3 +91,4 @@ class LogState:
     catalog_version: int = -1
     compacted: int = 0
     turns: tuple[Turn, ...] = ()
+    upkeep: tuple[UpkeepNote, ...] = ()

@@ -162,7 +162,7 @@ class Vacuum:
         state = replay(state, self._slots.commits(state.version + 1, oldest + 1), self._log.load_manifest)
         ref = write_checkpoint(
             self._store, state, self._log.bind(state).checkpoint, self._runtime.token(), self._runtime.map
-        )
+        ).ref
         base_state(self._tree, ref)  # read back before anything rests on it
         return ref
 
@@ -343,7 +343,7 @@ class Vacuum:
         """The hint leads to no checkpoint that goes or has cleaned slots behind it."""
         hint, newest = read_hints(self._store), head.newest_checkpoint
         if newest is not None and (hint.checkpoint is None or hint.checkpoint.version < newest.version):
-            write_hint(self._store, newest, max(hint.compacted, head.compacted))
+            write_hint(self._store, newest, max(hint.compacted, head.compacted), head.upkeep)
 
     def _bury(self, checkpoint: CheckpointRef, version: int) -> None:
         """Slot `version` holds a tombstone."""

@@ -246,6 +246,34 @@ class TransactionRecord:
         return self.own.batches[1]
 
 
+CHECKPOINT = "checkpoint"
+COMPACTION = "compact log"
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepNote:
+    """Work on the log itself, which is no transaction: the next commit tells of it.
+
+    Attributes
+    ----------
+    operation
+        `CHECKPOINT` or `COMPACTION`.
+    writer, timestamp_us
+        Who did it, and when it was done.
+    reached
+        The version that the checkpoint shows, or the newest slot that is in a compacted range.
+    objects, size_bytes
+        What was written.
+    """
+
+    operation: str
+    writer: str
+    timestamp_us: int
+    reached: Version
+    objects: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Commit:
     """One slot of the log.
@@ -264,6 +292,8 @@ class Commit:
         What readers and writers of the store must know from this version on.
     compacted
         Slots below this version were in compacted ranges, as far as its writer knew. Advice.
+    upkeep
+        What was done to the log since the commits before it, as far as its writer knew.
     digest
         BLAKE2b-256 of the commit, filled in when it is encoded or decoded.
     """
@@ -276,6 +306,7 @@ class Commit:
     checkpoint: CheckpointRef | None = None
     features: Features = NO_FEATURES
     compacted: int = 0
+    upkeep: tuple[UpkeepNote, ...] = ()
     digest: str = ""
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ def newest_checkpoint(store: Store) -> int | None:
 
 def log_of(title: str, history: pa.Table, checkpoint: int | None) -> Picture:
     """The same of a history that was read already, in any order, and the newest checkpoint."""
-    history = history.sort_by([("version", "ascending")])
+    history = history.filter(history.column("transaction").is_valid()).sort_by([("version", "ascending")])
     numbers = {name: _numbers(history, name) for name in history.column_names if _is_number(history, name)}
     rows = numbers["rows_added"] + numbers["rows_updated"] + np.abs(numbers["rows_removed"])
     pages = numbers["pages_added"] + numbers["pages_removed"]

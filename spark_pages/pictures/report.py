@@ -88,8 +88,8 @@ def _commits(history: pa.Table) -> Markup:
     rows = []
     for each in history.slice(0, MOST_COMMITS).select(list(_COMMIT_HEADS)).to_pylist():
         each["timestamp"] = f"{each['timestamp']:%Y-%m-%d %H:%M:%S}"
-        each["bytes_added"] = size(each["bytes_added"])
-        rows.append(list(each.values()))
+        each["bytes_added"] = None if each["bytes_added"] is None else size(each["bytes_added"])
+        rows.append(["" if value is None else value for value in each.values()])
     return table(list(_COMMIT_HEADS.values()), rows, max(history.num_rows - MOST_COMMITS, 0), ["bytes in"])
 
 

@@ -111,7 +111,7 @@ def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> Checkpoint
     runtime = Runtime()
     return write_checkpoint(
         log.store, snapshot.state, snapshot.checkpoint, runtime.token(), runtime.map, spread
-    )
+    ).ref
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What happened to a store: a row for each transaction, maintenance included. Pure."""
+"""What happened to a store: a row for each transaction, and for each time its log was looked after. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
+from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.tables.changes import touched_rows
@@ -62,8 +62,13 @@ class _Moved:
         return RowRanges.joined(np.array(self.updated, dtype=np.int64).reshape(-1, 2)).num_rows
 
 
-def history_table(commits: Iterable[Commit]) -> pa.Table:
-    """A row for each transaction, in the order given.
+def history_table(commits: Iterable[Commit], untold: Sequence[UpkeepNote] = ()) -> pa.Table:
+    """A row for each transaction and each note of upkeep, in the order given.
+
+    Parameters
+    ----------
+    untold
+        Upkeep of which no commit tells yet: it comes first, without a version.
 
     Returns
     -------
@@ -72,10 +77,26 @@ def history_table(commits: Iterable[Commit]) -> pa.Table:
         does not tell how many rows it takes, so `rows_removed` is null there. `bytes_added`: of pages put in,
         also of old ones that a restore brings back. `checkpoint`: the newest checkpoint that was there when
         the commit was made, or null. `min_readable`: set by a vacuum, the oldest version that can be read
-        from then on.
+        from then on. Upkeep has the version of the commit that tells of it, and in `read_version` how far it
+        reached; it is no `transaction`, and its objects and bytes are `parameters`.
     """
-    rows = [_row(commit, record) for commit in commits for record in commit.records]
+    rows = [_upkeep_row(None, note) for note in reversed(untold)]
+    for commit in commits:
+        rows += [_row(commit, record) for record in commit.records]
+        rows += [_upkeep_row(commit.version, note) for note in reversed(commit.upkeep)]
     return pa.Table.from_pylist(rows, schema=_HISTORY_SCHEMA)
+
+
+def _upkeep_row(version: int | None, note: UpkeepNote) -> dict[str, object]:
+    written = {"objects": str(note.objects), "bytes": str(note.size_bytes)}
+    return {
+        "version": version,
+        "timestamp": note.timestamp_us,
+        "operation": note.operation,
+        "writer": note.writer,
+        "read_version": note.reached,
+        "parameters": json.dumps(written, sort_keys=True),
+    }
 
 
 def _row(commit: Commit, record: TransactionRecord) -> dict[str, object]:

@@ -185,7 +185,7 @@ def write_again(
         return decode_manifest(reader.fetch(manifest.location), manifest.location.key)
 
     state = replay(state, commits, load)
-    return write_checkpoint(store, state, Checkpoint(previous, reader) if previous else None, token)
+    return write_checkpoint(store, state, Checkpoint(previous, reader) if previous else None, token).ref
 
 
 def remake_manifests(store: ObjectStore, survey: Survey, trees: dict[str, bytes]) -> dict[str, bytes]:

@@ -126,7 +126,7 @@ def fields(schema: Any, value: Any, path: str, named: dict[str, Any]) -> Iterato
             yield from fields(each["type"], inside, f"{path}.{each['name']}", named)
     elif isinstance(schema, dict) and schema["type"] in ("array", "map"):
         items = schema["items"] if schema["type"] == "array" else schema["values"]
-        for each in [ANY] if value is ANY else value.values() if isinstance(value, dict) else value:
+        for each in [ANY] if value is ANY else value.values() if isinstance(value, dict) else value or ():
             yield from fields(items, each, path, named)
     elif value is ANY or value:
         yield path

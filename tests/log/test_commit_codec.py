@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
 from spark_pages.log import commit_codec, container
 from spark_pages.log.commit_codec import decode_slot, encode_commit, encode_tombstone
-from spark_pages.log.commit_schema import COMMIT_SCHEMA
-from spark_pages.model.actions import CheckpointRef, Features, Tombstone
+from spark_pages.log.commit_schema import COMMIT_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA
+from spark_pages.model.actions import CheckpointRef, Features, Tombstone, UpkeepNote
 from spark_pages.model.location import Location
 from tests.io.strategies import steady
 from tests.log.records import append, commit, commits, create, record, same, token
 
 REF = CheckpointRef(3, Location("_log/checkpoints/x", 10, "ab" * 32, original_length=10))
 TOMBSTONE = Tombstone(7, 99, token(5), "cd" * 32, ((token(6), "committed"), (token(8), "other")), REF)
+UPKEEP = UpkeepNote("checkpoint", "somebody", 99, 3, 4, 5_000)
 SMALL = commit(4, record(1, (3,), splices=(append(1, 1, 0, 3),)), checkpoint=REF)
 
 
@@ -43,15 +44,42 @@ def test_the_schema_stands_in_a_commit_in_its_shortest_form_and_says_the_same():
     data, _ = encode_commit(SMALL)
     written = fastavro.reader(io.BytesIO(data))
 
-    assert plain(written.writer_schema) == plain(COMMIT_SCHEMA)[:2]
+    assert plain(written.writer_schema) == plain(SHORT_SCHEMA)[:2]
     assert len(written.metadata["avro.schema"]) < 4_600
     assert next(iter(fastavro.reader(io.BytesIO(data))))["version"] == 4
+
+
+def test_only_a_commit_that_tells_of_upkeep_has_a_place_for_it():
+    silent, _ = encode_commit(SMALL)
+    data, _ = encode_commit(replace(SMALL, upkeep=(UPKEEP,)))
+    schemas = [plain(fastavro.reader(io.BytesIO(each)).writer_schema) for each in (silent, data)]
+
+    assert schemas == [plain(SHORT_SCHEMA)[:2], plain(COMMIT_SCHEMA)[:2]]
+    assert decode_slot(data, "slot").upkeep == (UPKEEP,)
+    assert decode_slot(silent, "slot").upkeep == ()
+
+
+def test_a_release_that_knows_of_no_upkeep_reads_a_commit_that_tells_of_it(monkeypatch):
+    data, digest = encode_commit(replace(SMALL, upkeep=(UPKEEP,)))
+    monkeypatch.setattr(commit_codec, "_SCHEMA", container.ContainerSchema(SHORT_SCHEMA, TRANSACTIONS_SCHEMA))
+
+    assert same(decode_slot(data, "slot"), replace(SMALL, digest=digest))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"reached": 4}, {"reached": -1}, {"timestamp_us": -1}, {"objects": -1}, {"size_bytes": -1}]
+)
+def test_upkeep_that_cannot_have_been_is_damage(wrong):
+    data, _ = encode_commit(replace(SMALL, upkeep=(replace(UPKEEP, **wrong),)))
+
+    with pytest.raises(DamageError, match="upkeep that cannot have been"):
+        decode_slot(data, "slot")
 
 
 def test_a_commit_of_a_release_that_wrote_its_schema_out_is_read_without_parsing_it(monkeypatch):
     data, _ = encode_commit(SMALL)
     monkeypatch.setattr(container, "_shortest", lambda schema: schema)
-    monkeypatch.setattr(commit_codec, "TRANSACTIONS_SCHEMA", COMMIT_SCHEMA)
+    monkeypatch.setattr(commit_codec, "TRANSACTIONS_SCHEMA", SHORT_SCHEMA)
     monkeypatch.setattr(container, "_forms", {})
     before, _ = encode_commit(SMALL)
     monkeypatch.setattr(container.fastavro, "reader", None)

@@ -75,13 +75,19 @@ def check_answers(store: Store, before: tuple[Any, ...]) -> None:
     """A reader that comes new, and one from far behind, see what was seen before."""
     fresh = Store(store.objects)
     check_same(fresh.snapshot().log, before[0])
-    assert fresh.history().equals(before[1])
+    assert told(fresh).equals(before[1])
     check_same(fresh.snapshot(version=20).log, before[2])
 
 
 def answers(store: Store) -> tuple[Any, ...]:
     fresh = Store(store.objects)
-    return fresh.snapshot().log, fresh.history(), fresh.snapshot(version=20).log
+    return fresh.snapshot().log, told(fresh), fresh.snapshot(version=20).log
+
+
+def told(store: Store) -> pa.Table:
+    """The history as far as commits tell it, whatever a hint says."""
+    history = store.history()
+    return history.filter(history.column("version").is_valid())
 
 
 # which ranges there are

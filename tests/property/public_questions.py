@@ -158,10 +158,16 @@ class Questions(PublicModel):
     def history_and_changes(self, second: bool, data: st.DataObject) -> None:
         store = self.handle(second)
         history = store.history()
-        told = history["version"].to_pylist()
+        done = history.filter(pc.field("transaction").is_valid())
+        upkeep = history.filter(pc.field("transaction").is_null())
+        told = done["version"].to_pylist()
         assert told == sorted(told, reverse=True)
         assert set(told) == set(range(self.oldest, len(self.versions)))
-        assert set(store.history(limit=1)["version"].to_pylist()) == {len(self.versions) - 1}
+        assert set(store.history(limit=1)["version"].to_pylist()) - {None} == {len(self.versions) - 1}
+        notes = upkeep.select(["operation", "timestamp", "read_version"]).to_pylist()
+        assert len({tuple(note.values()) for note in notes}) == len(notes)
+        known = upkeep.filter(pc.field("version").is_valid())
+        assert pc.all(pc.less(known["read_version"], known["version"]), min_count=0).as_py()
         start = self.old_version(data)
         end = self.one_of(data, list(range(start, len(self.versions))))
         moved = store.changes(start, end).to_pylist()

@@ -134,7 +134,7 @@ def test_objects_of_a_checkpoint_that_is_being_written_stay_though_it_has_no_roo
     past.append("small", 2, rows=2)
     before = keys(past)
     head = past.store.snapshot().log
-    begun = write_checkpoint(past.objects, head.state, head.checkpoint, TOKEN)
+    begun = write_checkpoint(past.objects, head.state, head.checkpoint, TOKEN).ref
     past.objects.delete(begun.location.key)
     left = keys(past) - before
 

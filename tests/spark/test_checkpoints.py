@@ -48,6 +48,12 @@ def segments(url: str) -> list[list[Node]]:
     return [[n for part in parts for n in head.tree.part(part)] for parts in head.levels().values()]
 
 
+def written(url: str) -> tuple[int, int]:
+    """Objects and bytes of the newest checkpoint, as its note tells."""
+    (*_, note) = log_of(url).snapshot().state.upkeep
+    return note.objects, note.size_bytes
+
+
 def test_segments_written_apart_are_byte_for_byte_those_of_one_process(
     tmp_path: Path, small_trees: SmallTree
 ) -> None:
@@ -61,6 +67,7 @@ def test_segments_written_apart_are_byte_for_byte_those_of_one_process(
         log_of(copy).checkpoint()
 
         assert segments(url) == segments(copy)
+        assert written(url) == written(copy)
         check_snapshot(log_of(url).snapshot())
         check_checkpoint(log_of(url).snapshot().checkpoint)
 

@@ -224,7 +224,7 @@ def test_a_checkpoint_that_says_otherwise_than_the_log_is_told(url: str, change:
         txn.create_table("new", pa.schema([("x", pa.int64())]))
         txn.append("t", pa.table({"n": [2]}))
     head = store.snapshot().log
-    forged = write_checkpoint(store.objects, replace(head.state, **change), head.checkpoint, "0" * 32)
+    forged = write_checkpoint(store.objects, replace(head.state, **change), head.checkpoint, "0" * 32).ref
     write_hint(store.objects, forged)
 
     found = verify(store.objects)
@@ -243,7 +243,7 @@ def test_a_checkpoint_with_another_page_than_the_log_is_told(url: str, column: s
     other = pc.add(pages.column(index), pa.scalar(1, pages.column(index).type))
     lying = PageRun(pages.set_column(index, pages.schema.field(index), other))
     edits = {**state.edits, (1, 1): (replace(edit, added=lying),)}
-    forged = write_checkpoint(store.objects, replace(state, edits=edits), None, "0" * 32)
+    forged = write_checkpoint(store.objects, replace(state, edits=edits), None, "0" * 32).ref
     write_hint(store.objects, forged)
 
     found = verify(store.objects, pages="none")
@@ -396,7 +396,7 @@ def test_there_must_be_a_store_and_a_known_way_to_read_pages(url: str, store: St
 
 def test_a_checkpoint_that_was_overtaken_is_needed_by_nobody(rich: Store) -> None:
     head = rich.snapshot().log
-    stray = write_checkpoint(rich.objects, head.state, head.checkpoint, "f" * 32)
+    stray = write_checkpoint(rich.objects, head.state, head.checkpoint, "f" * 32).ref
     rich.objects.delete(stray.location.key)
 
     assert verify(rich.objects).ok

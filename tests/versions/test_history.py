@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
 from spark_pages.log.commit_codec import encode_tombstone
-from spark_pages.log.names import commit_key
+from spark_pages.log.names import HINT_KEY, commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name
+from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import CreateOutcome
 from spark_pages.tables import staging
 from spark_pages.tables.store import Store
 from tests.tables.stores import store_with
@@ -120,7 +126,136 @@ def test_a_checkpoint_is_told_by_the_commits_that_name_it(ten):
     ten.checkpoint()
     ten.tag("x")
 
-    assert ten.history().column("checkpoint").to_pylist() == [4, 2, 2, None, None, None]
+    history = ten.history()
+    transactions = history.filter(history.column("transaction").is_valid())
+    assert transactions.column("checkpoint").to_pylist() == [4, 2, 2, None, None, None]
+
+
+UPKEEP = ["version", "operation", "read_version", "writer"]
+
+
+def upkeep(store: Store) -> list[tuple[object, ...]]:
+    """What the history tells of upkeep, newest first."""
+    history = store.history()
+    rows = history.filter(history.column("transaction").is_null()).select(UPKEEP).to_pylist()
+    return [tuple(row.values()) for row in rows]
+
+
+def test_who_looked_after_the_log_is_told_at_once_and_by_the_next_commit_of_whoever(ten):
+    me = writer_name()
+    ten.checkpoint()
+    ten.compact_log()
+    untold = [(None, "compact log", 1, me), (None, "checkpoint", 2, me)]
+    assert upkeep(ten) == upkeep(Store(ten.objects)) == untold
+
+    Store(ten.objects).tag("x")
+    assert upkeep(ten) == upkeep(Store(ten.objects)) == [(3, *row[1:]) for row in untold]
+
+    ten.tag("y")
+    Store(ten.objects).tag("z")
+    assert upkeep(ten) == upkeep(Store(ten.objects)) == [(3, *row[1:]) for row in untold]
+    assert [commit.upkeep == () for commit in ten._log.commits(0, 6)] == [True, True, True, False, True, True]
+
+
+def test_upkeep_tells_when_it_was_done_and_what_it_wrote(ten):
+    before, start = objects_of(ten), time.time_ns() // 1000
+    ten.checkpoint()
+    end, made = time.time_ns() // 1000, objects_of(ten).items() - before.items()
+
+    written = {key: size for key, size in made if not key.endswith("_last_checkpoint")}
+    row = ten.history().to_pylist()[0]
+    told = {"objects": str(len(written)), "bytes": str(sum(written.values()))}
+    assert json.loads(row["parameters"]) == told
+    assert start <= row["timestamp"].timestamp() * 1_000_000 <= end
+    assert row["rows_added"] is None
+
+
+def objects_of(store: Store) -> dict[str, int]:
+    return {each.key: each.size_bytes for each in store.objects.list("")}
+
+
+class Meanwhile(MeteredStore):
+    """Storage in front of which something else happens before the next commit lands."""
+
+    happens: Callable[[], object] | None = None
+
+    def create(self, key: str, data: bytes) -> CreateOutcome:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().create(key, data)
+
+
+def test_upkeep_while_a_commit_lands_is_told_by_the_next(ten):
+    objects = Meanwhile(ten.objects)
+    store = Store(objects)
+    store.snapshot()
+    objects.happens = store.checkpoint
+    store.tag("x")
+    store.tag("y")
+    store.tag("z")
+
+    assert [row[:3] for row in upkeep(store)] == [(4, "checkpoint", 2)]
+
+
+def test_upkeep_of_which_another_process_tells_while_a_commit_lands_is_not_told_again(ten):
+    objects = Meanwhile(ten.objects)
+    store = Store(objects)
+    store.snapshot()
+    objects.happens = lambda: (store.checkpoint(), Store(ten.objects).tag("w"))
+    store.tag("x")
+    store.tag("y")
+
+    assert [row[:3] for row in upkeep(store)] == [(3, "checkpoint", 2)]
+
+
+def test_upkeep_of_which_another_process_has_told_is_not_told_again(ten):
+    late = ten.transaction()
+    late.append("t", numbers(10, 11))
+    ten.checkpoint()
+    Store(ten.objects).tag("x")
+    late.commit()
+    ten.tag("y")
+
+    assert [row[:3] for row in upkeep(ten)] == [(3, "checkpoint", 2)]
+
+
+NOTE = {
+    "operation": "checkpoint",
+    "writer": "somebody",
+    "timestamp_us": 5,
+    "reached": 2,
+    "objects": 1,
+    "size_bytes": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reached": 30},
+        {"reached": -1},
+        {"reached": 1 << 70},
+        {"reached": 1.5},
+        {"timestamp_us": "now"},
+        {"objects": -1},
+        {"size_bytes": True},
+        {"writer": None},
+        {"operation": "magic"},
+    ],
+)
+def test_upkeep_in_a_hint_that_cannot_have_been_gets_into_no_commit(ten, wrong):
+    ten.checkpoint()
+    hint = json.loads(ten.objects.get(HINT_KEY)) | {"upkeep": [NOTE | wrong]}
+    ten.objects.put(HINT_KEY, json.dumps(hint).encode())
+
+    other = Store(ten.objects)
+    other.tag("x")
+
+    assert upkeep(Store(ten.objects)) == []
+    hint["upkeep"] = [NOTE]
+    ten.objects.put(HINT_KEY, json.dumps(hint).encode())
+    assert upkeep(Store(ten.objects)) == [(None, "checkpoint", 2, "somebody")]
 
 
 def test_versions_that_cannot_be_read_any_more_are_left_out(ten):
@@ -133,4 +268,4 @@ def test_versions_that_cannot_be_read_any_more_are_left_out(ten):
     tombstone = Tombstone(2, second.timestamp_us, second.token, second.digest, tokens, checkpoint)
     ten.objects.put(commit_key(2), encode_tombstone(tombstone)[0])
 
-    assert Store(ten.objects).history().column("version").to_pylist() == [4, 3]
+    assert Store(ten.objects).history(limit=2).column("version").to_pylist() == [4, 4, 3]
