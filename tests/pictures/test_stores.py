@@ -82,6 +82,7 @@ def test_the_log_shows_kinds_rebases_and_checkpoints(filled):
     picture = pictures.log(filled)
 
     history = filled.history()
+    history = history.filter(history.column("transaction").is_valid())
     dots = fills(picture, "circle")
     assert len(dots) == history.num_rows
     assert (dots.count(ORANGE), dots.count(GREEN), dots.count(INK)) == (1, 2, 2)
