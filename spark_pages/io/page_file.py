@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from spark_pages.errors import DamageError, InternalError
 from spark_pages.io.codecs import BytesLike
+from spark_pages.io.local_file import huge_memory
 from spark_pages.io.page_codec import EncodedPage
 from spark_pages.model.page import PAGE_ALIGNMENT
+from spark_pages.storage.direct import DIRECT_BYTES
 
 if TYPE_CHECKING:
     from spark_pages.storage.store import ObjectStore
@@ -124,7 +126,18 @@ class PageFileWriter:
         if self._finished:
             raise InternalError(f"Cannot finish {self.key} twice.")
         if self._parts:
-            self._store.put(self.key, b"".join(self._parts))
+            self._store.put(self.key, self._whole())
         self._finished = True
         self._parts = []
         return self._size
+
+    def _whole(self) -> bytes | memoryview:
+        """All parts; for a large local file in memory that the disk takes from where it is."""
+        if self._size < DIRECT_BYTES or self._store.local_path(self.key) is None:
+            return b"".join(self._parts)
+        whole = huge_memory(self._size)
+        at = 0
+        for part in self._parts:
+            whole[at : at + len(part)] = part
+            at += len(part)
+        return whole

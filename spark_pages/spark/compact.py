@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from spark_pages.io import Codec
-from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.names import page_file_key
 from spark_pages.model.run import NewPage
 from spark_pages.outcome import told_as
@@ -27,9 +24,9 @@ from spark_pages.spark.shipping import (
     store_url,
     unpack_run,
 )
-from spark_pages.tables.compaction import compact_table, rewrite_here, rewrite_into
+from spark_pages.tables.compaction import compact_table, pages_wanted
 from spark_pages.tables.compaction_plan import CompactionTask, plan_compaction
-from spark_pages.tables.page_writer import PlacedPages
+from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
 
@@ -39,18 +36,11 @@ if TYPE_CHECKING:
 TASK_BYTES = 64 << 20
 """Stored bytes that one task rewrites, about."""
 
+_PAGE_WORK_BYTES = 8 << 10
+"""A small page takes as long to open as so many bytes of large ones."""
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run to rewrite, as an executor needs it."""
-
-    index: int
-    kind: pa.DataType
-    pages: bytes
-    bloom: float | None = None
-    page_bytes: int = TARGET_PAGE_BYTES
-    codec: Codec = Codec.LZ4
-
+_Packed: TypeAlias = tuple[int, PagesWanted, bytes]
+"""Which run, what its new pages are to be like, and the run."""
 
 _SUMS = (
     "runs",
@@ -129,7 +119,7 @@ def compact_pages(
         partial(store.transaction, parameters=parameters),
         table,
         Runtime(),
-        cluster.rewrite if cluster else rewrite_here,
+        cluster.rewrite if cluster else None,
     )
     return {
         **done.told(table),
@@ -169,19 +159,13 @@ class _Cluster:
         self, txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
     ) -> Sequence[Sequence[NewPage]]:
         """See `spark_pages.tables.compaction.Rewrite`."""
-        weights = np.array([_stored_bytes(task) for task in tasks], dtype=np.int64)
-        wanted = max(self._context.defaultParallelism, int(weights.sum()) // TASK_BYTES + 1)
-        options = table.page_options
+        parallel = self._context.defaultParallelism
+        stored = sum(_stored_bytes(task) for task in tasks)
+        wanted = -(-(stored // TASK_BYTES + 1) // parallel) * parallel
+        weights = np.array([_work_bytes(task) for task in tasks], dtype=np.int64)
         groups = [
             [
-                _Run(
-                    index,
-                    table.schema.field(task.column).type,
-                    pack_run(task.run),
-                    options.bloom_for(task.column),
-                    options.bytes_for(task.column),
-                    options.codec_for(task.column),
-                )
+                (index, pages_wanted(table, task.column), pack_run(task.run))
                 for index, task in enumerate(tasks[start:stop], start)
             ]
             for start, stop in even_groups(weights, wanted)
@@ -202,26 +186,23 @@ class _Rewrite:
     read_version: int
     folder: str
 
-    def __call__(self, partition: Iterable[list[_Run]]) -> Iterator[tuple[int, list[NewPage]]]:
-        objects, pages = objects_of(self.url), pages_of(self.url)
+    def __call__(self, partition: Iterable[list[_Packed]]) -> Iterator[tuple[int, list[NewPage]]]:
         token = Runtime().token()  # of this attempt alone
         numbers = count()
-        placed = PlacedPages(
-            objects, lambda: page_file_key(self.read_version, token, next(numbers), self.folder)
+        packed = [each for group in partition for each in group]
+        written = rewrite_runs(
+            ((unpack_run(run), wanted) for _, wanted, run in packed),
+            pages_of(self.url),
+            objects_of(self.url),
+            lambda: page_file_key(self.read_version, token, next(numbers), self.folder),
         )
-        done = [
-            (
-                run.index,
-                rewrite_into(
-                    placed, unpack_run(run.pages), run.kind, pages, run.page_bytes, run.bloom, run.codec
-                ),
-            )
-            for runs in partition
-            for run in runs
-        ]
-        placed.finish_file()  # nothing is told before it is durable
-        yield from done
+        yield from zip((index for index, _, _ in packed), written, strict=True)
 
 
 def _stored_bytes(task: CompactionTask) -> int:
     return int(task.run.numbers("actual_len").astype(np.int64).sum())
+
+
+def _work_bytes(task: CompactionTask) -> int:
+    """About how much work a run is, in bytes of a full page."""
+    return _stored_bytes(task) + task.plain_bytes + task.run.num_pages * _PAGE_WORK_BYTES

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_pages.errors import InvalidKeyError, ObjectNotFoundError, StorageError
+from spark_pages.storage.direct import write_direct
 from spark_pages.storage.folders import make_folder, open_folder, sync
 from spark_pages.storage.keys import RESERVED_FOLDER, check_key, check_prefix, is_key, split_key
 from spark_pages.storage.ranges import check_answer, check_range, past_end
@@ -360,6 +361,7 @@ def _is_there(folder: int, name: str) -> bool:
 
 def _write(descriptor: int, data: Buffer) -> None:
     rest = memoryview(data).cast("B")
+    rest = rest[write_direct(descriptor, rest) :]
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     sync(descriptor)

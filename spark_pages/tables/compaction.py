@@ -1,6 +1,6 @@
 """Page compaction: runs of small pages become full ones, and large pages are split; rows stay what they are.
 
-`compaction_plan` decides from metadata alone; `rewrite_run` does the work of one task, here or
+`compaction_plan` decides from metadata alone; `rewriting` does the work of each run, here or
 in a Spark executor; the transaction commits all of it at once.
 """
 
@@ -12,83 +12,21 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
-from spark_pages.io import Codec, PageHandler
-from spark_pages.io.paginate import TARGET_PAGE_BYTES
-from spark_pages.io.plain_page import as_batch
 from spark_pages.model.actions import Claim
-from spark_pages.model.run import NewPage, PageRun
-from spark_pages.runtime import Runtime, writer_name
-from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.assembling import as_array, assembled, entries_of
+from spark_pages.model.run import NewPage
+from spark_pages.runtime import Runtime, Spawn, spawn_thread, writer_name
 from spark_pages.tables.claims import claim_rows, release_claims
 from spark_pages.tables.compaction_plan import (
     CompactionTask,
     claimed_ranges,
     plan_compaction,
 )
-from spark_pages.tables.joining import as_type
-from spark_pages.tables.page_meta import Page, PageMeta, alike_groups
-from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
+from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
-
-
-def rewrite_run(
-    run: PageRun,
-    kind: pa.DataType,
-    pages: PageHandler,
-    store: ObjectStore,
-    next_key: Callable[[], str],
-    target_bytes: int = TARGET_PAGE_BYTES,
-    bloom: float | None = None,
-    codec: Codec = Codec.LZ4,
-) -> list[NewPage]:
-    """Full pages with the rows of the run, written to page files; nothing refers to them yet."""
-    placed = PlacedPages(store, next_key)
-    new = rewrite_into(placed, run, kind, pages, target_bytes, bloom, codec)
-    placed.finish_file()
-    return new
-
-
-def rewrite_into(
-    placed: PlacedPages,
-    run: PageRun,
-    kind: pa.DataType,
-    pages: PageHandler,
-    target_bytes: int,
-    bloom: float | None = None,
-    codec: Codec = Codec.LZ4,
-) -> list[NewPage]:
-    """`rewrite_run` into a page file that other runs share.
-
-    Entries keep what they have beside their values. Pages with other metadata than their neighbours are not
-    joined with them.
-    """
-    staged: list[StagedPage] = []
-    for alike in alike_groups(pages.get_values([run], admit=False, whole=True)[0]):
-        batches = [page for page in alike if isinstance(page, pa.RecordBatch)]
-        if len(batches) == len(alike):
-            meta = PageMeta.of(batches)
-        elif any(batch.num_columns > 1 for batch in batches):
-            meta = PageMeta.of([as_batch(page) for page in alike])
-        else:
-            meta = PageMeta(page=alike[0].schema.metadata)
-        staged += stage_column(_joined(alike, kind), target_bytes, codec, bloom, meta)
-    return placed.place(staged, inline=False)
-
-
-def _joined(pages: Sequence[Page], kind: pa.DataType) -> pa.Array:
-    """The values of some pages as one array of a type."""
-    values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
-    stored = [each.type if isinstance(each, pa.Array) else each.column.kind for each in values]
-    if any(each != kind for each in stored):  # the column has got another type
-        values = as_type(map(as_array, values), kind)
-    arrays = assembled([(each, 0, entries_of(each)) for each in values], kind)
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -138,28 +76,26 @@ Rewrite = Callable[[Transaction, Table, Sequence[CompactionTask]], Sequence[Sequ
 
 
 def rewrite_here(
-    txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
+    txn: Transaction, table: Table, tasks: Sequence[CompactionTask], spawn: Spawn = spawn_thread
 ) -> Sequence[Sequence[NewPage]]:
     """Full pages for each run, written by this process."""
-    placed = PlacedPages(txn.store, partial(txn.next_page_file, table.name))
+    wanted = ((task.run, pages_wanted(table, task.column)) for task in tasks)
+    next_key = partial(txn.next_page_file, table.name)
+    return rewrite_runs(wanted, table.page_handler, txn.store, next_key, spawn)
+
+
+def pages_wanted(table: Table, column: str) -> PagesWanted:
+    """What new pages of a column are to be like."""
     options = table.page_options
-    pages = [
-        rewrite_into(
-            placed,
-            task.run,
-            table.schema.field(task.column).type,
-            table.page_handler,
-            options.bytes_for(task.column),
-            options.bloom_for(task.column),
-            options.codec_for(task.column),
-        )
-        for task in tasks
-    ]
-    placed.finish_file()
-    return pages
+    return PagesWanted(
+        table.schema.field(column).type,
+        options.bytes_for(column),
+        options.bloom_for(column),
+        options.codec_for(column),
+    )
 
 
-def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite = rewrite_here) -> Compaction:
+def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None = None) -> Compaction:
     """Claim the pages of a table that are too small or too large, rewrite them, commit, release the claims.
 
     Parameters
@@ -167,7 +103,7 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite = 
     begin
         Opens a transaction for the operation that it is told, on the newest version or a given one.
     rewrite
-        Who does the work: this process, or Spark.
+        Does the work in place of this process.
 
     Raises
     ------
@@ -193,7 +129,8 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite = 
         txn = begin("compact pages")
         table = txn.snapshot.table(name)
         tasks = plan_compaction(table, claims)
-        written = list(zip(tasks, rewrite(txn, table, tasks), strict=True))
+        work = rewrite or partial(rewrite_here, spawn=runtime.spawn)
+        written = list(zip(tasks, work(txn, table, tasks), strict=True))
         done = _commit(begin, txn, name, written, claims)
     finally:
         if done is None:

@@ -50,6 +50,8 @@ class CompactionTask:
         Row at which the run begins.
     run
         The pages.
+    plain_bytes
+        About how many bytes they have before their codec.
     """
 
     table_id: TableId
@@ -57,6 +59,7 @@ class CompactionTask:
     column: str
     first_row: int
     run: PageRun
+    plain_bytes: int
 
 
 def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list[CompactionTask]:
@@ -103,7 +106,10 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
         for start, stop in sorted(runs):
             first_row = int(prefix[start - 1]) if start else 0
             run = pages.slice(start, stop)
-            tasks.append(CompactionTask(table.definition.table_id, field_id, column, first_row, run))
+            plain_bytes = int(estimated[start:stop].sum())
+            tasks.append(
+                CompactionTask(table.definition.table_id, field_id, column, first_row, run, plain_bytes)
+            )
     return tasks
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
-from spark_pages.io import PageFileWriter
 from spark_pages.model.ids import TableId
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.files_behind import FilesBehind
 from spark_pages.tables.page_writer import PlacedPages
 from spark_pages.tables.staging import StagedSplice
 
@@ -31,11 +31,9 @@ class EarlyPages:
     """
 
     def __init__(self, store: ObjectStore, next_page_file: Callable[[TableId], str], spawn: Spawn) -> None:
-        self._placed = PlacedPages(store, finish=self._begin)
+        self._behind = FilesBehind(spawn)
+        self._placed = PlacedPages(store, finish=self._behind.begin)
         self._next_page_file = next_page_file
-        self._spawn = spawn
-        self._running: Callable[[float | None], object] | None = None
-        self._error: BaseException | None = None
 
     def write(self, splices: Sequence[StagedSplice]) -> None:
         """The staged pages of these splices have their places, and the bytes are on their way to storage.
@@ -64,19 +62,4 @@ class EarlyPages:
         StorageError
             If something could not be written.
         """
-        running, self._running = self._running, None
-        if running is not None:
-            running(None)
-        if self._error is not None:
-            raise self._error
-
-    def _begin(self, file: PageFileWriter) -> None:
-        self.wait()
-
-        def finish() -> None:
-            try:
-                file.finish()
-            except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-                self._error = error
-
-        self._running = self._spawn(finish)
+        self._behind.wait()

@@ -132,6 +132,8 @@ class PlacedPages:
         Gives the key of the next page file; see `begin`.
     finish
         Makes a page file durable, or begins to.
+    file_bytes
+        A page file that reaches this size is closed and the next one begun.
     """
 
     def __init__(
@@ -139,10 +141,12 @@ class PlacedPages:
         store: ObjectStore,
         next_key: Callable[[], str] | None = None,
         finish: Callable[[PageFileWriter], object] = PageFileWriter.finish,
+        file_bytes: int = PAGE_FILE_BYTES,
     ) -> None:
         self._store = store
         self._next_key = next_key
         self._finish = finish
+        self._file_bytes = file_bytes
         self._file: PageFileWriter | None = None
         self._key = ""
 
@@ -162,7 +166,7 @@ class PlacedPages:
             placed.append(self._place(page, inline))
             if page.bloom is not None and placed[-1].kind is PageKind.FILE:
                 waiting[len(placed) - 1] = page.bloom
-            if self._file is not None and self._file.size_bytes >= PAGE_FILE_BYTES:
+            if self._file is not None and self._file.size_bytes >= self._file_bytes:
                 self._add_blooms(placed, waiting)
                 self.finish_file()
         self._add_blooms(placed, waiting)

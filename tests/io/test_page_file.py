@@ -8,7 +8,8 @@ import pytest
 
 from spark_pages.errors import InternalError
 from spark_pages.io import PageFileWriter, encode_page
-from tests.io.fakes import MemoryStore, write_pages
+from spark_pages.storage.direct import BLOCK_BYTES, DIRECT_BYTES
+from tests.io.fakes import FolderStore, MemoryStore, write_pages
 
 ARRAYS = [pa.array(np.random.default_rng(n).integers(0, 2**62, 600)) for n in range(6)]
 
@@ -38,3 +39,20 @@ def test_a_finished_page_file_takes_no_more_pages():
 
     with pytest.raises(InternalError, match="finished"):
         writer.add(encode_page(ARRAYS[0]))
+
+
+def test_a_large_file_of_a_local_disk_is_given_in_memory_that_the_disk_takes_from(tmp_path):
+    class Remembers(FolderStore):
+        def put(self, key, data):
+            self.given = data
+            super().put(key, data)
+
+    arrays = [pa.array(np.random.default_rng(n).integers(0, 2**62, 60_000)) for n in range(4)]
+    local, other = Remembers(tmp_path), MemoryStore()
+
+    write_pages(local, arrays)
+    write_pages(other, arrays)
+
+    assert len(local.given) >= DIRECT_BYTES
+    assert np.frombuffer(local.given, np.uint8).ctypes.data % BLOCK_BYTES == 0
+    assert bytes(local.given) == other.objects["pages/a.pages"]

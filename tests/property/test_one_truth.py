@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 import spark_pages as sp
-from spark_pages.tables.compaction import rewrite_run
+from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_against_replay, check_checkpoint, check_snapshot, check_table_zero
@@ -139,7 +139,12 @@ class OneTruth(RuleBasedStateMachine):
         run = pages.slice(start, data.draw(st.integers(start + 1, pages.num_pages)))
         kind = SCHEMA.field(column).type
         first_row = int(pages.prefix_entries[start - 1]) if start else 0
-        new = rewrite_run(run, kind, table.page_handler, self.store.objects, txn.next_page_file, page_bytes)
+        (new,) = rewrite_runs(
+            [(run, PagesWanted(kind, page_bytes))],
+            table.page_handler,
+            self.store.objects,
+            txn.next_page_file,
+        )
         txn.replace_pages(
             table.definition.table_id,
             table.definition.field_ids[column],

@@ -10,7 +10,7 @@ import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
 from spark_pages.io.page_header import PAGE_MAGIC
 from spark_pages.model.page import PAGE_ALIGNMENT
-from spark_pages.spark import compact_pages
+from spark_pages.spark import compact, compact_pages
 from spark_pages.spark.compact import plan_compact_pages
 from spark_pages.spark.job import FAILED, run_job
 from tests.spark.conftest import History
@@ -32,6 +32,18 @@ def test_compaction_keeps_the_rows_and_leaves_fewer_pages(spark: SparkSession, o
     assert after.table("flights").pages().num_rows == pages - result["pages_before"] + result["pages_after"]
     assert after.table("flights").read().equals(rows)
     assert before.read().equals(rows)
+
+
+def test_every_processor_gets_as_many_tasks(
+    spark: SparkSession, own_history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_compact_pages(own_history.url, "flights")
+    monkeypatch.setattr(compact, "TASK_BYTES", plan["bytes_before"] * 2 // 5)  # so that three would do
+
+    result = compact_pages(spark, own_history.url, "flights")
+
+    assert spark.sparkContext.defaultParallelism == 2
+    assert result["tasks"] == 4
 
 
 def test_a_table_of_full_pages_is_left_alone(spark: SparkSession, own_history: History) -> None:

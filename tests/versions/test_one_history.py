@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 import spark_pages as sp
 from spark_pages.tables import restore, staging
-from spark_pages.tables.compaction import rewrite_run
+from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_against_replay, check_snapshot, check_table_zero
@@ -183,7 +183,12 @@ class OneHistory(RuleBasedStateMachine):
         run = pages.slice(start, data.draw(st.integers(start + 1, pages.num_pages)))
         kind = SCHEMA.field(column).type
         first_row = int(pages.prefix_entries[start - 1]) if start else 0
-        new = rewrite_run(run, kind, table.page_handler, self.store.objects, txn.next_page_file, page_bytes)
+        (new,) = rewrite_runs(
+            [(run, PagesWanted(kind, page_bytes))],
+            table.page_handler,
+            self.store.objects,
+            txn.next_page_file,
+        )
         field_id = table.definition.field_ids[column]
         txn.replace_pages(table.definition.table_id, field_id, first_row, run.page_ids.tolist(), new)
         self.done(txn.commit())
