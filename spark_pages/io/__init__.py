@@ -7,6 +7,7 @@ Pure are the codecs, `narrow`, `statistics`, `bloom`, `paginate` and `read_plan`
 project but `errors`, `model` and `storage`.
 """
 
+from spark_pages.io.block_encoder import encode_pages
 from spark_pages.io.bounds import decode_bound
 from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.codecs import Codec
@@ -37,6 +38,7 @@ __all__ = [
     "decode_bound",
     "decode_page",
     "encode_page",
+    "encode_pages",
     "page_stats",
     "parse_header",
     "plan_pages",

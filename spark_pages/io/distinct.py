@@ -44,6 +44,23 @@ def distinct_numbers(values: Words, valid: NDArray[np.bool_] | None = None, null
     return _estimate(np.sort(sample), len(values) - nulls)
 
 
+def distinct_of_rows(values: Words) -> list[int]:
+    """The `distinct_numbers` of each row of `values`, shape (n_pages, n)."""
+    count = values.shape[1]
+    rows = _sampled(count)
+    sample = np.sort(values if rows is None else values[:, rows], axis=1)
+    differs = np.ones((len(sample), sample.shape[1] + 1), dtype=bool)
+    np.not_equal(sample[:, 1:], sample[:, :-1], out=differs[:, 1:-1])
+    seen = np.count_nonzero(differs, axis=1) - 1
+    if rows is not None:
+        once = np.count_nonzero(differs[:, 1:] & differs[:, :-1], axis=1)
+        twice = np.count_nonzero(differs[:, 2:] & ~differs[:, 1:-1] & differs[:, :-2], axis=1)
+        guessed = np.minimum(count, seen + once * (once - 1) // (2 * (twice + 1)))
+        seen = np.where(seen == len(rows), count, guessed)
+    found: list[int] = seen.tolist()
+    return found
+
+
 def distinct_bytes(data: NDArray[np.uint8], ends: NDArray[Any]) -> int:
     """About how many different pieces of `data` there are.
 

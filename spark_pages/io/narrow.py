@@ -28,12 +28,12 @@ TableEntry: TypeAlias = tuple[int, int, int, int, int, bytes, int, int]
 
 _COUNT = struct.Struct("<Q")
 _RANGE = struct.Struct("<IIBBB5sqq")
-_RESERVED = bytes(5)
+RESERVED = bytes(5)
 SAME_ENTRY_BYTES, ONE_ENTRY_BYTES = 24, _COUNT.size + _RANGE.size
 """A table with one entry; behind the first of these bytes stand only `base` and `first`."""
 
-_FROM_LEAST, _FROM_NEIGHBOUR = 1, 2
-_TRIED = 2048
+FROM_LEAST, FROM_NEIGHBOUR = 1, 2
+TRIED = 2048
 _FEWEST = 32
 """Shorter buffers are left alone: their entry in the table would cost as much as they save."""
 
@@ -95,7 +95,7 @@ def narrowed(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa
     whole = memoryview(body)
     parts: list[Any] = [_COUNT.pack(len(found))]
     parts += [
-        _RANGE.pack(r.start, r.count, r.kind, r.wide, r.narrow, _RESERVED, r.base, r.first) for r in found
+        _RANGE.pack(r.start, r.count, r.kind, r.wide, r.narrow, RESERVED, r.base, r.first) for r in found
     ]
     parts.append(head)
     at = 0
@@ -159,7 +159,7 @@ def check_stream_bytes(stored: int, stream_bytes: int, *, where: str = "a page")
 def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
     """Fill `out`, of unsigned numbers; sums wrap around, as the differences did."""
     around = (1 << (8 * out.itemsize)) - 1
-    if kind == _FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
+    if kind == FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
         step = out.dtype.type((base + int(steps[0])) & around)
         np.multiply(np.arange(len(out), dtype=out.dtype), step, out=out)
         out += out.dtype.type(first & around)
@@ -168,7 +168,7 @@ def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: in
         np.add(kept, out.dtype.type(base & around), out=out, dtype=out.dtype)
     else:
         out[:] = kept
-    if kind == _FROM_NEIGHBOUR:
+    if kind == FROM_NEIGHBOUR:
         out[0] = first & around
         np.add.accumulate(out, out=out)
 
@@ -178,7 +178,7 @@ def widen_rows(
 ) -> None:
     """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
     bases, firsts = bases.astype(out.dtype)[:, None], firsts.astype(out.dtype)[:, None]
-    if kind == _FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
+    if kind == FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
         np.multiply(np.arange(kept.shape[1], dtype=out.dtype), bases + steps.astype(out.dtype), out=out)
         out += firsts
         return
@@ -186,7 +186,7 @@ def widen_rows(
         np.add(kept, bases, out=out, dtype=out.dtype)
     else:
         out[:] = kept
-    if kind == _FROM_NEIGHBOUR:
+    if kind == FROM_NEIGHBOUR:
         out[:, :1] = firsts
         np.add.accumulate(out, axis=1, out=out)
 
@@ -196,7 +196,7 @@ def widen_some(
 ) -> bool:
     """Some numbers of a buffer, into `out`; False where they hang on all of their neighbours."""
     around = (1 << (8 * out.itemsize)) - 1
-    if kind == _FROM_NEIGHBOUR:
+    if kind == FROM_NEIGHBOUR:
         steps = _even_steps(kept)
         if steps is None:
             return False
@@ -226,6 +226,11 @@ def kept_bytes(entry: TableEntry) -> int:
     return -(-entry[1] * entry[4] // 8) * 8
 
 
+def one_entry(entry: TableEntry) -> bytes:
+    """A table with this entry alone."""
+    return _COUNT.pack(1) + _RANGE.pack(*entry)
+
+
 def narrow_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[TableEntry], int]:
     """The entries of the table, checked, and where the stream begins behind it.
 
@@ -244,9 +249,9 @@ def narrow_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[T
         raise _damage(where, f"no table ({error})") from error
     done, kept = 0, begin
     for start, numbers, kind, wide, narrow, reserved, _, _ in ranges:
-        if kind not in (_FROM_LEAST, _FROM_NEIGHBOUR) or wide not in (2, 4, 8) or narrow not in (1, 2, 4):
+        if kind not in (FROM_LEAST, FROM_NEIGHBOUR) or wide not in (2, 4, 8) or narrow not in (1, 2, 4):
             raise _damage(where, f"a range of kind {kind} with {wide} and {narrow} bytes a number")
-        if narrow >= wide or not numbers or start % wide or start < done or reserved != _RESERVED:
+        if narrow >= wide or not numbers or start % wide or start < done or reserved != RESERVED:
             raise _damage(where, f"a range of {numbers} numbers at {start}, behind {done}")
         kept += start - done + -(-numbers * narrow // 8) * 8
         done = start + numbers * wide
@@ -310,33 +315,38 @@ def _narrow_range(body: pa.Buffer, before: int, found: _Integers) -> NarrowRange
     values = np.frombuffer(buffer, f"<i{wide}", count)
     from_least = None if found.offsets else _fewest_bytes(values, wide)
     from_neighbour = None
-    if from_least is None or from_least[0] > 1 or not _is_scattered(values):
+    if from_least is None or from_least[0] > 1 or not is_scattered(values):
         steps = np.subtract(values[1:], values[:-1])
         from_neighbour = _fewest_bytes(steps, wide)
     choices = []
     if from_least is not None and (from_neighbour is None or from_least[0] <= from_neighbour[0]):
         narrow, base = from_least
-        data = _differences(values, base, narrow)
-        choices.append(NarrowRange(before + start, count, _FROM_LEAST, wide, narrow, base, 0, data))
+        data = differences(values, base, narrow)
+        choices.append(NarrowRange(before + start, count, FROM_LEAST, wide, narrow, base, 0, data))
     if from_neighbour is not None and (from_least is None or from_neighbour[0] <= from_least[0]):
         narrow, base = from_neighbour
-        data = _differences(steps, base, narrow, first=1)
+        data = differences(steps, base, narrow, first=1)
         first = int(values[0])
-        choices.append(NarrowRange(before + start, count, _FROM_NEIGHBOUR, wide, narrow, base, first, data))
+        choices.append(NarrowRange(before + start, count, FROM_NEIGHBOUR, wide, narrow, base, first, data))
     if len(choices) < 2:
         return choices[0] if choices else None
-    least, neighbour = (len(lz4.block.compress(c.data[:_TRIED], store_size=False)) for c in choices)
-    return choices[neighbour * 10 < least * 9]
+    return choices[is_smaller(choices[0].data, choices[1].data)]
 
 
-def _is_scattered(values: NDArray[Any]) -> bool:
+def is_smaller(least: NDArray[Any], neighbour: NDArray[Any]) -> bool:
+    """Whether LZ4 makes differences from neighbours a tenth smaller; of the first that there are."""
+    sizes = [len(lz4.block.compress(each[:TRIED], store_size=False)) for each in (least, neighbour)]
+    return sizes[1] * 10 < sizes[0] * 9
+
+
+def is_scattered(values: NDArray[Any]) -> bool:
     """Whether neighbours, where they are looked at, lie as far apart as any: then steps are no narrower."""
-    some = values[: _TRIED // 8]
+    some = values[: TRIED // 8]
     low, high = int(some.min()), int(some.max())
     return int(np.abs(np.subtract(some[1:], some[:-1])).max()) * 4 > high - low
 
 
-def _differences(values: NDArray[Any], base: int, narrow: int, first: int = 0) -> NDArray[Any]:
+def differences(values: NDArray[Any], base: int, narrow: int, first: int = 0) -> NDArray[Any]:
     """The values above the base, in few bytes, with so many zeros in front."""
     kept = np.empty(first + len(values), f"<u{narrow}")
     kept[:first] = 0

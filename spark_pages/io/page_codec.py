@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from spark_pages.io.plain_page import PlainPage, as_batch, plain_page
 from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
-_FEW = 32
+FEWEST_NARROWED = 32
 """Pages of fewer entries are not narrowed: there is nothing to gain."""
 
 
@@ -40,11 +40,15 @@ class EncodedPage:
         xxh3_64 of the payload as stored, unsigned.
     """
 
-    data: bytes
+    data: bytes | memoryview
     actual_len: int
     alloc_len: int
     entry_count: int
     checksum: int
+
+    def alone(self) -> EncodedPage:
+        """The same page, which shares no memory with others."""
+        return self if isinstance(self.data, bytes) else replace(self, data=bytes(self.data))
 
 
 def encode_page(
@@ -94,21 +98,44 @@ def encode_page(
         )
     plain = None
     stream_size = 0
-    if codec is not Codec.NONE and len(data) >= _FEW:
+    if codec is not Codec.NONE and len(data) >= FEWEST_NARROWED:
         plain = narrowed(head, body, END_OF_STREAM, read().columns)
     if plain is not None:
         stream_size = size
     else:
         plain = b"".join((head, body, END_OF_STREAM))
-    payload = compress(codec, plain) if codec is not Codec.NONE else plain
+    return sealed_page(codec, plain, len(data), stream_size)
+
+
+def sealed_page(
+    codec: Codec, plain: BytesLike, entries: int, stream_size: int, room: memoryview | None = None
+) -> EncodedPage:
+    """The page with a payload that is not compressed yet.
+
+    Parameters
+    ----------
+    codec
+        Wanted codec.
+    plain
+        The payload.
+    entries, stream_size
+        For the header.
+    room
+        Memory at whose end `plain` lies, behind room for the header. Where the payload is stored as it is, it
+        becomes the page.
+    """
+    payload: BytesLike = plain if codec is Codec.NONE else compress(codec, plain)
     if len(payload) >= len(plain):
         codec, payload = Codec.NONE, plain
     checksum = xxhash.xxh3_64_intdigest(payload)
-    page = (
-        sealed_header(PageHeader(codec, len(payload), len(plain), len(data), checksum, stream_size)) + payload
-    )
-    alloc_len = -(-len(page) // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
-    return EncodedPage(page, len(page), alloc_len, len(data), checksum)
+    header = sealed_header(PageHeader(codec, len(payload), len(plain), entries, checksum, stream_size))
+    if payload is plain and room is not None:
+        room[:PAGE_HEADER_SIZE] = header
+        data: bytes | memoryview = room
+    else:
+        data = b"".join((header, payload))
+    alloc_len = -(-len(data) // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
+    return EncodedPage(data, len(data), alloc_len, entries, checksum)
 
 
 def decode_page(

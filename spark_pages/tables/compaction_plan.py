@@ -115,7 +115,7 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
 
 def _scattered(pages: PageRun, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The pages of many short spans that follow each other, out of those that nobody else rewrites."""
-    files = numbers_of(pages.pages.column("path").cast(pa.string()).dictionary_encode().indices.fill_null(-1))
+    files = numbers_of(pages.pages.column("path").cast(pa.string()).dictionary_encode("encode").indices)
     offsets, sizes = pages.numbers("offset"), pages.numbers("alloc_len")
     breaks = (files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
     span = np.concatenate([[0], np.cumsum(breaks)])

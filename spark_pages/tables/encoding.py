@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.io import Codec, stats_of_pages
-from spark_pages.tables.page_writer import StagedPage, stage_page
+from spark_pages.io import Codec
+from spark_pages.tables.page_writer import StagedPage, stage_pages
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,14 +41,4 @@ class ToEncode:
 
 def encode_columns(columns: Sequence[ToEncode]) -> list[list[StagedPage]]:
     """The pages of every column, in order."""
-    return [
-        [
-            stage_page(column.values.slice(low, high - low), stats, column.codec, column.bloom)
-            for (low, high), stats in zip(
-                pairwise(column.bounds.tolist()),
-                stats_of_pages(column.values, column.bounds),
-                strict=True,
-            )
-        ]
-        for column in columns
-    ]
+    return [stage_pages(each.values, each.bounds, each.codec, each.bloom) for each in columns]

@@ -52,6 +52,11 @@ class PageMeta:
             batches[0].schema.metadata if batches else None,
         )
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the entries have only their values."""
+        return self.prefix is None and self.suffix is None and not self.page
+
     def slice(self, start: int, stop: int) -> PageMeta:
         """That of entries [start, stop)."""
         count = stop - start

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.errors import InternalError
 from spark_pages.io import (
@@ -14,6 +16,7 @@ from spark_pages.io import (
     EncodedPage,
     PageFileWriter,
     encode_page,
+    encode_pages,
     page_stats,
     plan_pages,
     stats_of_pages,
@@ -73,10 +76,31 @@ def stage_column(
         What the values have beside them.
     """
     bounds = plan_pages(meta.beside(values), target_bytes)
+    if meta.is_nothing:
+        return stage_pages(values, bounds, codec, bloom)
     stats = stats_of_pages(values, bounds)
     return [
         stage_page(values.slice(start, stop - start), each, codec, bloom, meta.slice(start, stop))
         for (start, stop), each in zip(pairwise(bounds.tolist()), stats, strict=True)
+    ]
+
+
+def stage_pages(
+    values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Codec.LZ4, bloom: float | None = None
+) -> list[StagedPage]:
+    """The pages that `bounds` cuts the values into, which have nothing beside them.
+
+    Parameters
+    ----------
+    bounds : int64, shape (n_pages + 1,)
+        First row of each page, and the number of rows last.
+    """
+    pages = zip(encode_pages(values, bounds, codec), stats_of_pages(values, bounds), strict=True)
+    if bloom is None:
+        return [StagedPage(encoded, stats) for encoded, stats in pages]
+    return [
+        StagedPage(encoded, stats, bloom=_bloom_of(values.slice(start, stop - start), encoded, bloom))
+        for (start, stop), (encoded, stats) in zip(pairwise(bounds.tolist()), pages, strict=True)
     ]
 
 
@@ -91,8 +115,11 @@ def stage_page(
     encoded = encode_page(
         values, codec=codec, prefix_meta=meta.prefix, suffix_meta=meta.suffix, page_metadata=meta.page
     )
-    held = build_bloom(values, bloom, most_bytes=encoded.actual_len - 1) if bloom else None
-    return StagedPage(encoded, stats, bloom=held)
+    return StagedPage(encoded, stats, bloom=_bloom_of(values, encoded, bloom))
+
+
+def _bloom_of(values: pa.Array, encoded: EncodedPage, bloom: float | None) -> bytes | None:
+    return build_bloom(values, bloom, most_bytes=encoded.actual_len - 1) if bloom else None
 
 
 def stage_constant(value: pa.Scalar, count: int) -> StagedPage:

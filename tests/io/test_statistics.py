@@ -221,3 +221,16 @@ def test_few_floats_are_told_apart_by_their_bits_as_many_are(kind, values):
     together = stats_of_pages(pa.concat_arrays([array, array]), [0, len(values), 2 * len(values)])
 
     assert together == [page_stats(array)] * 2
+
+
+@pytest.mark.parametrize("rows", [5, 100, 512, 513, 4000])
+@pytest.mark.parametrize("most", [1, 2, 50, 5000, 1 << 62])
+@pytest.mark.parametrize("kind", ["i8", "f8", "i2"])
+def test_many_pages_of_one_size_are_counted_as_each_is(rows, most, kind):
+    random = np.random.default_rng(rows + most)
+    values = pa.array(random.integers(0, most, rows * 70 + 3).astype(kind))
+    bounds = np.append(np.arange(71) * rows, len(values))
+
+    together = stats_of_pages(values, bounds)
+
+    assert together == [page_stats(values.slice(a, b - a)) for a, b in pairwise(bounds.tolist())]

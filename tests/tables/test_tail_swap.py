@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 import spark_pages as sp
-from spark_pages.io import encode_page
+from spark_pages.io import block_encoder, encode_page
 from spark_pages.model.page import PageKind
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
@@ -349,6 +349,7 @@ def test_each_page_is_encoded_once_whether_the_append_takes_others_along_or_not(
         return encode_page(values, **options)
 
     monkeypatch.setattr(page_writer, "encode_page", counting)
+    monkeypatch.setattr(block_encoder, "encode_page", counting)
 
     for index in range(4):
         append(store, rows(index))
