@@ -77,6 +77,21 @@ versitygw: $(VERSITYGW) ## Install the S3 server of the tests (needs Go).
 $(VERSITYGW):
 	GOBIN="$(CURDIR)/.tools/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
+# DuckDB's own `delta` extension, and the release that it is for; one test reads by it, and skips where it is missing.
+DUCKDB_DELTA := .tools/duckdb-delta
+
+.PHONY: duckdb-delta
+duckdb-delta: $(DUCKDB_DELTA) ## Install a DuckDB that reads Delta tables, for a test.
+
+$(DUCKDB_DELTA): | $(INSTALLED)
+	if command -v uv >/dev/null; then \
+	    uv pip install --python $(BIN)/python --no-deps --target $@.part duckdb==1.5.5 duckdb-extension-delta==1.5.5; \
+	else \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part \
+	        duckdb==1.5.5 duckdb-extension-delta==1.5.5; \
+	fi
+	mv $@.part $@
+
 .PHONY: lint
 lint: $(INSTALLED) ## Check style and formatting.
 	$(BIN)/ruff check .

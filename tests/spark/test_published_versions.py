@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +68,9 @@ def published(tmp_path: Path) -> Published:
     return published
 
 
+DUCKDB = PROJECT / ".tools" / "duckdb-delta"
+"""A DuckDB for which its `delta` extension is in the package registry."""
+
 KEPT = 1
 """The Delta version of the tagged one."""
 
@@ -113,6 +118,51 @@ def test_delta_spark_reads_order_and_first_rows_at_every_version_that_vacuum_lea
     )
 
 
+@pytest.mark.skipif(not DUCKDB.is_dir(), reason="its extension is missing: `make duckdb-delta` installs it")
+def test_duckdb_reads_order_and_first_rows_at_every_version_that_vacuum_leaves_and_writes_nothing(
+    published: Published, tmp_path: Path
+) -> None:
+    store = published.store
+    before, _ = by_duckdb(store, tmp_path / "before", published.expected)
+    changes = Feed(store.url, "rows", None).read(-1, store.snapshot().version)
+
+    store.vacuum(retention=1, orphans=True)
+    newest = published.publish()
+    keys = {each.key for each in store.objects.list("_log/segments")}
+    after, ended = by_duckdb(store, tmp_path / "after", (KEPT, newest))
+
+    for version, found in (*before.items(), *after.items()):
+        assert found.equals(_like(published.expected[version], found))
+    others = (pq.read_table(tmp_path / "after" / f"{each.name}.parquet") for each in (HISTORY, CHANGES))
+    assert _is_whole(store, changes, *others)
+    assert len(ended) == 3
+    assert "done" not in ended.values()
+    assert "spark_pages-published" in ended["INSERT INTO segments FROM segments"]
+    left = {each.key for each in store.objects.list("_log/segments")}
+    assert left >= keys, "DuckDB writes a file of its own before it asks, and leaves it"
+    assert store.verify("all").ok
+
+
+def by_duckdb(
+    store: sp.Store, output: Path, versions: Iterable[int]
+) -> tuple[dict[int, pa.Table], dict[str, str]]:
+    """What DuckDB finds at some Delta versions, and what came of its tries to write."""
+    output.mkdir()
+    (extension,) = DUCKDB.rglob("delta.duckdb_extension")
+    script = Path(__file__).parent / "duckdb_reader.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(extension), str(folder(store)), str(output), *map(str, versions)],
+        env={**os.environ, "PYTHONPATH": str(DUCKDB)},
+        cwd=output,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    read = {version: pq.read_table(output / f"rows-{version}.parquet") for version in versions}
+    return read, json.loads(done.stdout)
+
+
 def _like(expected: pa.Table, found: pa.Table) -> pa.Table:
     """In the types of the other: which integers these are is the client's."""
     return expected.select(found.column_names).cast(found.schema)
@@ -122,7 +172,7 @@ def _is_whole(store: sp.Store, before: pa.Table, history: pa.Table, changes: pa.
     """Every version has its transaction once, and what the feed told before vacuum is there once and as it
     was.
     """
-    versions = sorted(history["version"].to_pylist())
+    versions = sorted(history.filter(history["transaction"].is_valid())["version"].to_pylist())
     told = [str(row) for row in changes.to_pylist() if row["version"] <= max(before["version"].to_pylist())]
     wanted = before.select(changes.column_names).cast(changes.schema)
     same = sorted(told) == sorted(map(str, wanted.to_pylist()))
