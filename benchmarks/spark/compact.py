@@ -8,9 +8,12 @@ python -m benchmarks.spark.compact --rows 20000000
 from __future__ import annotations
 
 import os
+import shutil
+import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +22,9 @@ import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from spark_pages.spark import compact_pages, session
 from spark_pages.spark.compact import plan_compact_pages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _BLOCK = 1 << 20
 
@@ -56,36 +62,39 @@ def raw_seconds(folder: Path, size_bytes: int) -> float:
     return time.perf_counter() - started
 
 
-def measure(folder: Path, rows: int, page_bytes: int) -> list[Row]:
-    """One compaction, in a session that has compacted before."""
+def measure(folder: Path, rows: int, page_bytes: int, rounds: int) -> list[Row]:
+    """Compactions of stores of their own, in a session that has compacted before; medians."""
     spark = session("benchmark")
-    for name, count in (("warm", 100_000), ("store", rows)):
-        url = str(folder / name)
-        log_note(f"writing {count:,} rows in small pages …")
-        prepare(url, count, page_bytes)
-        plan = plan_compact_pages(url, "t")
-        before = sp.open(url).snapshot().table("t")
-        full = before.pages("full").num_rows
-        done = compact_pages(spark, url, "t")
-    after = sp.open(url).snapshot().table("t")
-    moved = plan["bytes_before"]
-    raw = raw_seconds(folder, moved)
+    prepare(str(folder / "warm"), 100_000, page_bytes)
+    compact_pages(spark, str(folder / "warm"), "t")
+    told = []
+    for number in range(rounds):
+        store = folder / f"store-{number}"
+        log_note(f"writing {rows:,} rows in small pages …")
+        prepare(str(store), rows, page_bytes)
+        told.append(_round(spark, folder, str(store)))
+        shutil.rmtree(store)
     spark.stop()
-    return [
-        {
-            "pages before": done["pages_before"],
-            "pages after": done["pages_after"],
-            "full pages rewritten": full
-            - len(
-                set(before.pages("full")["page_id"].to_pylist())
-                & set(after.pages("full")["page_id"].to_pylist())
-            ),
-            "MB": moved / 1e6,
-            "s": done["seconds"],
-            "raw copy, s": raw,
-            "share of the raw rate": raw / done["seconds"],
-        }
-    ]
+    return [{name: statistics.median(each[name] for each in told) for name in told[0]}]
+
+
+def _round(spark: SparkSession, folder: Path, url: str) -> dict[str, float]:
+    """One compaction, and the raw copy."""
+    moved = plan_compact_pages(url, "t")["bytes_before"]
+    before = sp.open(url).snapshot().table("t")
+    full = set(before.pages("full")["page_id"].to_pylist())
+    done = compact_pages(spark, url, "t")
+    after = sp.open(url).snapshot().table("t")
+    raw = raw_seconds(folder, moved)
+    return {
+        "pages before": done["pages_before"],
+        "pages after": done["pages_after"],
+        "full pages rewritten": len(full - set(after.pages("full")["page_id"].to_pylist())),
+        "MB": moved / 1e6,
+        "s": done["seconds"],
+        "raw copy, s": raw,
+        "share of the raw rate": raw / done["seconds"],
+    }
 
 
 def main() -> None:
@@ -93,9 +102,10 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--page-bytes", type=int, default=4096, help="of small pages; full ones have 65,536")
+    parser.add_argument("--rounds", type=int, default=1, help="medians of so many")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
-        rows = measure(Path(folder), given.rows, given.page_bytes)
+        rows = measure(Path(folder), given.rows, given.page_bytes, given.rounds)
     show("Page compaction by Spark, local[2]", rows, given.json)
 
 

@@ -40,6 +40,12 @@ class NewPage:
     data: bytes | None
     stats: PageStats
 
+    def __reduce__(self) -> tuple[type[NewPage], tuple[object, ...]]:
+        return NewPage, (  # thousands come from a Spark task; by default that takes longer
+            self.entry_count, self.payload_entries, self.kind, self.path, self.offset, self.alloc_len,
+            self.actual_len, self.checksum, self.data, self.stats,
+        )  # fmt: skip
+
 
 def few_bytes(pages: Sequence[NewPage]) -> int:
     """Bytes of memory that the pages take, about."""

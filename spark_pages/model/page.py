@@ -71,6 +71,9 @@ class PageStats:
     distinct: int | None = None
     bloom: BloomLocation | None = None
 
+    def __reduce__(self) -> tuple[type[PageStats], tuple[object, ...]]:
+        return PageStats, (self.null_count, self.min, self.max, self.exact, self.distinct, self.bloom)
+
 
 @dataclass(frozen=True, slots=True)
 class PageDescriptor:

@@ -33,8 +33,8 @@ from spark_pages.tables.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASK_BYTES = 64 << 20
-"""Stored bytes that one task rewrites, about."""
+TASK_BYTES = 128 << 20
+"""Stored bytes that one task rewrites, about; its memory is that of two page files and a run."""
 
 _PAGE_WORK_BYTES = 8 << 10
 """A small page takes as long to open as so many bytes of large ones."""
