@@ -171,7 +171,7 @@ def test_a_writer_that_knows_of_nobody_leaves_slots_free_now_and_then_and_asks_s
 
     counts = meter.counts - before_appends
     assert (counts.creates, counts.requests) == (140, 140)
-    assert slept == pytest.approx([0.08] * 3), "behind its first turn, before versions 64 and 128"
+    assert slept == pytest.approx([0.1] * 3), "behind its first turn, before versions 64 and 128"
 
 
 @pytest.mark.parametrize("seed", range(3))
