@@ -69,10 +69,11 @@ class Pace:
         return 0.0 if tries == 1 else self._request_s * _LOSS_REQUESTS * self._runtime.jitter()
 
     def for_newcomers(self, before: Before) -> float:
-        """Seconds that a slot is left free for writers that nobody knows; they find it, then put their own."""
+        """Seconds that a slot is left free for writers that nobody knows: they find it, then fill it."""
         patience_s = self._patience_s(before)
-        rested_s = self._runtime.monotonic_s() - self._moved_s
-        return patience_s + self._request_s if rested_s < patience_s else 0.0
+        if self._runtime.monotonic_s() - self._moved_s >= patience_s:
+            return 0.0
+        return patience_s + self._request_s * (1 + self._runtime.jitter() / 2)
 
     def for_turn(self, before: Before) -> Iterator[float]:
         """Seconds to wait before each look whether others have committed, until they are given up.

@@ -160,7 +160,7 @@ def test_a_writer_that_knows_of_nobody_leaves_slots_free_now_and_then_and_asks_s
 
     meter = SlowCreates(sp.create(f"memory://{uuid4().hex}", properties=QUIET).objects)
     meter.clock = clock
-    store = Store(meter, replace(Runtime(), monotonic_s=clock, sleep_s=sleep))
+    store = Store(meter, replace(Runtime(), monotonic_s=clock, sleep_s=sleep, jitter=lambda: 0.0))
     with store.transaction() as txn:
         txn.create_table("t", pa.schema({"n": pa.int64()}))
     before_appends = meter.counts
