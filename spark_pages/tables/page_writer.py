@@ -225,10 +225,10 @@ class PlacedPages:
             encoded.actual_len, encoded.checksum, None, page.stats,
         )  # fmt: skip
 
-    def finish_file(self) -> None:
-        """Make the page file durable; the next page begins another one."""
+    def finish_file(self, finish: Callable[[PageFileWriter], object] | None = None) -> None:
+        """Make the page file durable, in this way if one is given; the next page begins another one."""
         if self._file is not None:
-            self._finish(self._file)
+            (finish or self._finish)(self._file)
             self._file = None
 
 

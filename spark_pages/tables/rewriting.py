@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_pages.io import Codec, PageHandler
+from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.io.plain_page import as_batch
 from spark_pages.model.run import NewPage, PageRun
@@ -67,7 +67,7 @@ def rewrite_runs(
     behind = FilesBehind(spawn)
     placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES)
     new = [placed.place(_full_pages(run, wanted, pages), inline=False) for run, wanted in runs]
-    placed.finish_file()
+    placed.finish_file(PageFileWriter.finish)  # nothing is left to do beside it
     behind.wait()
     return new
 

@@ -165,7 +165,7 @@ def test_a_commit_in_doubt_is_resumed_by_another_process_and_lands_once(
 def test_a_commit_in_doubt_whose_slot_went_to_another_is_a_conflict_and_never_lands(
     server: S3Server, proxy: FaultProxy, url: str
 ) -> None:
-    error = doubtful(server, proxy, url, Fault("applied late", "late", 503, late_s=0.4))
+    error = doubtful(server, proxy, url, Fault("applied late", "late", 503, late_s=2.0))
     other = sp.open(url, server.options())
 
     assert commit(other, 1, 0) == 2

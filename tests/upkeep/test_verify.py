@@ -24,7 +24,7 @@ from spark_pages.model.location import Location
 from spark_pages.model.page import PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.tables import encoding
+from spark_pages.tables import page_writer
 from spark_pages.tables.store import Store
 from spark_pages.upkeep.faults import FaultKind, Verification
 from spark_pages.upkeep.verify import verify
@@ -280,7 +280,7 @@ def test_counts_that_do_not_add_up_on_the_way_down_are_told(url: str, field: str
     ],
 )
 def test_statistics_that_are_not_true_are_told(monkeypatch: pytest.MonkeyPatch, lie: PageStats) -> None:
-    monkeypatch.setattr(encoding, "stats_of_pages", lambda _, bounds: [lie] * (len(bounds) - 1))
+    monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [lie] * (len(bounds) - 1))
     store = store_with(pa.table({"n": [1, 9]}))
     store.checkpoint()
 
@@ -301,7 +301,7 @@ def test_statistics_that_are_not_true_are_told(monkeypatch: pytest.MonkeyPatch, 
 def test_statistics_that_are_wider_than_ours_are_true(
     monkeypatch: pytest.MonkeyPatch, truth: PageStats
 ) -> None:
-    monkeypatch.setattr(encoding, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
+    monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
     store = store_with(pa.table({"n": [1, 9]}))
 
     assert verify(store.objects).ok
