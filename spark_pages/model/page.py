@@ -116,6 +116,13 @@ class PageDescriptor:
         """The page id as 16 hexadecimal digits."""
         return format_page_id(self.page_id)
 
+    @property
+    def where(self) -> str:
+        """The page and its place, for messages."""
+        if self.kind is PageKind.FILE:
+            return f"page {self.id} at {self.disk_path}@{self.offset}"
+        return f"{self.kind.name.lower()} page {self.id}"
+
 
 @dataclass(frozen=True, slots=True)
 class PageSlice:

@@ -92,6 +92,7 @@ def pages_wanted(table: Table, column: str) -> PagesWanted:
         options.bytes_for(column),
         options.bloom_for(column),
         options.codec_for(column),
+        f"column {column!r} of {table.name}",
     )
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.catalog.widening import same_family
 from spark_pages.errors import DamageError
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 
@@ -116,17 +115,22 @@ def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def as_type(arrays: Iterable[pa.Array], kind: pa.DataType) -> list[pa.Array]:
-    """The arrays under one type, of pages that a column had before it got this type; nothing is lost.
+    """The arrays under one type, of pages that a column had before it got this type; nothing is lost."""
+    return [array if array.type == kind else array.cast(kind) for array in arrays]
 
-    Raises
-    ------
-    DamageError
-        If no column can have been of both types.
+
+def page_of_another_column(column: str, page: str, kind: pa.DataType, found: pa.DataType) -> DamageError:
+    """What is said of a page whose type its column never had: the log names one that is not of this column.
+
+    Parameters
+    ----------
+    column, page
+        Both in words: ``column 'distance' of flights``, and `PageDescriptor.where`.
+    kind, found
+        The types of the column and of the page.
     """
-    found = list(arrays)
-    for array in found:
-        if not same_family(array.type, kind):
-            raise DamageError(
-                f"Cannot read entries of type {array.type} as {kind}: no column had both types."
-            )
-    return [array if array.type == kind else array.cast(kind) for array in found]
+    return DamageError(
+        f"Cannot read {column}: expected entries of type {kind} in {page}, found {found}, a type that the "
+        "column never had.",
+        hint="Run `spark-pages verify URL`; earlier versions of the table may still be sound.",
+    )

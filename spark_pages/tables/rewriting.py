@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_pages.catalog.widening import same_family
 from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.io.plain_page import as_batch
 from spark_pages.model.run import NewPage, PageRun
 from spark_pages.runtime import Spawn, spawn_thread
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.assembling import as_array, assembled, entries_of
+from spark_pages.tables.assembling import as_array, assembled, entries_of, type_of
 from spark_pages.tables.files_behind import FilesBehind
-from spark_pages.tables.joining import as_type
+from spark_pages.tables.joining import as_type, page_of_another_column
 from spark_pages.tables.page_meta import Page, PageMeta, alike_groups
 from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
 
@@ -33,12 +34,15 @@ class PagesWanted:
         Type of the column.
     page_bytes, bloom, codec
         What its new pages are like; see `stage_column`.
+    column
+        The column and its table in words, for messages.
     """
 
     kind: pa.DataType
     page_bytes: int = TARGET_PAGE_BYTES
     bloom: float | None = None
     codec: Codec = Codec.LZ4
+    column: str = "a column"
 
 
 def rewrite_runs(
@@ -74,7 +78,11 @@ def rewrite_runs(
 
 def _full_pages(run: PageRun, wanted: PagesWanted, pages: PageHandler) -> list[StagedPage]:
     staged: list[StagedPage] = []
-    for alike in alike_groups(pages.get_values([run], admit=False, whole=True)[0]):
+    found = pages.get_values([run], admit=False, whole=True)[0]
+    for index, kind in enumerate(map(_stored_type, found)):
+        if not same_family(kind, wanted.kind):
+            raise page_of_another_column(wanted.column, run.descriptor(index).where, wanted.kind, kind)
+    for alike in alike_groups(found):
         batches = [page for page in alike if isinstance(page, pa.RecordBatch)]
         if len(batches) == len(alike):
             meta = PageMeta.of(batches)
@@ -87,11 +95,14 @@ def _full_pages(run: PageRun, wanted: PagesWanted, pages: PageHandler) -> list[S
     return staged
 
 
+def _stored_type(page: Page) -> pa.DataType:
+    return type_of(page.column("data") if isinstance(page, pa.RecordBatch) else page)
+
+
 def _joined(pages: Sequence[Page], kind: pa.DataType) -> pa.Array:
     """The values of some pages as one array of a type."""
     values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
-    stored = [each.type if isinstance(each, pa.Array) else each.column.kind for each in values]
-    if any(each != kind for each in stored):  # the column has got another type
+    if any(type_of(each) != kind for each in values):  # the column has got another type
         values = as_type(map(as_array, values), kind)
     arrays = assembled([(each, 0, entries_of(each)) for each in values], kind)
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

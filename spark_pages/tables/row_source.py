@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.catalog.widening import stored_types
-from spark_pages.errors import DamageError, ObjectNotFoundError
+from spark_pages.errors import ObjectNotFoundError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.columns import number_column
-from spark_pages.model.ids import CATALOG_TABLE, PageId, format_page_id, page_version
+from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
@@ -31,7 +31,7 @@ from spark_pages.tables.assembling import Values, as_array, assembled, entries_o
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.expiry import reopening
 from spark_pages.tables.gathering import gather_in_parts
-from spark_pages.tables.joining import as_type, take_entries
+from spark_pages.tables.joining import as_type, page_of_another_column, take_entries
 from spark_pages.tables.row_ranges import RowRanges
 
 RESOLVED = ("created_by", "deleted_by")
@@ -252,8 +252,8 @@ class RowSource:
         columns = []
         for name, kind, pieces in zip(names, schema.types, slices, strict=True):
             values = [next(batches).column(0) for _ in pieces]
-            ids = [piece.page.page_id for piece in pieces]
-            arrays = list(map(as_array, self._resolved(name, values, ids)))
+            found = [piece.page for piece in pieces]
+            arrays = list(map(as_array, self._resolved(name, values, found)))
             chunks = [
                 array.slice(piece.start, piece.stop - piece.start)
                 for array, piece in zip(arrays, pieces, strict=True)
@@ -267,7 +267,7 @@ class RowSource:
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
         found = [batch.column(0) for batch in self.pages.get_pages(pages)] if pages else []
-        return list(map(as_array, self._resolved(column, found, [page.page_id for page in pages])))
+        return list(map(as_array, self._resolved(column, found, pages)))
 
     def _fetch(
         self, names: Sequence[str], runs: Sequence[PageRun], reading: Reading, late: Sequence[bool]
@@ -299,12 +299,11 @@ class RowSource:
             ):
                 arrays[:0] = ([held[int(run.page_ids[0])][0]] if has else more) * n
         return [
-            self._resolved(name, arrays, run.page_ids)
-            for name, run, arrays in zip(names, runs, fetched, strict=True)
+            self._resolved(name, arrays, run) for name, run, arrays in zip(names, runs, fetched, strict=True)
         ]
 
     def _resolved(
-        self, column: str, pages: Sequence[Values], page_ids: NDArray[np.int64] | Sequence[int]
+        self, column: str, pages: Sequence[Values], described: PageRun | Sequence[PageDescriptor]
     ) -> list[Values]:
         """The values; of versions in table 0, where 0 stands for the commit that added the page, that one.
 
@@ -320,16 +319,15 @@ class RowSource:
         known = (kind, *stored_types(self.definition.schema.field(column))) if widened else (kind,)
         strange = next((at for at, page in enumerate(pages) if type_of(page) not in known), None)
         if strange is not None:
-            page = format_page_id(PageId(int(page_ids[strange])))
-            raise DamageError(
-                f"Cannot read column {column!r} of {show_name(self.definition)}: expected entries of type "
-                f"{kind} in page {page}, found {type_of(pages[strange])}."
-            )
+            page = described.descriptor(strange) if isinstance(described, PageRun) else described[strange]
+            what = f"column {column!r} of {show_name(self.definition)}"
+            raise page_of_another_column(what, page.where, kind, type_of(pages[strange]))
         if widened:
             return [*as_type(map(as_array, pages), kind)]
         if self.definition.table_id != CATALOG_TABLE or column not in RESOLVED:
             return list(pages)
-        versions = [pa.scalar(page_version(int(page)), pa.int64()) for page in page_ids]
+        ids = described.page_ids if isinstance(described, PageRun) else [page.page_id for page in described]
+        versions = [pa.scalar(page_version(int(page)), pa.int64()) for page in ids]
         return [
             pc.if_else(pc.equal(array, THIS_COMMIT), version, array)
             for array, version in zip(map(as_array, pages), versions, strict=True)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_pages.catalog.widening import same_family
-from spark_pages.errors import DamageError
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -24,7 +23,7 @@ from spark_pages.model.actions import CheckpointRef, Claim
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.tables.ingest import FRAME_BYTES, ColumnIngest, TableIngest
-from spark_pages.tables.joining import DoesNotFitError, as_type, join
+from spark_pages.tables.joining import DoesNotFitError, as_type, join, page_of_another_column
 from spark_pages.tables.page_writer import (
     INLINE_PAGE_BYTES,
     INLINE_TRANSACTION_BYTES,
@@ -178,10 +177,8 @@ def _joined(gone: Sequence[TailPage], column: ColumnIngest) -> pa.Array | None:
         if batch.num_columns > 1 or batch.schema.metadata:
             return None  # entries or pages with something of their own stay together
         if not same_family(batch.column(0).type, kind):
-            raise DamageError(
-                f"Page {page.page_id:016x} of column {column.wanted.name!r} should be of type {kind}, found "
-                f"{batch.column(0).type}."
-            )
+            what, shown = f"column {column.wanted.name!r}", f"inline page {page.page_id:016x}"
+            raise page_of_another_column(what, shown, kind, batch.column(0).type)
         arrays += as_type([batch.column(0)], kind)
     try:
         return join([*arrays, column.waiting], kind)

@@ -208,12 +208,14 @@ class PageCheck:
                 what = "holds nulls in a column that is not nullable"
                 self._add(FaultKind.CONTRADICTION, _where(pages[index], holder), chain, what, pages[index])
         self._check_stats(run, pages, values, chain, holder)
-        damaged, false = check_blooms(self._store, run, values)
-        for key in {pages[index].disk_path for index in np.flatnonzero(damaged).tolist()}:
-            here = damaged & np.array([page.disk_path == key for page in pages])
-            self._trouble(FaultKind.BLOOM, key, chain, "holds damaged bloom filters", run, here)
+        flaws = check_blooms(self._store, run, values)
+        behind = "holds other bytes than zeros behind bloom filters"
+        for what, wrong in (("holds damaged bloom filters", flaws.damaged), (behind, flaws.littered)):
+            for key in {pages[index].disk_path for index in np.flatnonzero(wrong).tolist()}:
+                here = wrong & np.array([page.disk_path == key for page in pages])
+                self._trouble(FaultKind.BLOOM, key, chain, what, run, here)
         what = "names bloom filters that deny values of their pages"
-        self._trouble(FaultKind.CONTRADICTION, holder, chain, what, run, false)
+        self._trouble(FaultKind.CONTRADICTION, holder, chain, what, run, flaws.false)
 
     def _read(self, pages: list[PageDescriptor], chain: ChainKey, holder: str) -> list[pa.Array | None]:
         try:
@@ -229,7 +231,7 @@ class PageCheck:
             return None
 
     def _read_constant(self, page: PageDescriptor, chain: ChainKey, holder: str) -> pa.Array | None:
-        where = f"constant page {page.id}"
+        where = page.where
         try:
             batch = decode_page(page.data or b"", where=where, expected_checksum=None, expected_entries=1)
         except _ERRORS as error:

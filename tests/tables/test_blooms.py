@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,7 @@ from spark_pages.model.page import BloomLocation, PageStats
 from spark_pages.model.run import OPTIONAL_STATS, NewPage, PageRun
 from spark_pages.tables.filters import parse_filter
 from spark_pages.tables.store import Store
+from spark_pages.upkeep.blooms import check_blooms
 from spark_pages.upkeep.faults import FaultKind
 from tests.invariants import check_store
 from tests.io.strategies import steady
@@ -374,3 +376,69 @@ def test_a_property_that_makes_no_sense_is_refused(name, value):
 
     with pytest.raises(InvalidInputError, match=name), store.transaction() as txn:
         txn.create_table("t", pa.schema([("k", pa.int64())]), properties={name: value})
+
+
+def file_with_filters(worn: bool) -> tuple[Store, str]:
+    """A page file of four pages and their filters; worn, nobody names one of both any more."""
+    store = new_store(pa.schema([("k", pa.int64()), ("s", pa.string())]))
+    append(store, pa.table({"k": range(40), "s": [f"{n}" for n in range(40)]}), page_bytes=256)
+    (key,) = {*pages_of(store, "s").paths()}
+    if worn:
+        with store.transaction() as txn:
+            txn.update("t", "k", [35], [7])
+        store.checkpoint()
+        store.vacuum(retention=0)
+    return Store(store.objects), key
+
+
+def test_every_flipped_bit_of_filters_and_of_what_is_behind_them_is_found(in_files):
+    store, key = file_with_filters(worn=False)
+    data = store.objects.get(key)
+    run, values = pages_of(store, "k"), values_of(store)
+    first = first_stats(store)["bloom_offset"] * 8
+    behind = first + sum(place["bloom_length"] for place in run.stats.to_pylist()) * 8
+
+    missed = []
+    for bit in [*range(first, behind), *range(behind, first + 4096 * 8, 7)]:
+        store.objects.put(key, flipped(data, bit))
+        flaws = check_blooms(store.objects, run, values)
+        missed += [] if (flaws.damaged | flaws.littered).any() else [bit]
+
+    assert not missed
+
+
+def test_a_filter_that_nobody_names_any_more_is_no_damage_and_a_bit_behind_it_is(in_files):
+    store, key = file_with_filters(worn=True)
+    run, where = pages_of(store, "k"), first_stats(store)
+    behind = where["bloom_offset"] + where["bloom_length"]
+    data = store.objects.get(key)
+    assert any(data[behind : behind + where["bloom_length"]])
+    assert not check_blooms(store.objects, run, values_of(store)).littered.any()
+
+    store.objects.put(key, flipped(data, (behind + 1000) * 8))
+    flaws = check_blooms(store.objects, run, values_of(store))
+
+    assert flaws.littered.tolist() == [True, False]
+
+
+def values_of(store: Store) -> dict[int, pa.Array]:
+    pages = pages_of(store, "k").descriptors(0, 2)
+    return dict(enumerate(store.snapshot().table("t").page_values("k", pages)))
+
+
+def test_a_flipped_bit_anywhere_in_a_page_file_with_filters_is_told_by_verify_with_file_and_page(in_files):
+    store, key = file_with_filters(worn=False)
+    data = store.objects.get(key)
+    assert store.verify(pages="all").ok
+
+    for bit in np.random.default_rng(3).choice(len(data) * 8, 60, replace=False).tolist():
+        store.objects.put(key, flipped(data, bit))
+        (fault,) = store.verify(pages="all").faults
+        assert fault.key == key
+        assert re.search("page [0-9a-f]{16} of t[.][ks]|[0-9]+ pages of t[.][ks]", fault.what)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    spoilt = bytearray(data)
+    spoilt[bit // 8] ^= 1 << bit % 8
+    return bytes(spoilt)

@@ -22,7 +22,8 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.io import ReadTrace, encode_page
-from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.ids import PageId
+from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.run import NewPage
 from spark_pages.tables.store import Store
 from tests.io.strategies import steady
@@ -155,7 +156,7 @@ OTHERS = {
 def test_a_page_of_a_type_that_its_column_never_had_is_damage(read, values):
     store = with_a_page_of(values)
 
-    with pytest.raises(DamageError, match="'c' of t: expected entries of type int64 in page "):
+    with pytest.raises(DamageError, match="'c' of t: expected entries of type int64 in inline page "):
         read(store.snapshot().table("t"))
 
 
@@ -163,23 +164,60 @@ def test_a_page_of_a_type_that_its_column_never_had_is_damage(read, values):
 def test_such_a_page_is_not_compacted_into_values_of_the_column(kind):
     store = with_a_page_of(OTHERS[kind])
 
-    with pytest.raises(DamageError, match="as int64: no column had both types"):
+    with pytest.raises(DamageError) as caught:
         store.compact_pages("t")
+
+    page = first_page(store)
+    assert caught.value.message == (
+        f"Cannot read column 'c' of t: expected entries of type int64 in inline page {page.id}, found "
+        f"{OTHERS[kind].type}, a type that the column never had."
+    )
+
+
+def test_such_a_page_of_a_page_file_is_named_with_its_place():
+    store = store_with(pa.table({"c": np.arange(20_000) * 7_919}))
+    with store.transaction() as txn:
+        txn.create_table("u", pa.schema([("x", pa.float64())]))
+        txn.append("u", pa.table({"x": np.arange(20_000) / 7}))
+    other = first_page(store, "u", "x")
+    replace_first_page(store, other)
+    page = first_page(store)
+
+    with pytest.raises(DamageError) as caught:
+        store.snapshot().table("t").read()
+
+    assert other.disk_path.startswith("pages/")
+    where = f"in page {page.id} at {other.disk_path}@{other.offset}, found double"
+    assert f"column 'c' of t: expected entries of type int64 {where}" in caught.value.message
+
+
+def first_page(store: Store, table: str = "t", column: str = "c") -> PageDescriptor:
+    return store.snapshot().table(table).directory.chain(column).all_pages().descriptor(0)
+
+
+def replace_first_page(store: Store, other: PageDescriptor) -> None:
+    """The first page of ``t.c`` is this one of another column."""
+    table = store.snapshot().table("t")
+    page = first_page(store)
+    new = NewPage(
+        page.entry_count, other.payload_entries, other.kind, other.disk_path or None, other.offset,
+        other.alloc_len, other.actual_len, other.checksum, other.data, PageStats(None),
+    )  # fmt: skip
+    txn = store.transaction()
+    txn.replace_pages(table.definition.table_id, table.definition.field_ids["c"], 0, [page.page_id], [new])
+    txn.commit()
 
 
 def with_a_page_of(values: pa.Array) -> Store:
     """A table whose first page of column ``c``, a column of int64, is one of these values."""
     rows = pa.table({"c": pa.array(range(50), pa.int64()), "d": range(50)})
     store = store_with(rows, rows)
-    definition = store.snapshot().table("t").definition
-    page = store.snapshot().table("t").directory.chain("c").all_pages().descriptor(0)
     forged = encode_page(values)
-    new = NewPage(
-        50, 50, PageKind.INLINE, None, 0, 0, forged.actual_len, forged.checksum, forged.data, PageStats(None)
+    inline = PageKind.INLINE
+    page = PageDescriptor(
+        PageId(0), 50, 50, inline, "", 0, 0, forged.actual_len, forged.checksum, bytes(forged.data)
     )
-    txn = store.transaction()
-    txn.replace_pages(definition.table_id, definition.field_ids["c"], 0, [page.page_id], [new])
-    txn.commit()
+    replace_first_page(store, page)
     return store
 
 
