@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from spark_pages.log.names import page_file_key
-from spark_pages.model.run import NewPage
+from spark_pages.model.run import NewPage, PageRun
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import (
     even_groups,
     objects_of,
-    pack_run,
+    pack_runs,
     pages_of,
     store_of,
     store_url,
@@ -33,14 +33,15 @@ from spark_pages.tables.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASK_BYTES = 128 << 20
-"""Stored bytes that one task rewrites, about; its memory is that of two page files and a run."""
+TASK_BYTES = 512 << 20
+"""Stored bytes that one task rewrites at most, about; its memory is that of two page files and a run. A task
+begins with nothing read and ends with a page file that it waits for, so few long ones take less time."""
 
 _PAGE_WORK_BYTES = 8 << 10
 """A small page takes as long to open as so many bytes of large ones."""
 
-_Packed: TypeAlias = tuple[int, PagesWanted, bytes]
-"""Which run, what its new pages are to be like, and the run."""
+_Packed: TypeAlias = tuple[list[tuple[int, int, PagesWanted]], bytes]
+"""Which runs, how many pages each has, what its new pages are to be like, and the pages of all of them."""
 
 _SUMS = (
     "runs",
@@ -162,14 +163,7 @@ class _Cluster:
         parallel = self._context.defaultParallelism
         stored = sum(_stored_bytes(task) for task in tasks)
         wanted = -(-(stored // TASK_BYTES + 1) // parallel) * parallel
-        weights = np.array([_work_bytes(task) for task in tasks], dtype=np.int64)
-        groups = [
-            [
-                (index, pages_wanted(table, task.column), pack_run(task.run))
-                for index, task in enumerate(tasks[start:stop], start)
-            ]
-            for start, stop in even_groups(weights, wanted)
-        ]
+        groups = [_packed(table, tasks, group) for group in _even_shares(tasks, wanted)]
         self.tasks = len(groups)
         if not groups:
             return []
@@ -186,17 +180,43 @@ class _Rewrite:
     read_version: int
     folder: str
 
-    def __call__(self, partition: Iterable[list[_Packed]]) -> Iterator[tuple[int, list[NewPage]]]:
+    def __call__(self, partition: Iterable[_Packed]) -> Iterator[tuple[int, list[NewPage]]]:
         token = Runtime().token()  # of this attempt alone
         numbers = count()
-        packed = [each for group in partition for each in group]
-        written = rewrite_runs(
-            ((unpack_run(run), wanted) for _, wanted, run in packed),
-            pages_of(self.url),
-            objects_of(self.url),
-            lambda: page_file_key(self.read_version, token, next(numbers), self.folder),
-        )
-        yield from zip((index for index, _, _ in packed), written, strict=True)
+        for runs, pages in partition:
+            written = rewrite_runs(
+                _unpacked(runs, pages),
+                pages_of(self.url),
+                objects_of(self.url),
+                lambda: page_file_key(self.read_version, token, next(numbers), self.folder),
+            )
+            yield from zip((index for index, _, _ in runs), written, strict=True)
+
+
+def _even_shares(tasks: Sequence[CompactionTask], shares: int) -> list[list[int]]:
+    """Which runs go together, with about as much work each.
+
+    Of each column a share gets the same rows: whatever takes longer than it was thought to, takes longer in
+    all of them. What it gets of a column stays in order, and so side by side in a page file.
+    """
+    order = np.argsort([task.first_row for task in tasks], kind="stable")
+    weights = np.array([_work_bytes(task) for task in tasks], dtype=np.int64)[order]
+    return [sorted(order[start:stop].tolist()) for start, stop in even_groups(weights, shares)]
+
+
+def _packed(table: Table, tasks: Sequence[CompactionTask], group: Sequence[int]) -> _Packed:
+    """Some runs on their way: to pack the pages of all of them takes hardly longer than those of one."""
+    runs = [(index, tasks[index].run.num_pages, pages_wanted(table, tasks[index].column)) for index in group]
+    return runs, pack_runs([tasks[index].run for index in group])
+
+
+def _unpacked(
+    runs: Sequence[tuple[int, int, PagesWanted]], pages: bytes
+) -> Iterator[tuple[PageRun, PagesWanted]]:
+    whole, at = unpack_run(pages), 0
+    for _, num_pages, wanted in runs:
+        yield whole.slice(at, at + num_pages), wanted
+        at += num_pages
 
 
 def _stored_bytes(task: CompactionTask) -> int:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,6 +15,8 @@ from spark_pages.model.page import PAGE_ALIGNMENT
 from spark_pages.spark import compact, compact_pages
 from spark_pages.spark.compact import plan_compact_pages
 from spark_pages.spark.job import FAILED, run_job
+from spark_pages.tables import compaction_plan
+from spark_pages.tables.compaction_plan import plan_compaction
 from tests.spark.conftest import History
 
 CLAIM_AND_COMMIT = CLAIM_AND_RELEASE = 2
@@ -44,6 +48,29 @@ def test_every_processor_gets_as_many_tasks(
 
     assert spark.sparkContext.defaultParallelism == 2
     assert result["tasks"] == 4
+
+
+def test_every_task_gets_the_same_rows_of_every_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction_plan, "_PAGES_OF_A_RUN", 1)
+    store = sp.create(str(tmp_path / "store"))
+    rows = pa.table({"n": pa.array(range(80_000)), "x": np.random.default_rng(1).random(80_000)})
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema, properties={"page_bytes": "4096"})
+        txn.append("t", rows)
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "65536"})
+    tasks = plan_compaction(store.snapshot().table("t"))
+
+    shares = compact._even_shares(tasks, 2)
+
+    assert sorted(shares[0] + shares[1]) == list(range(len(tasks)))
+    for share in shares:
+        columns = [tasks[index].column for index in share]
+        assert columns == ["n"] * (len(tasks) // 4) + ["x"] * (len(tasks) // 4)
+    last = max(tasks[index].first_row for index in shares[0])
+    assert last < min(tasks[index].first_row for index in shares[1])
 
 
 def test_a_table_of_full_pages_is_left_alone(spark: SparkSession, own_history: History) -> None:
