@@ -103,7 +103,11 @@ def share_of_ingest(rows: int, rounds: int, folder: Path) -> list[Row]:
     nothing = PageStats(0, None, None, False)
     kinds: dict[str, tuple[Callable[..., object], ...]] = {
         "no statistics": (*whole[:2], lambda _, bounds: [nothing] * (len(bounds) - 1)),
-        "without estimates": (lambda *_: 2, lambda *_: 1 << 30, whole[2]),
+        "without estimates": (
+            lambda _, pages: [2] * len(pages.starts),
+            lambda *of: [1 << 30] * len(of[-1].starts),
+            whole[2],
+        ),
         "all": whole,
     }
     times: dict[str, list[float]] = {name: [] for name in kinds}

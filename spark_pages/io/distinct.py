@@ -1,10 +1,13 @@
-"""About how many different values a page has, from a sample of its rows. Pure.
+"""About how many different values each page has, from a sample of its rows. Pure.
 
-The estimate is that of Chao (1984): the values that a sample has once and twice tell how many it lacks.
+The estimate is that of Chao (1984): the values that a sample has once and twice tell how many it lacks. The
+samples of many pages are drawn, sorted and counted together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,86 +17,113 @@ from numpy.typing import NDArray
 SAMPLED_ROWS = 512
 """Pages with no more values than this are counted; of larger ones so many rows at random, a few less."""
 
+_TOGETHER = 64
+"""Pages whose samples are sorted together: they stay in the cache of the processor."""
+
 _WORD = 8
 _MASKS = np.array([(1 << 8 * length) - 1 for length in range(_WORD + 1)], dtype=np.uint64)
 _MIX_FRONT, _MIX_LENGTH = np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x9FB21C651E98DF25)
 _PLACES = np.sort(np.random.default_rng(1).integers(0, 1 << 32, SAMPLED_ROWS, dtype=np.uint64))
 
 Words = NDArray[Any]
+Rows = NDArray[np.int64]
 
 
-def distinct_numbers(values: Words, valid: NDArray[np.bool_] | None = None, nulls: int = 0) -> int:
-    """About how many different numbers there are; of floats, how many different bits.
+@dataclass(frozen=True, eq=False, slots=True)
+class PageRows:
+    """The rows of pages of one column.
+
+    Attributes
+    ----------
+    starts, ends, nulls : int64, shape (n_pages,)
+        First row of each page and one past its last, and how many of them are null.
+    valid : bool, shape (n_rows,), or None
+        Which rows are not null; None where all are.
+    """
+
+    starts: Rows
+    ends: Rows
+    nulls: Rows
+    valid: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of_one(cls, rows: int) -> PageRows:
+        """A page of so many rows, none of them null."""
+        return cls(*(np.array([each], np.int64) for each in (0, rows, 0)))
+
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """First row of each page and one past its last."""
+        return zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+
+
+def distinct_numbers(values: Words, pages: PageRows) -> list[int]:
+    """About how many different numbers each page has; of floats, how many different bits.
 
     Parameters
     ----------
-    values, valid : shape (n,)
-        The numbers, and which of them count, where some are null.
-    nulls
-        How many do not count.
+    values : shape (n_rows,)
+        The numbers.
 
     Notes
     -----
     Right for up to SAMPLED_ROWS values, and about right where values come equally often or only once; too
-    low where few values are most of the rows. Some 15 µs.
+    low where few values are most of the rows. Some 10 µs a page.
     """
-    rows = _sampled(len(values))
-    sample = values if rows is None else values[rows]
-    if valid is not None:
-        sample = sample[valid if rows is None else valid[rows]]
-    return _estimate(np.sort(sample), len(values) - nulls)
+    return _distinct(values.__getitem__, pages)
 
 
-def distinct_of_rows(values: Words) -> list[int]:
-    """The `distinct_numbers` of each row of `values`, shape (n_pages, n)."""
-    count = values.shape[1]
-    rows = _sampled(count)
-    sample = np.sort(values if rows is None else values[:, rows], axis=1)
-    differs = np.ones((len(sample), sample.shape[1] + 1), dtype=bool)
-    np.not_equal(sample[:, 1:], sample[:, :-1], out=differs[:, 1:-1])
-    seen = np.count_nonzero(differs, axis=1) - 1
-    if rows is not None:
-        once = np.count_nonzero(differs[:, 1:] & differs[:, :-1], axis=1)
-        twice = np.count_nonzero(differs[:, 2:] & ~differs[:, 1:-1] & differs[:, :-2], axis=1)
-        guessed = np.minimum(count, seen + once * (once - 1) // (2 * (twice + 1)))
-        seen = np.where(seen == len(rows), count, guessed)
-    found: list[int] = seen.tolist()
-    return found
-
-
-def distinct_bytes(data: NDArray[np.uint8], ends: NDArray[Any]) -> int:
-    """About how many different pieces of `data` there are.
+def distinct_bytes(data: NDArray[np.uint8], ends: NDArray[Any], pages: PageRows) -> list[int]:
+    """About how many different pieces of `data` each page has.
 
     Parameters
     ----------
     data : uint8, shape (n_bytes,)
-    ends : integers, shape (n + 1,)
-        Piece i is ``data[ends[i]:ends[i + 1]]``.
+    ends : integers, shape (n_rows + 1,)
+        Row i is ``data[ends[i]:ends[i + 1]]``.
 
     Notes
     -----
     Looks at the length, the first 8 and the last 8 bytes of each: pieces that differ elsewhere count as one.
     """
-    count = len(ends) - 1
-    rows = _sampled(count)
-    starts, stops = (ends[:-1], ends[1:]) if rows is None else (ends[rows], ends[rows + 1])
     if len(data) < _WORD:
         data = np.concatenate([data, np.zeros(_WORD, np.uint8)])
-    lengths = stops - starts
-    shorter = np.minimum(lengths, _WORD)
-    masks = _MASKS[shorter]
-    front, back = (_words(data, places) & masks for places in (starts, stops - shorter))
-    mixed = front * _MIX_FRONT + back + lengths.astype(np.uint64) * _MIX_LENGTH
-    return _estimate(np.sort(mixed), count)
+
+    def mixed(rows: Rows) -> Words:
+        starts, stops = ends[rows], ends[rows + 1]
+        lengths = stops - starts
+        shorter = np.minimum(lengths, _WORD)
+        masks = _MASKS[shorter]
+        front, back = (_words(data, places) & masks for places in (starts, stops - shorter))
+        found: Words = front * _MIX_FRONT + back + lengths.astype(np.uint64) * _MIX_LENGTH
+        return found
+
+    return _distinct(mixed, pages)
+
+
+def _distinct(words_of: Callable[[Rows], Words], pages: PageRows) -> list[int]:
+    """About how many different words each page has; `words_of` gives those of some rows."""
+    found: list[int] = []
+    for first in range(0, len(pages.starts), _TOGETHER):
+        some = slice(first, first + _TOGETHER)
+        starts, lengths = pages.starts[some], pages.ends[some] - pages.starts[some]
+        of_each = [_sampled(length) + start for length, start in zip(lengths.tolist(), starts, strict=True)]
+        sizes = np.array([len(rows) for rows in of_each])
+        rows = np.concatenate(of_each)
+        if pages.valid is not None:
+            held = pages.valid[rows]
+            sizes = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[held], minlength=len(sizes))
+            rows = rows[held]
+        found += _estimates(words_of(rows), sizes, lengths - pages.nulls[some])
+    return found
 
 
 @lru_cache(256)
-def _sampled(count: int) -> NDArray[np.int64] | None:
-    """Rows of a sample, increasing; None for all."""
+def _sampled(count: int) -> Rows:
+    """Rows of a sample of the first `count`, increasing; all where they are few."""
     if count <= SAMPLED_ROWS:
-        return None
+        return np.arange(count)
     rows = (_PLACES * np.uint64(count) >> np.uint64(32)).view(np.int64)
-    chosen: NDArray[np.int64] = rows[np.append(True, rows[1:] > rows[:-1])]
+    chosen: Rows = rows[np.append(True, rows[1:] > rows[:-1])]
     return chosen
 
 
@@ -101,7 +131,7 @@ def _words(data: NDArray[np.uint8], places: NDArray[Any]) -> Words:
     """The 8 bytes at each place as a number; behind the end of the data, zeros."""
     every: Words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
     last = len(data) - _WORD
-    if int(places[-1]) <= last and int(places.max()) <= last:
+    if int(places.max(initial=0)) <= last:
         whole: Words = every[places]
         return whole
     inside = np.minimum(places, last)
@@ -109,19 +139,44 @@ def _words(data: NDArray[np.uint8], places: NDArray[Any]) -> Words:
     return found
 
 
-def _estimate(sample: Words, count: int) -> int:
-    """Different values among `count`, of which `sample` is a sorted sample."""
-    if not len(sample):
-        return 1
-    differs = np.ones(
-        len(sample) + 1, dtype=bool
-    )  # from the one before; the ends differ from what is not there
-    np.not_equal(sample[1:], sample[:-1], out=differs[1:-1])
-    seen = int(np.count_nonzero(differs)) - 1
-    if len(sample) == count:
+def _estimates(samples: Words, sizes: Rows, counts: Rows) -> list[int]:
+    """Different words of each page.
+
+    Parameters
+    ----------
+    samples
+        Words of the pages, one page behind the other; they are put into order.
+    sizes, counts : shape (n_pages,)
+        How many words the sample of each page has, and how many the page.
+    """
+    firsts = sizes.cumsum() - sizes
+    for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
+        samples[first : first + size].sort()
+    # where a word begins that differs from the one before, or a page does; and three times behind the end
+    begins = np.ones(len(samples) + 3, np.bool_)
+    np.not_equal(samples[1:], samples[:-1], out=begins[1:-3])
+    begins[firsts] = True
+    here, following, after = begins[:-2].copy(), begins[1:-1], begins[2:]
+    here[-1] = False
+    seen = _in_each(here, firsts)
+    if np.array_equal(sizes, counts):
         return seen
-    if len(sample) == seen:
-        return count
-    once = int(np.count_nonzero(differs[1:] & differs[:-1]))
-    twice = int(np.count_nonzero(differs[2:] & ~differs[1:-1] & differs[:-2]))
-    return min(count, seen + once * (once - 1) // (2 * (twice + 1)))
+    once = here & following
+    often = _in_each(once, firsts), _in_each((here > once) & after, firsts)
+    found = zip(seen, *often, sizes.tolist(), counts.tolist(), strict=True)
+    return [_estimate(*of_page) for of_page in found]
+
+
+def _in_each(which: NDArray[np.bool_], firsts: Rows) -> list[int]:
+    """How many there are of each page."""
+    counts: list[int] = np.add.reduceat(which, firsts, dtype=np.int64).tolist()
+    return counts
+
+
+def _estimate(seen: int, once: int, twice: int, size: int, count: int) -> int:
+    """Different words among `count`, from how many a sample of `size` has at all, once and twice."""
+    if size == count:
+        return seen
+    if not size:
+        return 1
+    return count if seen == size else min(count, seen + once * (once - 1) // (2 * (twice + 1)))

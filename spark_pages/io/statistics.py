@@ -7,9 +7,9 @@ a few kernel calls for each page.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from math import isnan
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.io.bounds import bound_width, is_bytes, is_text, order_type, plain_values, used_of
-from spark_pages.io.distinct import distinct_bytes, distinct_numbers, distinct_of_rows
+from spark_pages.io.distinct import PageRows, Rows, distinct_bytes, distinct_numbers
 from spark_pages.model.columns import numbers_of, valid_of
 from spark_pages.model.page import STATISTIC_MAX_BYTES, PageStats
 
@@ -45,8 +45,6 @@ _CODES = {
     for kind in kinds
 }
 """By id of a type: how `struct` calls it."""
-
-Rows = NDArray[np.int64]
 
 
 def page_stats(array: pa.Array) -> PageStats:
@@ -76,7 +74,7 @@ def page_stats(array: pa.Array) -> PageStats:
     if nulls == len(array):
         return PageStats(nulls)
     valid = valid_of(array) if nulls else None
-    return _of_values(_Pages(array, valid, _FIRST, np.array([len(array)]), np.array([nulls])))[0]
+    return _of_values(array, PageRows(_FIRST, np.array([len(array)]), np.array([nulls]), valid))[0]
 
 
 def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64]) -> list[PageStats]:
@@ -109,8 +107,8 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
     held = np.flatnonzero(ends - starts > nulls)
     stats = [PageStats(count) for count in nulls.tolist()]
     if len(held):
-        pages = _Pages(array, valid, starts[held], ends[held], nulls[held])
-        for index, each in zip(held.tolist(), _of_values(pages), strict=True):
+        pages = PageRows(starts[held], ends[held], nulls[held], valid)
+        for index, each in zip(held.tolist(), _of_values(array, pages), strict=True):
             stats[index] = each
     return stats
 
@@ -133,78 +131,40 @@ def _of_few(array: pa.Array) -> PageStats | None:
     return PageStats(0, struct.pack(f"<{code}", low), struct.pack(f"<{code}", high), True, different)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Pages:
-    """Pages each of which has a value.
-
-    Attributes
-    ----------
-    array
-        Their rows.
-    valid : bool, shape (n_rows,), or None
-        Which are not null; None where all are.
-    starts, ends, nulls : int64, shape (n_pages,)
-        First row of each page and one past its last, and how many of them are null. Where none is, the pages
-        follow one another.
-    """
-
-    array: pa.Array
-    valid: NDArray[np.bool_] | None
-    starts: Rows
-    ends: Rows
-    nulls: Rows
-
-    def cuts(self) -> Iterator[tuple[int, int]]:
-        """First row of each page and one past the last."""
-        return zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-
-    def distinct(self, values: NDArray[Any]) -> list[int]:
-        """About how many different `values` each page has; they are one for each row."""
-        found: list[int] = []
-        rows = int(self.ends[0] - self.starts[0])
-        if self.valid is None and len(self.starts) > 1:  # the first pages have as many rows each
-            alike = int(np.argmin(np.append(self.ends - self.starts == rows, False)))
-            for first in range(0, alike, _FEW):
-                some = values[first * rows : min(first + _FEW, alike) * rows]
-                found += distinct_of_rows(some.reshape(-1, rows))
-        for (start, end), nulls in islice(
-            zip(self.cuts(), self.nulls.tolist(), strict=True), len(found), None
-        ):
-            valid = None if self.valid is None else self.valid[start:end]
-            found.append(distinct_numbers(values[start:end], valid, nulls))
-        return found
-
-    def extremes(self, values: NDArray[Any], most: Any, least: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Least and greatest of each page; `most` and `least` stand in for nulls."""
-        if self.valid is None:
-            return np.minimum.reduceat(values, self.starts), np.maximum.reduceat(values, self.starts)
-        lows, highs = np.empty((2, len(self.starts)), values.dtype)
-        most, least = values.dtype.type(most), values.dtype.type(least)
-        for index, (start, end) in enumerate(self.cuts()):  # page by page, in the processor's cache
-            piece, valid = values[start:end], self.valid[start:end]
-            lows[index] = np.where(valid, piece, most).min()
-            highs[index] = np.where(valid, piece, least).max()
-        return lows, highs
+def _extremes(
+    values: NDArray[Any], pages: PageRows, most: Any, least: Any
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Least and greatest of each page; `most` and `least` stand in for nulls."""
+    if pages.valid is None:
+        return np.minimum.reduceat(values, pages.starts), np.maximum.reduceat(values, pages.starts)
+    lows, highs = np.empty((2, len(pages.starts)), values.dtype)
+    most, least = values.dtype.type(most), values.dtype.type(least)
+    for index, (start, end) in enumerate(pages.cuts()):  # page by page, in the processor's cache
+        piece, valid = values[start:end], pages.valid[start:end]
+        lows[index] = np.where(valid, piece, most).min()
+        highs[index] = np.where(valid, piece, least).max()
+    return lows, highs
 
 
 def _nulls(valid: NDArray[np.bool_] | None, starts: Rows, ends: Rows) -> Rows:
     """Nulls of each page, shape (n_pages,)."""
     if valid is None:
         return np.zeros(len(starts), np.int64)
-    before = np.concatenate([[0], np.cumsum(~valid)])
-    counts: Rows = before[ends] - before[starts]
+    held = [np.count_nonzero(valid[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    counts: Rows = ends - starts - held
     return counts
 
 
-def _of_values(pages: _Pages) -> list[PageStats]:
-    kind = pages.array.type
+def _of_values(array: pa.Array, pages: PageRows) -> list[PageStats]:
+    """Of pages each of which has a value. Where none is null, the pages follow one another."""
+    kind = array.type
     if is_bytes(kind):
-        return _of_bytes(pages)
+        return _of_bytes(array, pages)
     if pa.types.is_floating(kind):
-        return _of_floats(pages)
+        return _of_floats(array, pages)
     if bound_width(kind) is None:
         return [PageStats(count, exact=False) for count in pages.nulls.tolist()]
-    return _of_integers(pages) if pa.types.is_integer(order_type(kind)) else _one_by_one(pages)
+    return _of_integers(array, pages) if pa.types.is_integer(order_type(kind)) else _one_by_one(array, pages)
 
 
 def _of_dictionary(array: pa.Array) -> PageStats:
@@ -215,27 +175,30 @@ def _of_dictionary(array: pa.Array) -> PageStats:
     return replace(page_stats(used), null_count=array.null_count)
 
 
-def _of_integers(pages: _Pages) -> list[PageStats]:
-    values = numbers_of(pages.array.view(order_type(pages.array.type)))
-    lows, highs = pages.extremes(values, np.iinfo(values.dtype).max, np.iinfo(values.dtype).min)
+def _of_integers(array: pa.Array, pages: PageRows) -> list[PageStats]:
+    values = numbers_of(array.view(order_type(array.type)))
+    lows, highs = _extremes(values, pages, np.iinfo(values.dtype).max, np.iinfo(values.dtype).min)
     counts = [
         1 if low == high else min(different, high - low + 1)
-        for different, low, high in zip(pages.distinct(values), lows.tolist(), highs.tolist(), strict=True)
+        for different, low, high in zip(
+            distinct_numbers(values, pages), lows.tolist(), highs.tolist(), strict=True
+        )
     ]
     return _told(pages.nulls, lows, highs, counts)
 
 
-def _of_floats(pages: _Pages) -> list[PageStats]:
-    array = pages.array
+def _of_floats(array: pa.Array, pages: PageRows) -> list[PageStats]:
     width = array.type.bit_width // 8
     values = np.frombuffer(array.buffers()[1], f"<f{width}", len(array), width * array.offset)
-    lows, highs = pages.extremes(values, np.inf, -np.inf)  # NaN wins in both
+    lows, highs = _extremes(values, pages, np.inf, -np.inf)  # NaN wins in both
     zero = values.dtype.type(0)
     lows[lows == zero] = -zero
     highs[highs == zero] = zero
     counts = [
         1 if low == high else different
-        for different, low, high in zip(pages.distinct(values.view(f"<u{width}")), lows, highs, strict=True)
+        for different, low, high in zip(
+            distinct_numbers(values.view(f"<u{width}"), pages), lows, highs, strict=True
+        )
     ]
     stats = _told(pages.nulls, lows, highs, counts)
     for index in np.flatnonzero(np.isnan(lows)).tolist():
@@ -252,12 +215,12 @@ def _told(nulls: Rows, lows: NDArray[Any], highs: NDArray[Any], counts: list[int
     ]
 
 
-def _one_by_one(pages: _Pages) -> list[PageStats]:
+def _one_by_one(array: pa.Array, pages: PageRows) -> list[PageStats]:
     """Booleans, which Arrow reads as bits, and decimals wider than any integer of numpy."""
-    width = bound_width(pages.array.type) or 0
+    width = bound_width(array.type) or 0
     stats = []
     for (start, end), count in zip(pages.cuts(), pages.nulls.tolist(), strict=True):
-        piece = pages.array[start:end]
+        piece = array[start:end]
         bounds = pc.min_max(piece)
         low, high = (_scalar_bytes(bounds[name], width) for name in ("min", "max"))
         different = 1 if low == high else 2 if width == 1 else _distinct_decimals(piece, width)
@@ -268,21 +231,21 @@ def _one_by_one(pages: _Pages) -> list[PageStats]:
 def _distinct_decimals(piece: pa.Array, width: int) -> int:
     known = piece.drop_null()
     words = np.frombuffer(known.buffers()[1], "<u8", len(known) * width // 8, known.offset * width)
-    return distinct_numbers(words[:: width // 8])
+    return distinct_numbers(words[:: width // 8], PageRows.of_one(len(known)))[0]
 
 
 def _scalar_bytes(scalar: pa.Scalar, width: int) -> bytes:
     return bytes(pa.repeat(scalar, 1).buffers()[1].to_pybytes()[:width])
 
 
-def _of_bytes(pages: _Pages) -> list[PageStats]:
-    text = is_text(pages.array.type)
-    plain = _as_binary(pages.array)
+def _of_bytes(array: pa.Array, pages: PageRows) -> list[PageStats]:
+    text = is_text(array.type)
+    plain = _as_binary(array)
+    counts = zip(pages.nulls.tolist(), _distinct_bytes(plain, pages), strict=True)
     stats = []
-    for (start, end), count in zip(pages.cuts(), pages.nulls.tolist(), strict=True):
-        piece = plain[start:end]
-        different = _distinct_bytes(piece)
-        if different * _FEW < end - start:  # Arrow finds the values quicker than it compares all rows
+    for (start, end), (count, estimate) in zip(pages.cuts(), counts, strict=True):
+        piece, different = plain[start:end], estimate
+        if estimate * _FEW < end - start:  # Arrow finds the values quicker than it compares all rows
             piece = pc.unique(piece).drop_null()
             different = len(piece)
         bounds = pc.min_max(piece)
@@ -305,13 +268,12 @@ def _as_binary(array: pa.Array) -> pa.Array:
     return array.cast(pa.large_binary())
 
 
-def _distinct_bytes(piece: pa.Array) -> int:
-    known = piece.drop_null() if piece.null_count else piece
-    kind, width = (np.int64, 8) if pa.types.is_large_binary(known.type) else (np.int32, 4)
-    ends = np.frombuffer(known.buffers()[1], kind, len(known) + 1, width * known.offset)
-    held = known.buffers()[2]
+def _distinct_bytes(plain: pa.Array, pages: PageRows) -> list[int]:
+    kind, width = (np.int64, 8) if pa.types.is_large_binary(plain.type) else (np.int32, 4)
+    ends = np.frombuffer(plain.buffers()[1], kind, len(plain) + 1, width * plain.offset)
+    held = plain.buffers()[2]
     data = np.frombuffer(held, np.uint8) if held.size else np.zeros(0, np.uint8)
-    return distinct_bytes(data, ends)
+    return distinct_bytes(data, ends, pages)
 
 
 def _round_down(value: bytes, text: bool) -> bytes | None:
