@@ -49,7 +49,7 @@ class PageRows:
     @classmethod
     def of_one(cls, rows: int) -> PageRows:
         """A page of so many rows, none of them null."""
-        return cls(*(np.array([each], np.int64) for each in (0, rows, 0)))
+        return cls(np.array([0]), np.array([rows]), np.array([0]))
 
     def cuts(self) -> Iterator[tuple[int, int]]:
         """First row of each page and one past its last."""
