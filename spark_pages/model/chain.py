@@ -81,6 +81,12 @@ class ColumnChain:
         return self._counted().first_rows[-1]
 
     @property
+    def known_rows(self) -> int | None:
+        """Rows of the column; None where something would have to be loaded to tell."""
+        layout = self._layout
+        return layout.first_rows[-1] if layout.complete else None
+
+    @property
     def num_pages(self) -> int:
         """Pages of the column."""
         return self._counted().first_pages[-1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
 from spark_pages.catalog.resolve import check_columns
-from spark_pages.errors import ObjectNotFoundError, PageNotFoundError
+from spark_pages.errors import DamageError, ObjectNotFoundError, PageNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
 from spark_pages.model.ids import parse_page_id
@@ -73,11 +74,51 @@ class PageDirectory:
         ------
         ColumnNotFoundError
             If the table has no such column.
+        DamageError
+            If its length is not that of the other columns; see `check_lengths`.
         """
         chain = self._chains.get(column)
         if chain is None:
             chain = self._chains[column] = self.chain_of(self.key(column))
+            self.check_lengths([column])
         return chain
+
+    def check_lengths(self, columns: Iterable[str]) -> None:
+        """Refuse columns of an aligned table of another length than the one looked at first.
+
+        Parameters
+        ----------
+        columns
+            Some that have been looked at.
+
+        Raises
+        ------
+        DamageError
+            Tells how long they are.
+
+        Notes
+        -----
+        Loads nothing: a column of which too little is loaded to tell its length passes. No commit of ours
+        leaves such a table. Replay, which knows of changes alone, cannot see it; `verify` looks at all.
+        """
+        if not self.definition.aligned:
+            return
+        first = next(iter(self._chains))
+        length = self._chains[first].known_rows
+        for column in columns:
+            rows = self._chains[column].known_rows
+            if rows != length and None not in (rows, length):
+                name, version = self.definition.name, self._snapshot.state.version
+                raise DamageError(
+                    f"Columns of table {name!r} should be equally long at version {version}, but {first!r} "
+                    f"has {length} rows, and {column!r} {rows}.",
+                    hint="Run `spark-pages verify URL`: it names the commit. `restore` an earlier version.",
+                )
+
+    def of_unfinished(self) -> PageDirectory:
+        """The same of a table whose columns may differ in length: a transaction has more to stage."""
+        definition = replace(self.definition, aligned=False)
+        return PageDirectory(self._snapshot, definition, self._as_of, self._open_again)
 
     def key(self, column: str) -> PhysicalKey:
         """The key of a column's chain: the last of the stages that a name goes through.

@@ -97,7 +97,7 @@ class StagedDirectory(PageDirectory):
         work = self._work
         seen = (self._registered, len(work.splices), sum(len(each.rows) for each in work.updates.values()))
         if self._shown is None or seen != self._seen:
-            self._shown, self._seen = self._staged(), seen
+            self._shown, self._seen = self._staged().of_unfinished(), seen
         return self._shown
 
     def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741

@@ -136,6 +136,7 @@ class RowSource:
                 return self._few_slices(names, few, stop, reading)
         starts, ends = ranges.starts.astype(np.uint64), ranges.ends.astype(np.uint64)
         cuts = [self.directory.chain(name).cut(starts, ends) for name in names]
+        self.directory.check_lengths(names)
         late = [len(cut.starts) > 0 and cut.starts[0] > 0 for cut in cuts]
         fetched = self._fetch(names, [cut.run for cut in cuts], reading, late)
         columns = []

@@ -20,7 +20,7 @@ from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.segment import decode_manifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef, Commit, IntentKind, ManifestRef, TransactionRecord
+from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, TransactionRecord
 from spark_pages.model.chain import ChainKey, ColumnChain
 from spark_pages.model.ids import ORDINAL_BITS
 from spark_pages.model.run import PageRun
@@ -29,6 +29,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.compare import differences
 from spark_pages.upkeep.faults import REPAIR, RESTORE, FaultKind, Findings
+from spark_pages.upkeep.lengths import ChainLengths
 from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, taken
 from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots
@@ -76,7 +77,7 @@ class Survey:
     pages: PageCheck = field(init=False)
     reader: TreeReader = field(init=False)
     _tree_of: dict[str, SurveyedTree] = field(default_factory=dict)
-    _rows: dict[ChainKey, int] | None = None
+    _lengths: ChainLengths = field(init=False)
 
     def run(self) -> None:
         """Look at everything that the log names."""
@@ -87,6 +88,7 @@ class Survey:
         self.pages = PageCheck(self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes)
         self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)
         self.reader = TreeReader(self.store)
+        self._lengths = ChainLengths(self.findings, self.names)
         phase("reading the log")
         self.slots = survey_slots(self.store, set(self.listed), self.findings)
         phase("reading checkpoints and pages")
@@ -143,7 +145,6 @@ class Survey:
 
     def _walk(self, refs: dict[int, list[CheckpointRef]]) -> None:
         state: LogState | None = LogState()
-        self._rows = {}
         position = 0
         for stop in sorted({*refs, self.oldest, self.slots.head}):
             state = self._commits(state, position, stop + 1)
@@ -173,11 +174,11 @@ class Survey:
             for commit in commits:
                 self._learn(commit)
                 if state is not None:
-                    self._count_rows(commit)
+                    self._lengths.count(commit)
                 if commit.version > self.oldest or not self.oldest:
                     self._check_pages(commit)
         if state is None:
-            self._rows = None
+            self._lengths.rows = None
         return state
 
     def _replay(self, state: LogState | None, commits: list[Commit]) -> LogState | None:
@@ -199,32 +200,6 @@ class Survey:
     def _learn(self, commit: Commit) -> None:
         for record in commit.records:
             self.names.learn(intent.definition for intent in record.intents if intent.definition is not None)
-
-    def _count_rows(self, commit: Commit) -> None:
-        """Running totals of every chain, and equal columns after every commit."""
-        rows = self._rows
-        if rows is None:
-            return
-        touched: set[int] = set()
-        for record in commit.records:
-            for intent in record.intents:
-                touched.add(intent.table_id)
-                if intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE) and intent.definition is not None:
-                    for field_id in intent.definition.field_ids.values():
-                        rows[intent.table_id, field_id] = 0
-            for splice in record.splices:
-                chain = (splice.table_id, splice.field_id)
-                rows[chain] = rows.get(chain, 0) + splice.added_entries - splice.removed_entries
-                touched.add(splice.table_id)
-        for table_id in sorted(touched):
-            definition = self.names.table(table_id)
-            if definition is None or not definition.aligned:
-                continue
-            lengths = {name: rows.get((table_id, number), 0) for name, number in definition.field_ids.items()}
-            if len(set(lengths.values())) > 1:
-                key = commit_key(commit.version)
-                what = f"{key} leaves the columns of {definition.name!r} of different length: {lengths}."
-                self.findings.add(FaultKind.CONTRADICTION, key, what, RESTORE)
 
     def _check_pages(self, commit: Commit) -> None:
         key = commit_key(commit.version)
@@ -305,13 +280,10 @@ class Survey:
         if state is not None and state.version == ref.version:
             self.replayed += 1
             self._compare(tree, shown, state)
-            if self._rows is not None and _positive(self._rows) != _positive(rows):
-                other = sorted(
-                    key for key in {*rows, *self._rows} if rows.get(key, 0) != self._rows.get(key, 0)
-                )
+            if other := self._lengths.differ_from(rows):
                 what = f"{ref.location.key} holds other numbers of rows than the log: {self._shown(other)}."
                 self.findings.add(FaultKind.CONTRADICTION, ref.location.key, what, REPAIR)
-        self._rows = rows
+        self._lengths.go_on_from(rows, shown)
         return base_state(self.reader, ref)
 
     def _compare(self, tree: SurveyedTree, shown: Checkpoint, state: LogState) -> None:
@@ -417,7 +389,3 @@ class Survey:
 
 def _run(pages: pa.RecordBatch, stats: pa.RecordBatch) -> PageRun:
     return PageRun(pages, lambda: stats)
-
-
-def _positive(rows: dict[ChainKey, int]) -> dict[ChainKey, int]:
-    return {key: count for key, count in rows.items() if count}

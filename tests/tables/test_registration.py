@@ -215,6 +215,20 @@ def test_columns_that_would_differ_in_length_are_refused():
     assert store.snapshot().table("t").num_rows == 2
 
 
+def test_columns_may_differ_in_length_while_pages_are_registered_one_by_one():
+    store = store_with(pa.table({"n": numbers(0, 2), "m": numbers(0, 2)}))
+    write_file(store.objects, KEY, numbers(2, 5))
+
+    with store.transaction() as txn:
+        directory = txn.directory("t")
+        directory.register_page("n", KEY, 0)
+        seen = [directory.locate_row("n", 4).page, directory.latest("m")]
+        directory.register_page("m", KEY, 0)
+
+    assert [page.entry_count for page in seen] == [3, 2]
+    assert store.snapshot().table("t").num_rows == 5
+
+
 def test_columns_of_an_unaligned_table_grow_as_they_like():
     store = sp.create("memory://unaligned-registration", properties=QUIET)
     write_file(store.objects, KEY, numbers(0, 5))

@@ -318,6 +318,28 @@ def test_columns_of_different_length_are_told() -> None:
     assert "different length: {'a': 1, 'b': 0}" in told(found)
 
 
+def test_columns_of_different_length_are_told_where_only_a_checkpoint_has_them() -> None:
+    store = store_with(pa.table({"a": [1], "b": [2]}))
+    last = slot(store.objects, 2)
+    (record,) = last.records
+    forge(store.objects, replace(last, records=(replace(record, splices=record.splices[:1]),)))
+    store = Store(store.objects)
+    with store.transaction() as txn:
+        txn.create_table("other", pa.schema([("n", pa.int64())]))
+    store.checkpoint()
+    store.vacuum(retention=0)
+
+    found = verify(store.objects)
+
+    assert "shows the columns of 't' of different length: {'a': 1, 'b': 0}" in told(found)
+    assert [fault.key for fault in found.damage] == [root_of(store, 3)]
+
+
+def root_of(store: Store, version: int) -> str:
+    (key,) = keys_of(store, f"_log/checkpoints/{version:020d}-")
+    return key
+
+
 def test_a_table_zero_that_differs_from_the_intents_is_told() -> None:
     store = store_with(schema=pa.schema([("a", pa.int64())]))
     last = slot(store.objects, 1)
