@@ -162,6 +162,7 @@ class Unknown:
     token: str
     data: bytes
     reason: str
+    tries: int = 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -141,10 +141,10 @@ def commit_protocol(
         data, digest = encode_commit(commit)
         tries += 1
         group.tries = tries
-        if_stopped(group.stopped(Unknown(commit.version, commit_token, data, _STOPPED)))
+        if_stopped(group.stopped(Unknown(commit.version, commit_token, data, _STOPPED, tries)))
         settled = yield from settle_slot(commit.version, commit_token, data)
         if isinstance(settled, Unknown):
-            return group.end(settled)
+            return group.end(replace(settled, tries=tries))
         if isinstance(settled, NotCreated):
             error = StorageError(
                 f"{settled.reason} Nothing was committed.", hint="Mend that, then try again."

@@ -79,11 +79,11 @@ def find_overlap(
             or _claims(mine, other)
         )
         if what is not None:
-            return Overlap(version, other.writer, other.operation, what, _shared_chains(mine, other))
+            return Overlap(version, other.writer, other.operation, what, shared_chains(mine, other))
     return None
 
 
-def _shared_chains(mine: TransactionRecord, other: TransactionRecord) -> tuple[tuple[int, int], ...]:
+def shared_chains(mine: TransactionRecord, other: TransactionRecord) -> tuple[tuple[int, int], ...]:
     """Chains that both change, table 0 apart."""
     touched = [{(s.table_id, s.field_id) for s in each.splices if s.table_id} for each in (mine, other)]
     return tuple(sorted(touched[0] & touched[1]))

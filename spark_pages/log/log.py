@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import pyarrow as pa
 
 from spark_pages.errors import (
-    CommitConflictError,
-    CommitUnknownError,
     InternalError,
     ObjectNotFoundError,
     SnapshotExpiredError,
@@ -17,6 +16,7 @@ from spark_pages.errors import (
 )
 from spark_pages.log.care import LogCare
 from spark_pages.log.checkpoint import TreeReader
+from spark_pages.log.commit_errors import conflict_error, slot_taken_error, unknown_error
 from spark_pages.log.commit_messages import (
     Build,
     Committed,
@@ -28,7 +28,7 @@ from spark_pages.log.commit_messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.commit_protocol import IfStopped, Settled, commit_protocol, settle_slot
+from spark_pages.log.commit_protocol import IfStopped, commit_protocol, settle_slot
 from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.driver import CommitDriver
 from spark_pages.log.group import CommitGroup
@@ -204,7 +204,7 @@ class Log:
             case Committed(version=0, state=state):
                 return self._advance(state)
             case Unknown():
-                raise _unknown(outcome)
+                raise unknown_error(outcome)
             case _:
                 raise StoreExistsError(
                     f"There is a spark_pages store at {self.store.url} already.",
@@ -250,9 +250,9 @@ class Log:
             case Committed():
                 return outcome
             case Conflict():
-                raise _conflict(outcome, member)
+                raise conflict_error(outcome, member.read_version)
             case Unknown():
-                raise _unknown(outcome)
+                raise unknown_error(outcome)
             case Refused():
                 raise outcome.error
             case PutOff():
@@ -268,7 +268,7 @@ class Log:
         """What a thread holds while it prepares a small transaction; nothing where it is alone."""
         return self._group.turn if self._group.shared else nullcontext()
 
-    def resume(self, version: int, token: str, data: bytes) -> int:
+    def resume(self, in_doubt: Unknown) -> int:
         """Find out what became of a commit whose outcome was unknown, putting the same bytes again.
 
         Returns
@@ -284,20 +284,14 @@ class Log:
         CommitUnknownError
             If storage still gives no clear answer.
         """
-        settled = self._driver.drive(settle_slot(version, token, data, in_doubt=True))
+        version, token = in_doubt.version, in_doubt.token
+        settled = self._driver.drive(settle_slot(version, token, in_doubt.data, in_doubt=True))
         if isinstance(settled, Unknown):
-            raise _unknown(settled)
-        if settled is None or (isinstance(settled, Slot) and settled.token == token):
-            self.refresh()
-            return version
-        raise CommitConflictError(
-            f"Slot {version} holds another commit, of {_writer(settled)}: the one with token {token} is not "
-            f"in the log.",
-            hint="Read again and repeat the transaction.",
-            conflicting_version=version,
-            conflicting_writer=_writer(settled),
-            chains=[],
-        )
+            raise unknown_error(replace(settled, tries=in_doubt.tries + 1))
+        if isinstance(settled, Slot) and settled.token != token:
+            raise slot_taken_error(in_doubt, settled)
+        self.refresh()
+        return version
 
     def _commit_together(self, members: Sequence[Member], if_stopped: IfStopped) -> list[Outcome]:
         head = self.known()
@@ -342,45 +336,3 @@ class Log:
     def close(self, timeout_s: float | None = None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""
         self._care.end(timeout_s)
-
-
-def _writer(slot: Settled) -> str:
-    """Who has committed it; a tombstone does not tell."""
-    return slot.records[0].writer if isinstance(slot, Commit) else "somebody"
-
-
-def _conflict(outcome: Conflict, member: Member) -> CommitConflictError:
-    overlap = outcome.overlap
-    who = f"The transaction of {writer_name()} that read version {member.read_version}"
-    if overlap is None:
-        return CommitConflictError(
-            f"{who} was overtaken {outcome.tries} times, last by version {outcome.head} of {outcome.by}, "
-            f"until its time was up. Nothing was committed.",
-            hint="Try again, or write in fewer, larger transactions.",
-            read_version=member.read_version,
-            conflicting_version=outcome.head,
-            conflicting_writer=outcome.by,
-            chains=[],
-            tries=outcome.tries,
-        )
-    return CommitConflictError(
-        f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in the "
-        f"meantime: {overlap.what}. Nothing was committed, after {max(outcome.tries, 1)} tries.",
-        hint="Read again and repeat the transaction.",
-        read_version=member.read_version,
-        conflicting_version=overlap.version,
-        conflicting_writer=overlap.writer,
-        chains=[list(chain) for chain in overlap.chains],
-        tries=max(outcome.tries, 1),
-    )
-
-
-def _unknown(outcome: Unknown) -> CommitUnknownError:
-    return CommitUnknownError(
-        f"It is not known whether commit {outcome.version} (token {outcome.token}) is in the log: "
-        f"{outcome.reason}. Nothing was deleted.",
-        hint="Once storage answers again, `store.resume(error)` finds out, or brings it in.",
-        version=outcome.version,
-        token=outcome.token,
-        data=outcome.data,
-    )

@@ -14,6 +14,7 @@ from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.commit_messages import Unknown
 from spark_pages.log.compaction_writer import LogCompaction
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
@@ -168,7 +169,8 @@ class Store:
         Raises
         ------
         CommitConflictError
-            If another commit holds its place: it is not in the log, nor will ever be.
+            If another commit holds its place: it is not in the log, nor will ever be. Of a commit of several
+            transactions, `read_version` is the oldest that one of them read.
         CommitUnknownError
             If storage still gives no clear answer.
         """
@@ -177,7 +179,8 @@ class Store:
             raise InvalidInputError(
                 "The error does not carry the commit that is in doubt: look for it in the history."
             )
-        return self._log.resume(known["version"], known["token"], known["data"])
+        version, token, data = (known[name] for name in ("version", "token", "data"))
+        return self._log.resume(Unknown(version, token, data, error.message, known.get("tries", 1)))
 
     def tag(self, name: str, version: int | None = None, replace: bool = False) -> int:
         """The tag names the version, by default the newest one; gives the version.

@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_pages.errors import CommitConflictError, StorageError
-from spark_pages.log import commit_protocol, conflict, head, log, replay, retention, slots, vacuum
+from spark_pages.log import (
+    commit_errors,
+    commit_protocol,
+    conflict,
+    head,
+    log,
+    replay,
+    retention,
+    slots,
+    vacuum,
+)
 from spark_pages.log.commit_messages import CreateSlot, Pause, ReadSlot, Unknown
 from spark_pages.log.names import commit_key
 from spark_pages.log.object_writer import ObjectWriter
@@ -316,7 +326,11 @@ MUTANTS = (
     Mutant("goes on while its own put may land", RACE, _settling(_goes_on_in_doubt)),
     Mutant("not created, after doubt, is final", RACE, _settling(_not_created_is_final)),
     Mutant("its own token is enough, durable or not", DISK, _settling(_own_token_is_enough)),
-    Mutant("unknown is told as a conflict", DOUBT, lambda: swap(log._unknown, _unknown_is_conflict)),
+    Mutant(
+        "unknown is told as a conflict",
+        DOUBT,
+        lambda: swap(commit_errors.unknown_error, _unknown_is_conflict),
+    ),
     Mutant("times follow the clock", RACE, _times_follow_the_clock),
     Mutant("rebase without conflict check", RACE, lambda: swap(conflict.find_overlap, lambda *_: None)),
     Mutant("members of a group are not compared", THREADS, _blind_inside_a_group),

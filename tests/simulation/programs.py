@@ -17,7 +17,7 @@ from spark_pages.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from spark_pages.log.commit_protocol import AlreadyLanded
+from spark_pages.log.commit_messages import AlreadyLanded, Unknown
 from spark_pages.log.names import page_file_key
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -289,7 +289,7 @@ def resumes(program: Program) -> Program:
             return
         tokens = [record.token for record in context["data"].value.records]
         try:
-            version = process.log.resume(context["version"], context["token"], context["data"])
+            version = process.log.resume(Unknown(context["version"], context["token"], context["data"], ""))
         except CommitConflictError as error:
             for token in tokens:
                 process.tell("refuse", token, f"resuming found a conflict: {error.message}")

@@ -17,7 +17,7 @@ from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidI
 from spark_pages.log.commit_codec import decode_slot, encode_commit
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.claims import claim_rows, release_claims
 from spark_pages.tables.compaction import compact_table
 from spark_pages.tables.store import Store
@@ -246,10 +246,35 @@ def test_a_commit_in_doubt_whose_slot_another_has_taken_is_told_as_a_conflict():
     with other.transaction() as txn:
         txn.append("t", pa.table({"n": [9]}))
 
-    with pytest.raises(CommitConflictError, match="another commit"):
+    with pytest.raises(CommitConflictError, match="another commit") as failure:
         store.resume(error)
 
+    chain = [1, 1]
+    assert failure.value.context == {
+        "read_version": 2,
+        "conflicting_version": 3,
+        "conflicting_writer": writer_name(),
+        "chains": [chain],
+        "tries": 2,
+    }
+    assert "2 tries" in failure.value.message
     assert store.snapshot().table("t").read().to_pydict() == {"n": [1, 2, 3, 9]}
+
+
+def test_a_commit_in_doubt_whose_slot_was_taken_and_cleaned_is_a_conflict_with_somebody():
+    store, objects, error = in_doubt(lands=False)
+    other = Store(objects)
+    for n in (9, 10):
+        with other.transaction() as txn:
+            txn.append("t", pa.table({"n": [n]}))
+    other.vacuum(retention=1)
+
+    with pytest.raises(CommitConflictError, match="of somebody") as failure:
+        store.resume(error)
+
+    told = failure.value.context
+    assert (told["read_version"], told["conflicting_version"]) == (2, 3)
+    assert (told["chains"], told["tries"]) == ([], 2)
 
 
 class Stopping:
