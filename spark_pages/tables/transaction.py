@@ -70,6 +70,9 @@ class Transaction(CatalogVerbs):
     ----------
     version
         The committed version; None before the commit, and the read version if nothing was staged.
+    version_is_exact
+        False where its pair of application and number had landed long ago, in `version` or before it: the
+        commits that would tell have been cleaned away.
 
     Notes
     -----
@@ -100,6 +103,7 @@ class Transaction(CatalogVerbs):
         if (app_id is None) != (app_version is None):
             raise InvalidInputError("app_id and app_version go together: give both or neither.")
         self.version: int | None = None
+        self.version_is_exact = True
         self._log = log
         self._view = view
         self._now_us = runtime.now_us
@@ -526,7 +530,7 @@ class Transaction(CatalogVerbs):
     def _send(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
         committed = self._log.commit(self._base, self._build(prepare), self._reads(), same_on_any)
         if committed.commit is None:
-            return self._landed_in(committed.state) or committed.version
+            return self._landed_in(committed.state) or int(committed.version)
         return committed.version
 
     def _build(
@@ -557,18 +561,20 @@ class Transaction(CatalogVerbs):
         ------
         InvalidInputError
             If the number was passed over: a newer one has landed, and this one never did.
-        SnapshotExpiredError
-            If only commits that have been cleaned away could tell.
 
         Notes
         -----
+        Where only commits that have been cleaned away could tell, it is taken for one that landed, since
+        numbers grow: then it is a version that came later, and `version_is_exact` is False.
         Looks at the version on which the transaction stands. For a number older than the newest one, reads
         the commits in between.
         """
         return self._landed_in(self._base.state)
 
     def _landed_in(self, state: LogState) -> int | None:
-        return landed_in(self._log, state, self._heading.app_id, self._heading.app_version)
+        found = landed_in(self._log, state, self._heading.app_id, self._heading.app_version)
+        self.version_is_exact = found is None or found.exact
+        return None if found is None else found.version
 
     def _landed(self, state: LogState) -> int | None:
         """Where the newest number of the application landed, if that one is not smaller: asks nobody."""
