@@ -114,7 +114,7 @@ class Transaction(CatalogVerbs):
         self._page_files = PageFileNames(self._heading.token, lambda: self._work, lambda: self._base)
         self._directories: dict[str, StagedDirectory] = {}
         self._closed = False
-        self._is_newest = base is not None  # whoever gives one keeps to it
+        self._is_settled = base is not None  # whoever gives one keeps to it
         self._base = base or log.known()
         self._work.since = self._read_version
         self._rows = StagedRows(
@@ -236,27 +236,32 @@ class Transaction(CatalogVerbs):
     def _stand_on_newest(self) -> None:
         """Make sure that nothing newer was there when it is asked for first.
 
+        Where a table that has been written to has got another definition meanwhile, which the rows fit, and
+        more may be staged, the transaction stays on the version that it knew: its tables are those of one
+        version, and the rebase brings what is lacking.
+
         Raises
         ------
         CommitConflictError
-            If a table that has been written to is another one by now, and what was written does not fit it,
-            or the transaction is not at its end.
+            If a table that has been written to is another one by now, and what was written does not fit it.
         """
-        if self._is_newest:
+        if self._is_settled:
             return
         newest = self._log.refresh()
+        stays = False
         for table_id, definition in self._work.definitions.items():
             now = definition_by_now(newest, definition) if table_id >= 0 else definition
-            fits = self._closed and now is not None and columns_to_fill(definition, now) is not None
-            if now != definition and not fits:
+            stays |= now != definition and not self._closed
+            if now is None or columns_to_fill(definition, now) is None:
                 changed = CommitConflictError(
                     f"Table {definition.name!r} was changed between version {self._read_version}, on which "
                     f"this transaction stands, and version {newest.state.version}. Nothing was committed.",
                     hint="Repeat the transaction.",
                 )
                 raise self._with_who_landed(changed, _changes(table_id))
-        self._base = newest
-        self._is_newest = True
+        if not stays:
+            self._base = newest
+        self._is_settled = True
 
     @property
     def _read_version(self) -> int:
@@ -522,7 +527,7 @@ class Transaction(CatalogVerbs):
         try:
             return self._send(prepare, same_on_any)
         except CommitConflictError:
-            if self._is_newest:
+            if self._is_settled:
                 raise
             self._stand_on_newest()
         return self._send(prepare, same_on_any)

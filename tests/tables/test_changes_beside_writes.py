@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.tables.store import Store
+from spark_pages.tables.transaction import Transaction
 from tests.tables.test_table_changes import SCHEMA, check_like_a_newcomer, rows
 
 
@@ -88,6 +90,59 @@ def test_an_append_and_a_change_that_no_row_breaks_both_happen_whichever_lands_f
             later = None if first == "the change" else DEFAULTS[column]
             assert found[column] == [DEFAULTS[column]] * 3 + [later] * count
     assert flights.verify("all").ok
+
+
+LOOKS = {
+    "reads": lambda txn: txn.table("flights").read(),
+    "reads a row": lambda txn: txn.directory("flights").latest("n"),
+    "opens what it stands on": lambda txn: txn.snapshot,
+    "writes early": lambda txn: txn.append("flights", rows(*range(30_000))),
+}
+
+
+def blind(
+    flights: Store, change: Callable[[Transaction], object], more: Callable[[Transaction], object]
+) -> Transaction:
+    """An append to the table as it was in version 1, that then does more after the table was changed."""
+    other = Store(flights.objects)
+    other.snapshot()
+    txn = Transaction(other._log, other._wrap, other._runtime, operation="append", memory_bytes=1 << 16)
+    txn.append("flights", rows(4))
+    with flights.transaction() as changing:
+        change(changing)
+    more(txn)
+    return txn
+
+
+@pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
+@pytest.mark.parametrize("more", LOOKS.values(), ids=LOOKS)
+def test_an_append_that_looks_only_after_a_change_that_no_row_breaks_happens_all_the_same(
+    flights, change, more
+):
+    txn = blind(flights, change, more)
+    seen = txn.table("flights").read()
+    txn.append("flights", rows(5))
+
+    version = txn.commit()
+
+    check_like_a_newcomer(flights)
+    (name,) = flights.snapshot().tables()
+    found = flights.snapshot().table(name).read().to_pydict()
+    assert version == 3
+    assert seen.schema.equals(SCHEMA), "all that it reads is of the version that it stands on"
+    assert seen["n"].to_pylist() == found["n"][:-1]
+    assert (found["n"][:4], found["n"][-1]) == ([1, 2, 3, 4], 5)
+    assert set(found.get("delay", [])) <= {1, None}
+    assert flights.verify("all").ok
+
+
+@pytest.mark.parametrize("change", [BREAKING[name] for name in BREAKING if name != "truncate"])
+@pytest.mark.parametrize("more", LOOKS.values(), ids=LOOKS)
+def test_an_append_that_looks_only_after_a_change_that_its_rows_may_break_is_refused_at_once(
+    flights, change, more
+):
+    with pytest.raises(CommitConflictError, match="'flights'"):
+        blind(flights, change, more)
 
 
 @pytest.mark.parametrize("first", ["the change", "the append"])
