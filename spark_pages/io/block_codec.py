@@ -50,7 +50,7 @@ _HEAD_BYTES = 1024
 
 
 def open_alike(
-    packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False
+    packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False, borrowed: bool = False
 ) -> list[PlainPage | None]:
     """Those of the pages that look like others, checked and decompressed; None for the rest.
 
@@ -63,6 +63,9 @@ def open_alike(
     apart
         Whether each has memory of its own, so that it can be kept without the others. Then pages that are
         stored as they are share that of `packed`, else none does.
+    borrowed
+        Whether pages that are stored as they are, and as far from each other, share the memory of `packed`
+        all the same: for who is done with them before that is used for others.
 
     Notes
     -----
@@ -77,7 +80,9 @@ def open_alike(
         if stop - first >= _FEWEST:
             share = order[first:stop]
             some, theirs = [packed[index] for index in share], [keys[index] for index in share]
-            for index, page in zip(share, _open_block(some, theirs, words[share], apart) or (), strict=False):
+            for index, page in zip(
+                share, _open_block(some, theirs, words[share], apart, borrowed) or (), strict=False
+            ):
                 found[index] = page
     return found
 
@@ -104,7 +109,11 @@ def _edges(words: NDArray[np.uint64]) -> list[int]:
 
 
 def _open_block(
-    packed: Sequence[memoryview], keys: Sequence[PageKey], words: NDArray[np.uint64], apart: bool
+    packed: Sequence[memoryview],
+    keys: Sequence[PageKey],
+    words: NDArray[np.uint64],
+    apart: bool,
+    borrowed: bool,
 ) -> list[PlainPage] | None:
     """Pages whose headers say the same; None where they are to be opened one by one."""
     where = [f"{key[0]}@{key[1]}" for key in keys]
@@ -147,10 +156,14 @@ def _open_block(
             for p, n, t, b, f, w in each_page
         ]
         return [PlainPage(block, 0) for block in blocks]
-    memory = _all_plain(codec, payloads, sizes, stride)
+    where_they_are = _in_place(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
+    if where_they_are is not None:
+        memory, stride = where_they_are
+    else:
+        memory = _all_plain(codec, payloads, sizes, stride)
     if memory is None:
         return None
-    heads = np.frombuffer(memory, np.uint8).reshape(len(packed), stride)
+    heads = np.ndarray((len(packed), min(stride, *sizes)), np.uint8, memory, 0, (stride, 1))
     alike = _held_against_first(memory.slice(0, sizes[0]), heads, words, entries, where[0])
     if alike is None:
         return None
@@ -167,6 +180,15 @@ def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[in
         return list(map(decompress_block, stored, sizes)) if codec is Codec.LZ4 else None
     except ValueError:
         return None
+
+
+def _in_place(payloads: Sequence[memoryview], size: int) -> tuple[pa.Buffer, int] | None:
+    """The memory in which payloads of no more than `size` bytes lie at even distances, and these."""
+    addresses = [pa.py_buffer(payload).address for payload in payloads]
+    stride = addresses[1] - addresses[0]
+    if stride < size or addresses != [*range(addresses[0], addresses[-1] + 1, stride)]:
+        return None
+    return pa.foreign_buffer(addresses[0], addresses[-1] - addresses[0] + len(payloads[-1]), payloads), stride
 
 
 def _all_plain(

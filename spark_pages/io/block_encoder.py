@@ -113,7 +113,8 @@ def _side_by_side(parts: list[NDArray[Any] | bytes]) -> NDArray[np.uint8]:
     """A row for each page, with room for its header; parts that are bytes are in each."""
     columns = [np.frombuffer(part, np.uint8)[None] if isinstance(part, bytes) else part for part in parts]
     count = max(len(part) for part in columns)
-    block = np.empty((count, PAGE_HEADER_SIZE + sum(part.shape[1] for part in columns)), np.uint8)
+    shape = count, PAGE_HEADER_SIZE + sum(part.shape[1] for part in columns)
+    block = np.ndarray(shape, np.uint8, pa.allocate_buffer(shape[0] * shape[1]))
     at = PAGE_HEADER_SIZE
     for part in columns:
         block[:, at : at + part.shape[1]] = part

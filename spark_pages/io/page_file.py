@@ -55,18 +55,24 @@ class PageFileWriter:
         Where the object goes.
     key
         Its key, relative to the root: ``pages/<read_version>-<transaction id>-<n>.pages``.
+    room_bytes
+        How large a local file is going to be, about: it gets memory that the disk takes from where it is, and
+        holds on to no page that was added. 0 where nobody knows.
 
     Notes
     -----
-    Memory: twice `size_bytes` while `finish` runs. Start the next file when `size_bytes` is large enough.
+    Memory: `room_bytes`; else, or if that is too little, twice `size_bytes` while `finish` runs. Start the
+    next file when `size_bytes` is large enough.
     """
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ObjectStore, key: str, room_bytes: int = 0) -> None:
         self.key = key
         self._store = store
         self._parts: list[bytes | memoryview] = []
         self._size = 0
         self._finished = False
+        is_for_disk = room_bytes >= DIRECT_BYTES and store.local_path(key) is not None
+        self._room = huge_memory(room_bytes) if is_for_disk else None
 
     @property
     def size_bytes(self) -> int:
@@ -84,10 +90,7 @@ class PageFileWriter:
         if self._finished:
             raise InternalError(f"Cannot add a page to {self.key}: the file is finished.")
         offset = self._size
-        padding = page.alloc_len - page.actual_len
-        self._parts.append(page.data)
-        self._parts.append(_ZEROS[:padding] if padding < len(_ZEROS) else bytes(padding))
-        self._size += page.alloc_len
+        self._put(page.data, page.alloc_len - page.actual_len)
         return offset
 
     def add_blooms(self, blooms: Sequence[bytes]) -> list[int]:
@@ -102,11 +105,8 @@ class PageFileWriter:
         offsets = []
         for bloom in blooms:
             offsets.append(self._size)
-            self._parts.append(bloom)
-            self._size += len(bloom)
-        padding = -self._size % PAGE_ALIGNMENT
-        self._parts.append(_ZEROS[:padding])
-        self._size += padding
+            self._put(bloom, 0)
+        self._put(b"", -self._size % PAGE_ALIGNMENT)
         return offsets
 
     def finish(self) -> int:
@@ -125,14 +125,29 @@ class PageFileWriter:
         """
         if self._finished:
             raise InternalError(f"Cannot finish {self.key} twice.")
-        if self._parts:
+        if self._size:
             self._store.put(self.key, self._whole())
         self._finished = True
-        self._parts = []
+        self._parts, self._room = [], None
         return self._size
+
+    def _put(self, data: bytes | memoryview, padding: int) -> None:
+        """The data and so many zeros are what the object holds next."""
+        room = self._room
+        if room is not None and self._size + len(data) + padding > len(room):
+            self._parts, self._room = [room[: self._size]], None
+            room = None
+        if room is None:
+            self._parts.append(data)
+            self._parts.append(_ZEROS[:padding] if padding < len(_ZEROS) else bytes(padding))
+        else:
+            room[self._size : self._size + len(data)] = data  # what was never written to is zeros
+        self._size += len(data) + padding
 
     def _whole(self) -> bytes | memoryview:
         """All parts; for a large local file in memory that the disk takes from where it is."""
+        if self._room is not None:
+            return self._room[: self._size]
         if self._size < DIRECT_BYTES or self._store.local_path(self.key) is None:
             return b"".join(self._parts)
         whole = huge_memory(self._size)

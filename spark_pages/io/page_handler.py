@@ -17,6 +17,7 @@ from spark_pages.io.bloom_reader import BloomReader
 from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.flight import Flight
+from spark_pages.io.number_runs import read_numbers
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage, PageCache, Sweep
 from spark_pages.io.page_key import PageKey, key_of, keys_of_run
 from spark_pages.io.page_reader import Load, PageReader, decode_into
@@ -193,6 +194,29 @@ class PageHandler:
             trace.add(spent)
         found = [[ready[key] for key in each] for each in keys]
         return [_values_of(run, each, whole) for run, each in zip(runs, found, strict=True)]
+
+    def read_numbers(self, runs: Sequence[tuple[PageRun, pa.DataType]]) -> Iterator[pa.Array | None]:
+        """The values of each run as one array, read while the caller works on the one before.
+
+        For who reads each page once: the caches are not asked, and hold nothing of it afterwards.
+
+        Parameters
+        ----------
+        runs
+            Each with the type that its pages should have.
+
+        Yields
+        ------
+        pyarrow.Array or None
+            None for a run that `get_values` should be asked for: all but numbers in files on a local disk.
+        """
+        live = self._live()
+        load = Load(Flight(), keep_packed=False, admit=False)
+        try:
+            yield from read_numbers(runs, live.reader, load) if self.is_local else (None for _ in runs)
+        finally:
+            with live.lock:
+                live.total.add(_counted(load))
 
     def foretell(self, run: PageRun) -> CacheStats:
         """What `get_values` of the run would take now: hits, misses, requests, bytes. Nothing is loaded.

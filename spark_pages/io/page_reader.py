@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.io.block_codec import open_alike
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.flight import Flight
-from spark_pages.io.local_file import LocalFile, OpenFiles
+from spark_pages.io.local_spans import LocalSpans, Read, shares
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage
 from spark_pages.io.page_codec import open_page
 from spark_pages.io.page_file import check_padding, padding_of
@@ -23,7 +23,6 @@ from spark_pages.io.page_key import PageKey
 from spark_pages.io.plain_page import PlainPage
 from spark_pages.io.read_plan import PageSpan, join_spans, plan_spans
 from spark_pages.io.read_queue import HAS_QUEUES
-from spark_pages.io.read_tools import ReadTools, processors
 from spark_pages.io.workers import InTurn, Workers
 from spark_pages.storage.ranges import check_answer
 
@@ -38,9 +37,6 @@ REMOTE_SPAN_BYTES = 8 << 20
 """Neighbours in an object store share a request up to this many bytes."""
 
 _SPANS_OF_A_JOB = 64
-_FILES_OF_A_JOB = 16
-"""A job has its files open at the same time, and a process has many jobs and few file descriptors."""
-
 _LOCAL_THREADS = 8
 
 _PAGES_OF_A_LOOK = 256
@@ -109,9 +105,8 @@ class PageReader:
         self._disk = disk
         self._span_bytes = span_bytes
         self._padding = padding
-        self._files = OpenFiles(store.local_path)
+        self._local = LocalSpans(store.local_path)
         self._is_local: bool | None = None
-        self._tools = ReadTools(processors())
 
     def load(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every page is in the flight, or an error is raised and in the flight too.
@@ -163,14 +158,23 @@ class PageReader:
         spans = join_spans(spans, most, self._gap_bytes)
         return len(spans), sum(span.used_stop - span.start for span in spans)
 
+    def read_ahead(self, spans: Sequence[PageSpan], load: Load) -> Generator[Read, None, None]:
+        """Spans of local files, in order; while the caller uses some, others are read.
+
+        Raises
+        ------
+        ObjectNotFoundError, DamageError, StorageError
+            As `load`; nothing is said yet of what is inside of the pages.
+        """
+        return self._checked(self._local.read_ahead(spans, load.flight), load)
+
     def forget(self, paths: Iterable[str]) -> None:
         """No such file is held open."""
-        self._files.forget(paths)
+        self._local.forget(paths)
 
     def close(self) -> None:
         """No file is held open, nor memory to read into; the reader may be used again."""
-        self._files.close()
-        self._tools = ReadTools(processors())
+        self._local.close()
 
     def _load_local(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a share of the spans, of one file or several."""
@@ -179,7 +183,7 @@ class PageReader:
         # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
         at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
         most = min(_SPANS_OF_A_JOB, -(-len(spans) // at_once))
-        self._workers.run([partial(self._read_files, some, load) for some in _shares(spans, most)], at_once)
+        self._workers.run([partial(self._read_files, some, load) for some in shares(spans, most)], at_once)
 
     def _load_remote(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a request, after the disk cache was asked."""
@@ -199,54 +203,23 @@ class PageReader:
 
     def _read_files(self, spans: Sequence[PageSpan], load: Load) -> None:
         """Read and decode spans of local files."""
+        with closing(self._checked(self._local.read(spans, load.flight), load)) as read:
+            for together in read:
+                self._decode(together, load, owned=False)
+
+    def _checked(self, read: Iterator[Read], load: Load) -> Generator[Read, None, None]:
+        """What was read, counted, and its padding looked at."""
         requests = size = pages = 0
         try:
-            with ExitStack() as leases:
-                files = self._lease(spans, leases, load.flight)
-                with closing(self._bytes_of(files, spans, load.flight)) as read:
-                    for together in read:
-                        requests += len(together)
-                        size += sum(len(view) for _, view in together)
-                        pages += sum(len(span.keys) for span, _ in together)
-                        self._decode(together, load, owned=False)
+            for together in read:
+                requests += len(together)
+                size += sum(len(view) for _, view in together)
+                pages += sum(len(span.keys) for span, _ in together)
+                if self._padding:
+                    _check_paddings(together, load.flight)
+                yield together
         finally:
             load.tally.append((requests, size, pages, 0))
-
-    def _lease(self, spans: Sequence[PageSpan], leases: ExitStack, flight: Flight) -> dict[str, LocalFile]:
-        """The files of some spans, open as long as `leases` is."""
-        files: dict[str, LocalFile] = {}
-        for path in dict.fromkeys(span.path for span in spans):
-            try:
-                file = leases.enter_context(self._files.lease(path))
-                if file is None:
-                    raise DamageError(f"Cannot read {path!r}: it is on no local disk, as others are.")
-            except SparkPagesError as error:
-                flight.fail([key for span in spans if span.path == path for key in span.keys], error)
-                raise
-            files[path] = file
-        return files
-
-    def _bytes_of(
-        self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan], flight: Flight
-    ) -> Generator[list[tuple[PageSpan, memoryview]], None, None]:
-        """Each span with its bytes; those that come together are to be used before the next are asked for."""
-        read = 0
-        many = len(spans) > 1 and all(file.is_direct for file in files.values())
-        try:
-            with self._tools.lend_in_turn() if many else self._tools.lend() as tools:
-                queue = tools.queue() if many else None
-                if queue is not None:
-                    for together in queue.read(files, spans):
-                        read += len(together)
-                        yield together
-                else:
-                    for span in spans:
-                        view = files[span.path].read(span.start, span.stop - span.start, tools.memory())
-                        read += 1
-                        yield [(span, view)]
-        except SparkPagesError as error:
-            flight.fail(spans[read].keys, error)
-            raise
 
     def _fetch(self, span: PageSpan, load: Load, decoding: InTurn[tuple[PageSpan, bytes]]) -> None:
         """Read one span of a remote object, and have it decoded."""
@@ -262,7 +235,10 @@ class PageReader:
 
     def _take(self, span: PageSpan, answer: bytes, load: Load) -> None:
         """Decode a span that was fetched, and keep it on disk."""
-        self._decode([(span, memoryview(answer))], load, owned=len(span.keys) == 1)
+        read = [(span, memoryview(answer))]
+        if self._padding:
+            _check_paddings(read, load.flight)
+        self._decode(read, load, owned=len(span.keys) == 1)
         if self._disk is not None and load.admit:
             view = memoryview(answer)
             for key in span.keys:
@@ -291,15 +267,18 @@ class PageReader:
         load.tally.append((0, 0, 0, hits))
         return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
 
-    def _decode(self, read: Sequence[tuple[PageSpan, memoryview]], load: Load, owned: bool) -> None:
-        if self._padding:
-            _check_paddings(read, load.flight)
-        keys = [key for span, _ in read for key in span.keys]
-        places = ((view, key[1] - span.start, key[3]) for span, view in read for key in span.keys)
-        decode_into(load, keys, [view[first : first + size] for view, first, size in places], owned)
+    def _decode(self, read: Read, load: Load, owned: bool) -> None:
+        decode_into(load, *packed_pages(read), owned)
 
 
-def _check_paddings(read: Sequence[tuple[PageSpan, memoryview]], flight: Flight) -> None:
+def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
+    """The pages of some spans, and header and payload of each."""
+    keys = [key for span, _ in read for key in span.keys]
+    places = ((view, key[1] - span.start, key[3]) for span, view in read for key in span.keys)
+    return keys, [view[first : first + size] for view, first, size in places]
+
+
+def _check_paddings(read: Read, flight: Flight) -> None:
     for span, view in read:
         for key in span.keys:
             path, offset, _, actual_len, _, _ = key
@@ -309,20 +288,6 @@ def _check_paddings(read: Sequence[tuple[PageSpan, memoryview]], flight: Flight)
             except DamageError as error:
                 flight.fail((key,), error)
                 raise
-
-
-def _shares(spans: Sequence[PageSpan], most: int) -> list[list[PageSpan]]:
-    """The spans in order, no more than so many together, and of no more than `_FILES_OF_A_JOB` files."""
-    shares: list[list[PageSpan]] = []
-    paths: set[str] = set()
-    for span in spans:
-        is_one_too_many = span.path not in paths and len(paths) == _FILES_OF_A_JOB
-        if not shares or len(shares[-1]) == most or is_one_too_many:
-            shares.append([])
-            paths = set()
-        shares[-1].append(span)
-        paths.add(span.path)
-    return shares
 
 
 def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview], owned: bool) -> None:

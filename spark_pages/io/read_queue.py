@@ -24,11 +24,8 @@ from spark_pages.io.read_plan import PageSpan
 WAVE_READS = 32
 """Reads of one wave; two waves are in flight."""
 
-WAVE_BYTES = 1 << 20
-"""Memory of one wave."""
-
-QUEUE_BYTES = 2 * WAVE_BYTES
-"""Memory of a queue."""
+QUEUE_BYTES = 2 << 20
+"""Memory of a queue whose reads are decoded as they come."""
 
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 """Numbers of io_setup, io_destroy, io_getevents and io_submit."""
@@ -54,7 +51,8 @@ class ReadQueue:
     Parameters
     ----------
     memory
-        ``QUEUE_BYTES``, aligned to a page of the system; nobody else uses it while something is being read.
+        Half of it for each wave, aligned to a page of the system; nobody else uses it while something is
+        being read.
 
     Raises
     ------
@@ -63,7 +61,8 @@ class ReadQueue:
     """
 
     def __init__(self, memory: memoryview) -> None:
-        self._waves = (_Wave(memory[:WAVE_BYTES]), _Wave(memory[WAVE_BYTES:QUEUE_BYTES]))
+        half = len(memory) // 2
+        self._waves = (_Wave(memory[:half]), _Wave(memory[half:]))
 
     def read(
         self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan]
@@ -132,7 +131,7 @@ class _Wave:
         used = 0
         for span in spans[first : first + WAVE_READS]:
             length = span.stop - span.start
-            if used + length > WAVE_BYTES:
+            if used + length > len(self._memory):
                 break
             starts.append(used)
             used += length

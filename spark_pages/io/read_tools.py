@@ -12,11 +12,18 @@ from spark_pages.io.read_queue import QUEUE_BYTES, ReadQueue, open_queue
 
 
 class ReadTool:
-    """Some memory and a queue, of one thread at a time; each is made when it is first asked for."""
+    """Some memory and a queue, of one thread at a time; each is made when it is first asked for.
 
-    __slots__ = ("_is_refused", "_memory", "_queue")
+    Parameters
+    ----------
+    memory_bytes
+        Of that memory.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_is_refused", "_memory", "_memory_bytes", "_queue")
+
+    def __init__(self, memory_bytes: int = QUEUE_BYTES) -> None:
+        self._memory_bytes = memory_bytes
         self._queue: ReadQueue | None = None
         self._is_refused = False
         self._memory: memoryview | None = None
@@ -31,7 +38,7 @@ class ReadTool:
     def memory(self) -> memoryview:
         """Memory for what was read and is about to be decoded; the queue reads into the same."""
         if self._memory is None:
-            self._memory = huge_memory(QUEUE_BYTES)
+            self._memory = huge_memory(self._memory_bytes)
         return self._memory
 
 

@@ -197,11 +197,17 @@ def _even_shares(tasks: Sequence[CompactionTask], shares: int) -> list[list[int]
     """Which runs go together, with about as much work each.
 
     Of each column a share gets the same rows: whatever takes longer than it was thought to, takes longer in
-    all of them. What it gets of a column stays in order, and so side by side in a page file.
+    all of them. What it gets of a column stays in order, and so side by side in a page file. Each begins with
+    another column: some keep the disk busy, others the processors.
     """
     order = np.argsort([task.first_row for task in tasks], kind="stable")
     weights = np.array([_work_bytes(task) for task in tasks], dtype=np.int64)[order]
-    return [sorted(order[start:stop].tolist()) for start, stop in even_groups(weights, shares)]
+    columns = {field_id: number for number, field_id in enumerate({task.field_id: 0 for task in tasks})}
+    numbers = [columns[task.field_id] for task in tasks]
+    return [
+        sorted(order[start:stop].tolist(), key=lambda index: ((numbers[index] - share) % len(columns), index))
+        for share, (start, stop) in enumerate(even_groups(weights, shares))
+    ]
 
 
 def _packed(table: Table, tasks: Sequence[CompactionTask], group: Sequence[int]) -> _Packed:

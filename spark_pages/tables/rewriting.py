@@ -23,6 +23,9 @@ from spark_pages.tables.page_writer import PlacedPages, StagedPage, stage_column
 _FILE_BYTES = 32 << 20
 """Of a page file: it is written while the pages of the next are made, so twice as much is in memory."""
 
+_ROOM_BYTES = 1 << 20
+"""The last page of a file reaches beyond its size: by less than this, or it is written the slower way."""
+
 
 @dataclass(frozen=True, slots=True)
 class PagesWanted:
@@ -66,17 +69,27 @@ def rewrite_runs(
     Notes
     -----
     Entries keep what they have beside their values. Pages with other metadata than their neighbours are not
-    joined with them. Memory: one run, and two page files.
+    joined with them. Memory: one run, what is read of the next, and two page files.
     """
     behind = FilesBehind(spawn)
-    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES)
-    new = [placed.place(_full_pages(run, wanted, pages), inline=False) for run, wanted in runs]
+    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, _FILE_BYTES + _ROOM_BYTES)
+    given = list(runs)
+    numbers = pages.read_numbers([(run, wanted.kind) for run, wanted in given])
+    new = [
+        placed.place(_full_pages(run, wanted, pages, values), inline=False)
+        for (run, wanted), values in zip(given, numbers, strict=True)
+    ]
     placed.finish_file(PageFileWriter.finish)  # nothing is left to do beside it
     behind.wait()
     return new
 
 
-def _full_pages(run: PageRun, wanted: PagesWanted, pages: PageHandler) -> list[StagedPage]:
+def _full_pages(
+    run: PageRun, wanted: PagesWanted, pages: PageHandler, values: pa.Array | None
+) -> list[StagedPage]:
+    """Full pages with the rows of a run, whose values may be there already."""
+    if values is not None:
+        return stage_column(values, wanted.page_bytes, wanted.codec, wanted.bloom)
     staged: list[StagedPage] = []
     found = pages.get_values([run], admit=False, whole=True)[0]
     for index, kind in enumerate(map(_stored_type, found)):

@@ -68,6 +68,26 @@ def test_pages_cut_alike_are_opened_together_and_hold_what_each_alone_holds(kind
     assert assemble([(page, 0, ROWS) for page in found], kind).equals(pa.concat_arrays(columns))
 
 
+@pytest.mark.parametrize("gaps", [[0, 0, 0, 0, 0], [0, 4096, 0, 64, 0]], ids=["even", "uneven"])
+def test_stored_pages_may_be_used_where_they_were_read(gaps):
+    columns = [pa.array(np.random.default_rng(seed).random(ROWS)) for seed in range(5)]
+    pages = pages_of(columns)
+    memory = memoryview(bytearray(sum(gaps) + sum(page.alloc_len for page in pages)))
+    packed, at = [], 0
+    for page, gap in zip(pages, gaps, strict=True):
+        at += gap
+        packed.append(memory[at : at + page.actual_len])
+        packed[-1][:] = page.data
+        at += page.alloc_len
+
+    found = open_alike(packed, keys_of(pages), borrowed=True)
+
+    assert [page.array() for page in found] == columns
+    first, end = pa.py_buffer(memory).address, pa.py_buffer(memory).address + len(memory)
+    shares = [first < page.array().buffers()[1].address < end for page in found]
+    assert shares == [not any(gaps)] * 5
+
+
 def test_pages_of_two_columns_that_alternate_are_opened_together_with_their_like():
     prices = [pa.array(np.round(np.random.default_rng(n).normal(9, 2, ROWS), 2)) for n in range(5)]
     counts = [pa.array(range(n, ROWS + n)) for n in range(5)]

@@ -56,3 +56,21 @@ def test_a_large_file_of_a_local_disk_is_given_in_memory_that_the_disk_takes_fro
     assert len(local.given) >= DIRECT_BYTES
     assert np.frombuffer(local.given, np.uint8).ctypes.data % BLOCK_BYTES == 0
     assert bytes(local.given) == other.objects["pages/a.pages"]
+
+
+@pytest.mark.parametrize("lacking", [10 << 20, 1 << 20, 1, 0, -(1 << 20)])
+def test_a_file_is_the_same_whatever_room_it_was_given(tmp_path, lacking):
+    store = FolderStore(tmp_path)
+    random = np.random.default_rng(1)
+    pages = [encode_page(pa.array(random.random(size))) for size in (8000, 100, 200_000, 60_000, 9)]
+    expected = b"".join(bytes(page.data).ljust(page.alloc_len, b"\0") for page in pages)
+    writer = PageFileWriter(store, "pages/a.pages", len(expected) + 4096 - lacking)
+
+    offsets = [writer.add(page) for page in pages]
+    blooms = writer.add_blooms([b"bloom", b"another"])
+    size = writer.finish()
+
+    assert offsets == [sum(page.alloc_len for page in pages[:number]) for number in range(len(pages))]
+    assert blooms == [len(expected), len(expected) + 5]
+    assert size == len(expected) + 4096
+    assert (tmp_path / "pages/a.pages").read_bytes() == expected + b"bloomanother".ljust(4096, b"\0")

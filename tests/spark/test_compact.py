@@ -50,7 +50,7 @@ def test_every_processor_gets_as_many_tasks(
     assert result["tasks"] == 4
 
 
-def test_every_task_gets_the_same_rows_of_every_column(
+def test_every_task_gets_the_same_rows_of_every_column_and_begins_with_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction_plan, "_PAGES_OF_A_RUN", 1)
@@ -66,9 +66,9 @@ def test_every_task_gets_the_same_rows_of_every_column(
     shares = compact._even_shares(tasks, 2)
 
     assert sorted(shares[0] + shares[1]) == list(range(len(tasks)))
-    for share in shares:
-        columns = [tasks[index].column for index in share]
-        assert columns == ["n"] * (len(tasks) // 4) + ["x"] * (len(tasks) // 4)
+    quarter = len(tasks) // 4
+    columns = [[tasks[index].column for index in share] for share in shares]
+    assert columns == [["n"] * quarter + ["x"] * quarter, ["x"] * quarter + ["n"] * quarter]
     last = max(tasks[index].first_row for index in shares[0])
     assert last < min(tasks[index].first_row for index in shares[1])
 
