@@ -74,10 +74,10 @@ class LocalSpans:
         -----
         Memory: `_AHEAD_BYTES`, for as long as somebody asks.
         """
-        tools = ReadTool(_AHEAD_BYTES)
-        for some in shares(spans, len(spans)):
-            with ExitStack() as leases:
-                yield from _read(self._lease(some, leases, flight), some, tools, flight)
+        with self._tools.lend() as tools, tools.enlarged(_AHEAD_BYTES):
+            for some in shares(spans, len(spans)):
+                with ExitStack() as leases:
+                    yield from _read(self._lease(some, leases, flight), some, tools, flight)
 
     def forget(self, paths: Iterable[str]) -> None:
         """No such file is held open."""

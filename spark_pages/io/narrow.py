@@ -179,8 +179,13 @@ def widen_rows(
     """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
     bases, firsts = bases.astype(out.dtype)[:, None], firsts.astype(out.dtype)[:, None]
     if kind == FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
-        np.multiply(np.arange(kept.shape[1], dtype=out.dtype), bases + steps.astype(out.dtype), out=out)
-        out += firsts
+        steps = bases + steps.astype(out.dtype)
+        count = np.arange(kept.shape[1], dtype=out.dtype)
+        if (steps == steps[0]).all():  # then one row tells all, and each number is written once
+            np.add(count * steps[0], firsts, out=out)
+        else:
+            np.multiply(count, steps, out=out)
+            out += firsts
         return
     if bases.any():
         np.add(kept, bases, out=out, dtype=out.dtype)

@@ -61,8 +61,14 @@ class ReadQueue:
     """
 
     def __init__(self, memory: memoryview) -> None:
+        self._waves = (_Wave(), _Wave())
+        self.use(memory)
+
+    def use(self, memory: memoryview) -> None:
+        """From now on it reads into this memory; not while something is being read."""
         half = len(memory) // 2
-        self._waves = (_Wave(memory[:half]), _Wave(memory[half:]))
+        self._waves[0].use(memory[:half])
+        self._waves[1].use(memory[half:])
 
     def read(
         self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan]
@@ -108,12 +114,12 @@ class ReadQueue:
 class _Wave:
     """Reads that are submitted together and collected together."""
 
-    def __init__(self, memory: memoryview) -> None:
+    def __init__(self) -> None:
         self._context = ctypes.c_ulong(0)
         self._pid = os.getpid()
         _call(0, ctypes.c_long(WAVE_READS), ctypes.byref(self._context))
-        self._memory = memory
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._memory = memoryview(b"")
+        self._address = 0
         self._requests = np.zeros(WAVE_READS, _REQUEST)
         self._requests["data"] = np.arange(WAVE_READS)
         self._pointers = (
@@ -123,6 +129,12 @@ class _Wave:
         self._spans: Sequence[PageSpan] = ()
         self._starts: list[int] = []
         self._submitted = 0
+
+    def use(self, memory: memoryview) -> None:
+        """From now on it reads into this memory."""
+        self.settle()
+        self._memory = memory
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
     def submit(self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan], first: int) -> int:
         """As many spans from `first` on as there is room for are being read, at least one; gives how many."""

@@ -12,18 +12,11 @@ from spark_pages.io.read_queue import QUEUE_BYTES, ReadQueue, open_queue
 
 
 class ReadTool:
-    """Some memory and a queue, of one thread at a time; each is made when it is first asked for.
+    """Some memory and a queue, of one thread at a time; each is made when it is first asked for."""
 
-    Parameters
-    ----------
-    memory_bytes
-        Of that memory.
-    """
+    __slots__ = ("_is_refused", "_memory", "_queue")
 
-    __slots__ = ("_is_refused", "_memory", "_memory_bytes", "_queue")
-
-    def __init__(self, memory_bytes: int = QUEUE_BYTES) -> None:
-        self._memory_bytes = memory_bytes
+    def __init__(self) -> None:
         self._queue: ReadQueue | None = None
         self._is_refused = False
         self._memory: memoryview | None = None
@@ -38,8 +31,22 @@ class ReadTool:
     def memory(self) -> memoryview:
         """Memory for what was read and is about to be decoded; the queue reads into the same."""
         if self._memory is None:
-            self._memory = huge_memory(self._memory_bytes)
+            self._memory = huge_memory(QUEUE_BYTES)
         return self._memory
+
+    @contextmanager
+    def enlarged(self, memory_bytes: int) -> Iterator[None]:
+        """It has so much memory while the block runs; the queue stays, which takes long to open and close."""
+        usual = self.memory()
+        queue, self._memory = self.queue(), huge_memory(memory_bytes)
+        if queue is not None:
+            queue.use(self._memory)
+        try:
+            yield
+        finally:
+            self._memory = usual
+            if queue is not None:
+                queue.use(usual)
 
 
 class ReadTools:

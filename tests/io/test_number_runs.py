@@ -27,6 +27,7 @@ from spark_pages.model.page import PageDescriptor, PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.assembling import as_array
 from tests.io.fakes import descriptor, inline_page
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of
@@ -151,6 +152,27 @@ def test_the_next_run_is_being_read_before_it_is_asked_for(store, monkeypatch):
     assert in_flight == [1, 1]
     assert len(list(numbers)) == 2
     assert in_flight == [1, 1, 1]
+
+
+@needs_queue
+def test_one_queue_serves_all_and_only_its_memory_grows_for_a_while(store, monkeypatch):
+    arrays = [pa.array(np.random.default_rng(seed).random(ROWS)) for seed in range(6)]
+    places = written(store, arrays, "pages/a.pages") + written(store, arrays, "pages/b.pages")
+    calls: list[int] = []
+    real = read_queue._call
+    monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
+    handler = PageHandler(store)
+    tools = handler._live().reader._local._tools
+
+    for _ in range(3):
+        (found,) = handler.read_numbers([(run_of(places), pa.float64())])
+        (again,) = handler.get_values([run_of(places)], admit=False)
+
+        assert found.equals(pa.concat_arrays(arrays + arrays))
+        assert [as_array(page) for page in again] == arrays + arrays
+        assert [len(tool.memory()) for tool in tools._idle] == [read_queue.QUEUE_BYTES]
+
+    assert calls.count(0) == 2, "a context for each wave"
 
 
 def other_runs(store: ObjectStore) -> dict[str, tuple[list[PageDescriptor], pa.DataType]]:

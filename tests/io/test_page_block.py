@@ -104,6 +104,7 @@ def test_numbers_that_count_up_and_numbers_in_uneven_steps_are_widened_as_they_w
     uneven = np.cumsum(np.random.default_rng(3).integers(0, 50, ROWS)) + 2**40
     for columns in (
         [pa.array(range(i, ROWS * 7 + i, 7)) for i in range(5)],
+        [pa.array(range(i, ROWS * (i + 3) + i, i + 3)) for i in range(5)],
         [pa.array(uneven + i) for i in range(5)],
     ):
         found = opened(pages_of(columns))
