@@ -121,7 +121,7 @@ def _open_block(
     streams = words[:, STREAM_SIZE].tolist()
     try:
         codec, _, _, entries, _, narrowed = header_fields(packed[0], where[0])
-        for each, size, stream in zip(stored, sizes, streams, strict=True):
+        for each, size, stream in {*zip(stored, sizes, streams, strict=True)}:
             check_uncompressed_size(codec, each, size)
             if narrowed:
                 check_stream_bytes(size, stream)

@@ -142,16 +142,12 @@ class _NumberRun:
                 each, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5]
             )
             pages.append(page)
-        schemas = {id(schema): schema for schema in (page.schema for page in pages)}
-        if any(each.metadata or each.types != [self._column.kind] for each in schemas.values()):
-            self._is_odd = True
-            return
         if self._values is None:
             self._values = pa.allocate_buffer(self._ends[-1] * self._width)
         out = np.frombuffer(self._values, np.uint8)
         first = 0
         places = [self._places[key] for key in keys]
-        while first < len(pages):
+        while first < len(pages) and not self._is_odd:
             first = self._place_stretch(pages, places, first, out)
 
     def _place_stretch(
@@ -163,6 +159,9 @@ class _NumberRun:
     ) -> int:
         """Pages from `first` on that lie side by side, here and there; gives where they end."""
         page, place, stop = pages[first], places[first], first + 1
+        if page.schema.metadata or page.schema.types != [self._column.kind]:
+            self._is_odd = True
+            return stop
         begin = self._ends[place - 1] if place else 0
         if isinstance(page, PlainPage):
             block, index = page.block, page.index
@@ -179,8 +178,9 @@ class _NumberRun:
             end = self._ends[place]
             values, size = page.column(0).buffers()[1], (end - begin) * self._width
             out[begin * self._width : end * self._width] = np.frombuffer(values, np.uint8, size)
-        for each, at in zip(pages[first:stop], places[first:stop], strict=True):
-            self._place_nulls(each, at)
+        if not isinstance(page, PlainPage) or any(page.block.nulls):
+            for each, at in zip(pages[first:stop], places[first:stop], strict=True):
+                self._place_nulls(each, at)
         return stop
 
     def _place_nulls(self, page: PlainPage | pa.RecordBatch, place: int) -> None:
