@@ -2,7 +2,8 @@
 
 Start at `page_codec.encode_page` for writing and at `page_handler.PageHandler` for reading. A read goes
 through `page_cache` (two tiers, and who is loading what), `page_reader` (which plans with `read_plan` and
-reads by `local_file` and `read_queue`, or by the store, with `disk_cache` in front), and `page_codec`.
+reads by `local_spans`, or by the store, with `disk_cache` in front), and `page_codec`. Whole runs of numbers
+that are read once come by `number_runs`, past the caches.
 Pure are the codecs, `narrow`, `statistics`, `bloom`, `paginate` and `read_plan`. Imports nothing of this
 project but `errors`, `model` and `storage`.
 """
