@@ -14,7 +14,7 @@ from spark_pages.log.compaction import WHOLE
 from spark_pages.log.compaction_writer import LogCompaction, compact_slots
 from spark_pages.log.features import check_writable
 from spark_pages.log.head import on_named_checkpoint
-from spark_pages.log.hint import write_hint
+from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.names import commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.log.planned import CarryOut
@@ -99,8 +99,7 @@ class LogCare:
         token, at_once = self._runtime.token(), self._runtime.map
         made = write_checkpoint(self._store, based, base, token, at_once, carry_out)
         self._newest.adopt(made.ref)  # reads the root back
-        self._note(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
-        self._leave_hint()
+        self.tell(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
         return made.ref
 
     def compact(self) -> LogCompaction:
@@ -121,17 +120,20 @@ class LogCare:
             self._slots.learn(done.compacted)
             self._newest.learn(done.compacted)
             if done.keys:
-                self._note(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
-            self._leave_hint()
+                self.tell(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
+            else:
+                self._leave_hint()
         return done
 
-    def _note(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
-        """The next commit tells of this, whoever makes it."""
+    def tell(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
+        """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
         now_us = self._runtime.now_us()
         done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
         self._newest.note(done)
+        self._leave_hint()
 
     def _leave_hint(self) -> None:
+        self._newest.hear(read_hints(self._store).upkeep)  # else what others did would be forgotten
         known = self._newest.snapshot
         if known is None:
             return

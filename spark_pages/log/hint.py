@@ -16,7 +16,7 @@ from spark_pages.log.commit_codec import (
 )
 from spark_pages.log.names import HINT_KEY, root_key
 from spark_pages.log.record_numbers import is_possible
-from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
+from spark_pages.model.actions import CHECKPOINT, COMPACTION, DELETION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore
 
@@ -62,7 +62,7 @@ def _note(value: dict[str, Any]) -> UpkeepNote:
     """The note that a hint holds, which is to go into a commit: it must be one."""
     note = upkeep_from_plain(value)
     numbers = note.reached, note.timestamp_us, note.objects, note.size_bytes
-    told = isinstance(note.writer, str) and note.operation in (CHECKPOINT, COMPACTION)
+    told = isinstance(note.writer, str) and note.operation in (CHECKPOINT, COMPACTION, DELETION)
     if not told or not all(type(each) is int for each in numbers) or not is_possible(note):
         raise ValueError("a hint tells of upkeep that cannot have been")
     return note

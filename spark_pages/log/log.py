@@ -333,6 +333,10 @@ class Log:
         """Put every slot that can be into compacted ranges, and leave a hint."""
         return self._care.compact()
 
+    def tell(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
+        """The history tells of this work on the log from now on; see `UpkeepNote`."""
+        self._care.tell(operation, reached, objects, size_bytes)
+
     def close(self, timeout_s: float | None = None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""
         self._care.end(timeout_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 
 from spark_pages.log.checkpoint import Checkpoint, TreeReader
@@ -12,7 +13,7 @@ from spark_pages.log.replay import stand_on
 from spark_pages.log.retention import is_sound, usable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CHECKPOINT, CheckpointRef, UpkeepNote
+from spark_pages.model.actions import CHECKPOINT, DELETION, CheckpointRef, UpkeepNote
 
 _MOST_NOTES = 4
 """More than so many are not kept where nobody commits: they go into the hint, which is small."""
@@ -110,12 +111,26 @@ class Newest:
                 told = replace(known.state, upkeep=(*known.state.upkeep, done)[-_MOST_NOTES:])
                 self.snapshot = LogSnapshot(told, known.checkpoint, known)
 
+    def hear(self, notes: Sequence[UpkeepNote]) -> None:
+        """Others have left these in the hint: what no commit has told of it, the next one does."""
+        with self._lock:
+            known = self.snapshot
+            if known is not None and (heard := untold(known.state, notes)) != known.state.upkeep:
+                told = replace(known.state, upkeep=heard)
+                self.snapshot = LogSnapshot(told, known.checkpoint, known)
+
+
+def untold(state: LogState, left: Sequence[UpkeepNote]) -> tuple[UpkeepNote, ...]:
+    """What is to be told: what the state knows, and what a hint holds, unless a commit has told of it."""
+    possible = tuple(note for note in left if note.reached <= state.version)
+    return _untold(state, possible)[-_MOST_NOTES:]
+
 
 def _untold(state: LogState, before: tuple[UpkeepNote, ...]) -> tuple[UpkeepNote, ...]:
     """What a process knew before it had the state and no commit has told since, beside what the state has.
 
     A state of a transaction that began before some upkeep does not know of it. Whether a commit has told
-    of it nevertheless shows in what commits name.
+    of it nevertheless shows in what commits name, and of deletions in what the state remembers.
     """
     kept = [note for note in before if note in state.upkeep or _is_newer(note, state)]
     return (*kept, *(note for note in state.upkeep if note not in before))
@@ -125,6 +140,8 @@ def _is_newer(note: UpkeepNote, state: LogState) -> bool:
     """Whether it reached further than what commits name, as the state tells."""
     if note.operation == CHECKPOINT:
         return state.named_checkpoint is None or state.named_checkpoint.version < note.reached
+    if note.operation == DELETION:
+        return note not in state.deletions_told
     return state.compacted <= note.reached
 
 

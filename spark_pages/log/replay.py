@@ -18,6 +18,7 @@ from spark_pages.log.retention import check_kept, further, newer, usable
 from spark_pages.log.state import LogState
 from spark_pages.log.turns import with_commit
 from spark_pages.model.actions import (
+    DELETION,
     CatalogIntent,
     CheckpointRef,
     Claim,
@@ -31,6 +32,9 @@ from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, Piece
 from spark_pages.model.columns import number_column
 from spark_pages.model.ids import page_id
 from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
+
+_MOST_TOLD = 16
+"""Deletions by vacuums that are remembered as told: an older one that turns up again is told twice."""
 
 LoadManifest = Callable[[ManifestRef], tuple[pa.RecordBatch, pa.RecordBatch]]
 """Gives the pages (ids are ordinals from 0) and statistics of a page manifest."""
@@ -97,6 +101,7 @@ class Fold:
         self._features = state.features
         self._newest_checkpoint, self._named_checkpoint = state.newest_checkpoint, state.named_checkpoint
         self._compacted, self._turns, self._upkeep = state.compacted, state.turns, state.upkeep
+        self._deletions_told = state.deletions_told
         self._sealed_retention = state.retention
         self._edits: dict[ChainKey, list[ChainEdit]] = {}
         self._tables = dict(state.tables)
@@ -143,6 +148,7 @@ class Fold:
             compacted=self._compacted,
             turns=self._turns,
             upkeep=self._upkeep,
+            deletions_told=self._deletions_told,
         )
 
     def commit(self, commit: Commit) -> None:
@@ -183,6 +189,9 @@ class Fold:
         self._compacted = max(self._compacted, min(commit.compacted, commit.version))
         if self._upkeep:
             self._upkeep = tuple(note for note in self._upkeep if note not in commit.upkeep)
+        if commit.upkeep:
+            deletions = (note for note in commit.upkeep if note.operation == DELETION)
+            self._deletions_told = (*self._deletions_told, *deletions)[-_MOST_TOLD:]
         self._sealed_retention = self._retention
 
     def record(self, record: TransactionRecord, version: int) -> None:

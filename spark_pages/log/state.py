@@ -64,6 +64,8 @@ class LogState:
         Who has committed lately, of the commits since `base`.
     upkeep
         What this process knows to have been done to the log, and no commit has told.
+    deletions_told
+        Of what vacuums deleted, the last that commits since `base` have told.
     """
 
     version: int = -1
@@ -92,3 +94,4 @@ class LogState:
     compacted: int = 0
     turns: tuple[Turn, ...] = ()
     upkeep: tuple[UpkeepNote, ...] = ()
+    deletions_told: tuple[UpkeepNote, ...] = ()

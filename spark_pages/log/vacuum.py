@@ -11,12 +11,13 @@ The order of `VacuumPlan.execute` is what makes it safe, and what lets it be kil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
 
-from spark_pages.errors import CommitConflictError, ObjectNotFoundError, StorageError
+from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SparkPagesError, StorageError
 from spark_pages.log.checkpoint import TreeReader
 from spark_pages.log.checkpoint_writer import write_checkpoint
 from spark_pages.log.commit_codec import encode_tombstone
@@ -37,6 +38,7 @@ from spark_pages.log.head import SlotReader, base_state, version_at
 from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
+from spark_pages.log.newest import untold
 from spark_pages.log.orphans import find_orphans
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.replay import replay
@@ -47,6 +49,7 @@ from spark_pages.log.vacuum_plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
 from spark_pages.log.who_landed import with_who_landed
 from spark_pages.model.actions import (
     COMMITTED,
+    DELETION,
     CheckpointRef,
     Commit,
     Lease,
@@ -267,20 +270,31 @@ class Vacuum:
         head = self._log.refresh().state
         came = self._commits.walk(plan.version + 1, head.version + 1)
         spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints, plan.retention)}
-        keys, sizes = (plan.objects.column(name).to_pylist() for name in ("key", "bytes"))
-        slots = {commit_key(v): v for v in range(*plan.slots)}
-        going = [key for key in keys if key not in spared and key not in slots]
+        sizes = dict(zip(*(plan.objects.column(name).to_pylist() for name in ("key", "bytes")), strict=True))
+        slots = {commit_key(v) for v in range(*plan.slots)}
+        going = [key for key in sizes if key not in spared and key not in slots]
         self._mend_hint(head)
-        for some in _phases(going):
-            for start in range(0, len(some), ROUND):
-                self._runtime.map(self._store.delete, some[start : start + ROUND])
-        assert plan.retention.checkpoint is not None
-        bury = partial(self._bury, plan.retention.checkpoint)
-        for start in range(plan.slots[0], plan.slots[1], ROUND):
-            self._runtime.map(bury, range(start, min(start + ROUND, plan.slots[1])))
-        freed = sum(size for key, size in zip(keys, sizes, strict=True) if key not in spared)
-        done = len(going) + plan.slots[1] - plan.slots[0]
-        return VacuumResult(version, plan.retention.min_readable, done, freed, len(keys) - done)
+        gone: list[int] = []  # bytes of each object that was still there: others may have been quicker
+        try:
+            for some in _phases(going):
+                for start in range(0, len(some), ROUND):
+                    self._runtime.map(partial(self._remove, gone), some[start : start + ROUND])
+            assert plan.retention.checkpoint is not None
+            bury = partial(self._bury, gone, sizes, plan.retention.checkpoint)
+            for start in range(plan.slots[0], plan.slots[1], ROUND):
+                self._runtime.map(bury, range(start, min(start + ROUND, plan.slots[1])))
+        except SparkPagesError:
+            self._tell(plan, gone)
+            raise
+        self._tell(plan, gone)
+        left = len(sizes) - len(going) - len(slots)
+        return VacuumResult(version, plan.retention.min_readable, len(gone), sum(gone), left)
+
+    def _tell(self, plan: VacuumPlan, gone: Sequence[int]) -> None:
+        """The history says what was deleted; that it cannot be told yet is no failure."""
+        if gone:
+            with suppress(StorageError):
+                self._log.tell(DELETION, plan.retention.min_readable, len(gone), sum(gone))
 
     def _needed_by(self, checkpoints: set[CheckpointRef], retention: Retention) -> set[str]:
         """The objects of checkpoints that were named since the plan was made, and page files they name.
@@ -305,8 +319,8 @@ class Vacuum:
             return None
         token = self._runtime.token()
         parameters = {
-            "objects": str(plan.objects.num_rows),
-            "bytes": str(plan.size_bytes),
+            "planned_objects": str(plan.objects.num_rows),
+            "planned_bytes": str(plan.size_bytes),
             "oldest": str(retention.min_readable),
         }
 
@@ -343,9 +357,18 @@ class Vacuum:
         """The hint leads to no checkpoint that goes or has cleaned slots behind it."""
         hint, newest = read_hints(self._store), head.newest_checkpoint
         if newest is not None and (hint.checkpoint is None or hint.checkpoint.version < newest.version):
-            write_hint(self._store, newest, max(hint.compacted, head.compacted), head.upkeep)
+            write_hint(self._store, newest, max(hint.compacted, head.compacted), untold(head, hint.upkeep))
 
-    def _bury(self, checkpoint: CheckpointRef, version: int) -> None:
+    def _remove(self, gone: list[int], key: str) -> None:
+        """The object is not there."""
+        size = self._size(key)
+        if size is not None:
+            self._store.delete(key)
+            gone.append(size)
+
+    def _bury(
+        self, gone: list[int], sizes: Mapping[str, int], checkpoint: CheckpointRef, version: int
+    ) -> None:
         """Slot `version` holds a tombstone."""
         slot = self._slots.read(version)
         if isinstance(slot, Commit):
@@ -358,6 +381,7 @@ class Vacuum:
                 checkpoint,
             )
             self._store.put(commit_key(version), encode_tombstone(tombstone)[0])
+            gone.append(sizes[commit_key(version)])
 
 
 def _covers(now: Retention | None, wanted: Retention) -> bool:

@@ -26,7 +26,7 @@ class VacuumResult:
     oldest
         The oldest version that can be read from now on.
     objects, size_bytes
-        Objects deleted or turned into tombstones, and what they held.
+        Objects deleted or turned into tombstones, and what they held; not those that had gone already.
     spared
         Objects of the plan that came into use again before the retention was in the log.
     """
@@ -113,7 +113,7 @@ class VacuumPlan:
 
         Notes
         -----
-        May be killed anywhere and run again, and two may run at once. Costs one commit, one request for each
-        object, and two for each slot.
+        May be killed anywhere and run again, and two may run at once. Costs one commit, and two requests
+        for each object and slot.
         """
         return self._run(self)

@@ -248,6 +248,7 @@ class TransactionRecord:
 
 CHECKPOINT = "checkpoint"
 COMPACTION = "compact log"
+DELETION = "delete objects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +258,14 @@ class UpkeepNote:
     Attributes
     ----------
     operation
-        `CHECKPOINT` or `COMPACTION`.
+        `CHECKPOINT`, `COMPACTION`, or `DELETION`: what a vacuum does after its commit.
     writer, timestamp_us
         Who did it, and when it was done.
     reached
-        The version that the checkpoint shows, or the newest slot that is in a compacted range.
+        The version that the checkpoint shows, the newest slot that is in a compacted range, or the oldest
+        version that the vacuum left readable.
     objects, size_bytes
-        What was written.
+        What was written, or deleted.
     """
 
     operation: str

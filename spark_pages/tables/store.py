@@ -291,9 +291,10 @@ class Store:
         Notes
         -----
         Maintenance is a transaction like any other, where it changes what can be read: page compaction,
-        restore, vacuum. Checkpoints and log compaction are none: their rows have no `transaction`, and the
-        version that first tells of them, the newest ones none. `checkpoint` is the newest one that was
-        there at each commit. Versions that cannot be read any more are left out.
+        restore, vacuum. Checkpoints, log compaction and what a vacuum deleted in fact (`delete objects`)
+        are none: their rows have no `transaction`, and the version that first tells of them, the newest
+        ones none. `checkpoint` is the newest one that was there at each commit. Versions that cannot be
+        read any more are left out.
         """
         head = self._log.refresh().state
         start = max(oldest_readable(head), 0 if limit is None else head.version + 1 - limit)
