@@ -1,26 +1,30 @@
 """Pages of a column as bytes, many at a time: what `encode_page` does, once for pages that are cut alike.
 
-Pages of numbers without nulls and with as many entries each have the same messages, byte by byte. So those
-are made once, and numpy narrows and places the values of many pages in one call. Of each page there is left
-what only C can do, its compression and its checksum. The bytes are those that `encode_page` would give.
+The values of pages of numbers with as many entries each are narrowed and placed by a few calls of numpy, and
+their messages made once (`batch_messages`). Of each page there is left what only C can do, its compression
+and its checksum. The bytes are those that `encode_page` would give.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.io.batch_messages import BatchMessages
 from spark_pages.io.codecs import Codec
+from spark_pages.io.hidden import shown_numbers
 from spark_pages.io.narrow import ONE_ENTRY_BYTES, kept_bytes, one_entry
 from spark_pages.io.narrow_rows import narrow_rows
 from spark_pages.io.page_codec import FEWEST_NARROWED, EncodedPage, encode_page, sealed_page
-from spark_pages.io.page_stream import END_OF_STREAM, stream_of
+from spark_pages.io.page_stream import END_OF_STREAM
 from spark_pages.io.stream_shape import FlatColumn
+from spark_pages.io.text_encoder import encode_text_pages
+from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
 _FEWEST = 4
@@ -46,23 +50,37 @@ def encode_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Cod
     Some 30 µs a page of 64 KiB that LZ4 does not shrink, where `encode_page` takes 100. Pages that are stored
     as they are share memory with their neighbours, of about ``_BLOCK_BYTES``.
     """
-    cuts = bounds.tolist()
-    pages: list[EncodedPage] = []
-    rows, width = (cuts[1] - cuts[0], _width(values)) if len(cuts) > _FEWEST else (0, 0)
-    size = rows * width
-    alike = _alike(bounds) if 0 < size <= _BLOCK_BYTES and not size % _PADDED_BYTES else 0
-    if alike >= _FEWEST:
-        together = _BLOCK_BYTES // size
-        for first in range(0, alike, together):
-            count = min(together, alike - first)
-            pages += _encode_block(values.slice(cuts[first], count * rows), rows, width, codec)
-    return pages + [encode_page(values.slice(a, b - a), codec=codec) for a, b in pairwise(cuts[len(pages) :])]
+    return [
+        page or encode_page(values.slice(a, b - a), codec=codec)
+        for page, (a, b) in zip_longest(_together(values, bounds, codec), pairwise(bounds.tolist()))
+    ]
 
 
-def _width(values: pa.Array) -> int:
-    """Bytes of a value; 0 where pages have more than values of one width."""
+def _together(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> Sequence[EncodedPage | None]:
+    """The first pages, where they can be encoded together; None for each that cannot be."""
     column = FlatColumn.of(values.type)
-    return 0 if column is None or column.bits % 8 or values.null_count else column.bits // 8
+    if column is None or len(bounds) <= _FEWEST or _writes_whole_bitmap(values, bounds):
+        return []
+    if column.offset_bytes:
+        return encode_text_pages(values, bounds, codec)
+    rows, width = int(bounds[1] - bounds[0]), column.bits // 8
+    size = rows * width
+    if column.bits % 8 or size % _PADDED_BYTES or not 0 < size <= _BLOCK_BYTES:
+        return []
+    pages: list[EncodedPage] = []
+    alike, together = _alike(bounds), _BLOCK_BYTES // size
+    for first in range(0, alike if alike >= _FEWEST else 0, together):
+        count = min(together, alike - first)
+        some = values.slice(int(bounds[0]) + first * rows, count * rows)
+        pages += _encode_block(some, rows, width, codec)
+    return pages
+
+
+def _writes_whole_bitmap(values: pa.Array, bounds: NDArray[np.int64]) -> bool:
+    """Whether Arrow writes with the first page what is valid in all: it does so where that is no longer."""
+    bitmap, bits = values.buffers()[0], int(bounds[1] - bounds[0])
+    padded = -(-bits // (8 * _PADDED_BYTES)) * _PADDED_BYTES
+    return bool(values.null_count and not values.offset + bounds[0] and bitmap.size <= padded)
 
 
 def _alike(bounds: NDArray[np.int64]) -> int:
@@ -72,36 +90,69 @@ def _alike(bounds: NDArray[np.int64]) -> int:
     return int(others[0]) if len(others) else len(sizes)
 
 
-@lru_cache(64)
-def _frame(kind: pa.DataType, rows: int, size: int) -> tuple[bytes, bytes]:
-    """What stands in front of and behind the values in the stream of each page."""
-    some = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(bytes(size))], 0)
-    head, body, read = stream_of({"data": some}, None)
-    at = read().column(0).buffers()[1].address - body.address
-    return bytes(head) + bytes(body[:at]), bytes(body[at + size :]) + END_OF_STREAM
-
-
 def _encode_block(values: pa.Array, rows: int, width: int, codec: Codec) -> list[EncodedPage]:
     """Pages of as many entries each."""
-    size, count = rows * width, len(values) // rows
-    before, after = _frame(values.type, rows, size)
-    stream_bytes = len(before) + size + len(after)
-    numbers = np.frombuffer(values.buffers()[1], np.uint8, count * size, values.offset * width)
-    numbers = numbers.reshape(count, size)
+    count = len(values) // rows
+    numbers = np.frombuffer(values.buffers()[1], f"V{width}", len(values), values.offset * width)
+    numbers = numbers.view(np.uint8).reshape(count, rows * width)
+    if not values.null_count:
+        return _encode_alike(values.type, numbers, None, rows, codec)
+    valid = valid_of(values).reshape(count, rows)
+    pages: list[EncodedPage | None] = [None] * count
+    has_null = ~valid.all(axis=1)
+    for which, bits in ((np.flatnonzero(~has_null), None), (np.flatnonzero(has_null), valid)):
+        if len(which):
+            of_which = None if bits is None else bits[which]
+            _fill(pages, which, _encode_alike(values.type, numbers[which], of_which, rows, codec))
+    return [page for page in pages if page is not None]
+
+
+def _encode_alike(
+    kind: pa.DataType,
+    numbers: NDArray[np.uint8],
+    valid: NDArray[np.bool_] | None,
+    rows: int,
+    codec: Codec,
+) -> list[EncodedPage]:
+    """Pages of as many entries each, that either all have nulls or none.
+
+    Parameters
+    ----------
+    numbers : shape (n_pages, n_bytes)
+        Their values.
+    valid : shape (n_pages, rows), or None
+        Which of them are not null; None where all are.
+    """
+    count, width = len(numbers), numbers.shape[1] // rows
+    nulls = np.zeros(count, np.int64) if valid is None else rows - np.count_nonzero(valid, axis=1)
+    of_each = np.full(count, rows)
+    messages = BatchMessages.of(kind)
+    batches, streams = messages.told(of_each, nulls, of_each * width)
+    before: list[NDArray[Any] | bytes] = [messages.schema, batches.view(np.uint8)]
+    if valid is not None:
+        numbers = shown_numbers(numbers, valid)
+        bitmaps = np.packbits(valid, axis=1, bitorder="little")
+        before += [bitmaps, bytes(-bitmaps.shape[1] % 8)]
+    start, stream_bytes = int(streams[0]) - rows * width, int(streams[0]) + len(END_OF_STREAM)
     pages: list[EncodedPage | None] = [None] * count
     plain = np.ones(count, np.bool_)
-    if codec is not Codec.NONE and rows >= FEWEST_NARROWED and _is_integer(values.type) and width > 1:
-        for which, entries, data in narrow_rows(numbers.view(f"<i{width}"), len(before)):
+    if codec is not Codec.NONE and rows >= FEWEST_NARROWED and _is_integer(kind) and width > 1:
+        for which, entries, data in narrow_rows(numbers.view(f"<i{width}"), start):
             plain[which] = False
             tables = np.frombuffer(b"".join(map(one_entry, entries)), np.uint8).reshape(-1, ONE_ENTRY_BYTES)
-            zeros = np.zeros((1, kept_bytes(entries[0]) - data.shape[1]), np.uint8)
-            block = _side_by_side([tables, before, data, zeros, after])
+            zeros = bytes(kept_bytes(entries[0]) - data.shape[1])
+            block = _side_by_side([tables, *_of_some(before, which), data, zeros, END_OF_STREAM])
             _fill(pages, which, _sealed(block, rows, codec, stream_bytes))
     which = np.flatnonzero(plain)
     if len(which):
-        block = _side_by_side([before, numbers if plain.all() else numbers[which], after])
+        block = _side_by_side([*_of_some([*before, numbers], which), END_OF_STREAM])
         _fill(pages, which, _sealed(block, rows, codec, 0))
     return [page for page in pages if page is not None]
+
+
+def _of_some(parts: list[NDArray[Any] | bytes], which: NDArray[np.int64]) -> list[NDArray[Any] | bytes]:
+    """What is of some pages, or of all of them."""
+    return [part if isinstance(part, bytes) or len(part) == len(which) else part[which] for part in parts]
 
 
 def _is_integer(kind: pa.DataType) -> bool:

@@ -84,9 +84,21 @@ def _some(values: NDArray[Any], which: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _fewest_of_rows(values: NDArray[Any], wide: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Bytes that a value of each row needs above its least, `wide` where that saves none; and the least."""
-    least, most = (each.astype(np.int64) for each in (values.min(1), values.max(1)))
-    need = np.searchsorted(_LIMITS, most.view(np.uint64) - least.view(np.uint64), side="right")
-    is_small = (least > 0) & (np.searchsorted(_LIMITS, most.view(np.uint64), side="right") <= need)
-    least[is_small] = 0  # then nothing needs to be added
-    return np.minimum(_WIDTHS[need], wide), least
+    return fewest_bytes(values.min(1), values.max(1), wide)
+
+
+def fewest_bytes(
+    least: NDArray[Any], most: NDArray[Any], wide: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Bytes that a value of each buffer needs above its least, `wide` where that saves none; and the base.
+
+    Parameters
+    ----------
+    least, most : signed integers, shape (n_buffers,)
+        Of each buffer.
+    """
+    base, top = least.astype(np.int64), most.astype(np.int64)
+    need = np.searchsorted(_LIMITS, top.view(np.uint64) - base.view(np.uint64), side="right")
+    is_small = (base > 0) & (np.searchsorted(_LIMITS, top.view(np.uint64), side="right") <= need)
+    base[is_small] = 0  # then nothing needs to be added
+    return np.minimum(_WIDTHS[need], wide), base

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
+from spark_pages.io.hidden import without_hidden
 from spark_pages.io.narrow import narrowed, widened
 from spark_pages.io.page_header import PageHeader, header_fields, sealed_header
 from spark_pages.io.page_payload import read_payload
 from spark_pages.io.page_stream import END_OF_STREAM, stream_of
 from spark_pages.io.plain_page import PlainPage, as_batch, plain_page
-from spark_pages.model.columns import valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
 FEWEST_NARROWED = 32
@@ -81,8 +80,8 @@ def encode_page(
     -----
     One copy into IPC form, one through the codec, one behind the header; some 100 µs for 64 KiB, most of it
     without the GIL. Integers are narrowed where that saves bytes, but not under ``Codec.NONE``, which is for
-    pages that are read without a copy. What stood under a null is not written. Source: seed 003, "Entry" and
-    "Persistent Storage Layout".
+    pages that are read without a copy. What stood under a null is not written (`hidden`). Source: seed 003,
+    "Entry" and "Persistent Storage Layout".
     """
     columns = {"data": _compact(data), "prefix_meta": prefix_meta, "suffix_meta": suffix_meta}
     present = {name: column for name, column in columns.items() if column is not None}
@@ -230,7 +229,7 @@ def _damage(where: str, what: str, expected: object, found: object) -> DamageErr
 
 
 def _compact(array: pa.Array) -> pa.Array:
-    """The same entries, holding on to nothing that a slice left behind and IPC would write.
+    """The same entries, holding on to nothing that IPC would write though it is no part of them.
 
     IPC cuts fixed-width, variable-width and list buffers to the slice, but writes a dictionary and
     the buffers of view types whole.
@@ -244,25 +243,4 @@ def _compact(array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string()).cast(kind)
     if pa.types.is_binary_view(kind):
         return array.cast(pa.large_binary()).cast(kind)
-    if array.null_count and pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
-        return _without_hidden(array)
-    return array
-
-
-def _without_hidden(array: pa.Array) -> pa.Array:
-    """The same entries; under each null the value before it, which costs the fewest bytes.
-
-    What happened to stand there is no part of the array, and may be what somebody wanted to hide.
-    """
-    kind = array.type
-    values = np.frombuffer(array.buffers()[1], f"i{kind.bit_width // 8}")[
-        array.offset : array.offset + len(array)
-    ]
-    valid = valid_of(array)
-    first = int(valid.argmax())
-    if valid[first]:
-        shown = values[np.maximum.accumulate(np.where(valid, np.arange(len(array)), first))]
-    else:
-        shown = np.zeros_like(values)
-    validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(array), [validity, pa.py_buffer(shown)], array.null_count)
+    return without_hidden(array)

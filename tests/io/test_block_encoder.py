@@ -15,6 +15,7 @@ from spark_pages.io.page_codec import EncodedPage
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16(), pa.uint32(), pa.uint64()]
 TIMES = [pa.timestamp("us"), pa.date32(), pa.time64("us"), pa.duration("us")]
+TEXTS = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]
 OTHERS = [pa.float16(), pa.float32(), pa.float64(), pa.decimal128(20, 2)]
 
 
@@ -57,7 +58,19 @@ def stretch(draw: st.DrawFn, rows: int) -> np.ndarray:
         return np.int64(start) + noise
 
 
-@settings(max_examples=150, deadline=None)
+@st.composite
+def with_nulls(draw: st.DrawFn, values: pa.Array, rows: int) -> pa.Array:
+    """The same values, some of them hidden under nulls: here and there, or all of some pages."""
+    form = draw(st.sampled_from(["none", "some", "some pages", "all"]))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    null = random.random(len(values)) < {"none": 0.0, "all": 1.0}.get(form, 0.2)
+    if form == "some pages":
+        null &= np.arange(len(values)) // rows % 2 == 0
+    bits = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]])
+
+
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), kind=st.sampled_from([*INTEGERS, *TIMES, *OTHERS]))
 def test_pages_of_every_form_are_the_same(data: st.DataObject, kind: pa.DataType) -> None:
     rows = data.draw(st.sampled_from([1, 8, 16, 31, 32, 33, 64, 320, 3000, 3008]))
@@ -65,11 +78,34 @@ def test_pages_of_every_form_are_the_same(data: st.DataObject, kind: pa.DataType
     last = data.draw(st.integers(0, rows - 1))
     numbers = np.concatenate([data.draw(stretch(rows)) for _ in range(pages)] + [np.arange(last)])
     before = data.draw(st.integers(0, 3))
-    values = of_bits(kind, np.concatenate([np.arange(before), numbers])).slice(before)
+    values = of_bits(kind, np.concatenate([np.arange(before), numbers]))
+    values = data.draw(with_nulls(values, rows)).slice(before)
     bounds = np.unique(np.append(np.arange(pages + 1) * rows, len(values)))
     codec = data.draw(st.sampled_from(list(Codec)))
 
     check_same(values, bounds, codec)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), kind=st.sampled_from(TEXTS))
+def test_pages_of_text_are_the_same(data: st.DataObject, kind: pa.DataType) -> None:
+    rows = data.draw(st.lists(st.sampled_from([1, 30, 31, 32, 33, 64, 255, 1000]), min_size=4, max_size=8))
+    random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    longest = [data.draw(st.sampled_from([0, 1, 3, 200, 300, 70_000])) for _ in rows]
+    least = [data.draw(st.integers(0, longer)) for longer in longest]
+    lengths = [
+        random.integers(low, high, n, endpoint=True)
+        for n, low, high in zip(rows, least, longest, strict=True)
+    ]
+    before, behind = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    ends = np.cumsum(np.concatenate([[0], np.full(before, 5), *lengths, np.full(behind, 7)]))
+    letters = pa.py_buffer(random.choice(np.frombuffer(b"abcdefgh", np.uint8), int(ends[-1])))
+    offsets = pa.py_buffer(ends.astype(np.int64 if "large" in str(kind) else np.int32))
+    whole = pa.Array.from_buffers(kind, len(ends) - 1, [None, offsets, letters])
+    whole = data.draw(with_nulls(whole, rows[0]))
+    codec = data.draw(st.sampled_from(list(Codec)))
+
+    check_same(whole.slice(before, sum(rows)), np.cumsum([0, *rows]), codec)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +113,15 @@ def test_pages_of_every_form_are_the_same(data: st.DataObject, kind: pa.DataType
     [
         pa.array([None if n % 7 == 0 else n for n in range(20_000)], pa.int64()),
         pa.array([f"text {n * n}" for n in range(20_000)]),
+        pa.array([None if n % 7 == 0 else f"text {n * n}" for n in range(20_000)], pa.string_view()),
+        pa.array([""] * 20_000),
         pa.array([n % 3 == 0 for n in range(200_000)]),
         pa.array([[n] for n in range(20_000)]),
         pa.array([str(n % 5) for n in range(20_000)]).dictionary_encode(),
         pa.nulls(20_000, pa.int32()),
         pa.array([], pa.int64()),
     ],
-    ids=["nulls", "text", "bits", "lists", "dictionary", "only nulls", "nothing"],
+    ids=["nulls", "text", "views", "empty", "bits", "lists", "dictionary", "only nulls", "nothing"],
 )
 def test_pages_that_are_not_alike_are_the_same(values: pa.Array) -> None:
     check_same(values, plan_pages(values, 2048))

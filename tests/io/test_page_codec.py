@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 
 import lz4.block
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
 from spark_pages.io import codecs
+from spark_pages.io.block_encoder import encode_pages
 from spark_pages.io.codecs import Codec, compress, decompress
 from spark_pages.io.page_codec import decode_page, encode_page
 from spark_pages.io.page_header import parse_header
@@ -49,6 +51,30 @@ def test_what_is_encoded_is_decoded_whatever_its_type_nulls_or_slice(array, code
     assert batch.column("data").type == array.type
     assert page.entry_count == batch.num_rows == len(array)
     assert page.alloc_len % 4096 == 0
+
+
+@pytest.mark.parametrize("shown", [[], [0], [5], [1, 2, 6, 7]], ids=["none", "the first", "one", "some"])
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.float64(), pa.decimal128(20, 2), pa.string(), pa.large_binary()]
+)
+def test_what_stands_under_a_null_is_not_written(kind, shown):
+    wide = 2 if pa.types.is_decimal(kind) else 1
+    words = [b"hide %03d" % row * wide for row in range(64)]
+    data = pa.py_buffer(b"".join(words))
+    offsets = np.arange(65, dtype=np.int64 if pa.types.is_large_binary(kind) else np.int32) * 8
+    buffers = [data] if pa.types.is_primitive(kind) or wide > 1 else [pa.py_buffer(offsets), data]
+    valid = np.isin(np.arange(64) % 8, shown)
+    array = pa.Array.from_buffers(kind, 64, [pa.py_buffer(np.packbits(valid, bitorder="little")), *buffers])
+
+    together = encode_pages(array, np.arange(0, 65, 8), Codec.NONE)
+
+    for page in (encode_page(array, codec=Codec.NONE), *together):
+        assert not [
+            word
+            for word, is_shown in zip(words, valid, strict=True)
+            if word in bytes(page.data) and not is_shown
+        ]
+    assert pa.concat_arrays(decode(page).column("data") for page in together).equals(array)
 
 
 def test_metadata_of_entries_and_of_the_page_comes_back():
