@@ -101,9 +101,9 @@ class PageDirectory:
         Loads nothing: a column of which too little is loaded to tell its length passes. No commit of ours
         leaves such a table. Replay, which knows of changes alone, cannot see it; `verify` looks at all.
         """
-        if not self.definition.aligned:
+        first = next(iter(self._chains), None)
+        if first is None or not self.definition.aligned:
             return
-        first = next(iter(self._chains))
         length = self._chains[first].known_rows
         for column in columns:
             rows = self._chains[column].known_rows

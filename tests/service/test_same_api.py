@@ -73,6 +73,8 @@ DIRECTORY: dict[str, Call] = {
     "chain_of": lambda d: d.chain_of(d.key("n")).num_rows,
     "key": lambda d: tuple(d.key("n")),
     "stretch": lambda d: d.stretch("n", 0, 1).run.num_pages,
+    "check_lengths": lambda d: d.check_lengths([]),
+    "of_unfinished": lambda d: d.of_unfinished().definition.aligned,
     "reopen": unasked,
 }
 NOT_SERVED = {

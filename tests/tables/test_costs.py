@@ -95,7 +95,7 @@ def test_a_checkpoint_after_one_append_writes_a_tail_and_leaves_old_segments_alo
     written_and_looked_for = 2
     assert {asked[f"_log/{kind}"] for kind in ("segments", "parts", "stats")} == {written_and_looked_for}
     assert (counts.creates, counts.puts, counts.sizes, counts.lists) == (0, 6, 5, 0)
-    assert counts.gets == 2  # the probe for a newer commit, and the root read back
+    assert counts.gets == 3  # the probe for a newer commit, the root read back, the hint that is replaced
 
 
 def test_a_checkpoint_after_one_update_rewrites_one_path_of_the_tree(small_trees):
