@@ -16,8 +16,10 @@ import pyarrow as pa
 from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
 from spark_pages.log.commit_schema import (
     COMMIT_SCHEMA,
+    LONG_TRANSACTION,
     SHORT_SCHEMA,
     TOLD_SCHEMA,
+    TRANSACTION_NUMBER,
     TRANSACTIONS_SCHEMA,
 )
 from spark_pages.log.container import (
@@ -82,8 +84,7 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     if commit.upkeep:
         schema = TOLD_SCHEMA
         header["upkeep"] = [upkeep_to_plain(note) for note in commit.upkeep]
-    records = [(_COMMIT, header)]
-    records += [("spark_pages.Transaction", _transaction_to_avro(record)) for record in commit.records]
+    records = [(_COMMIT, header), *map(_transaction_to_container, commit.records)]
     data, digest = encode_container(schema, records, bytes.fromhex(commit.token))
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
@@ -277,6 +278,17 @@ def _checkpoint_to_avro(checkpoint: CheckpointRef) -> dict[str, Any]:
 
 def _checkpoint_from_avro(value: dict[str, Any]) -> CheckpointRef:
     return CheckpointRef(Version(value["version"]), location_from_avro(value["location"]))
+
+
+def _transaction_to_container(record: TransactionRecord) -> tuple[str, dict[str, Any]] | bytes:
+    """A transaction as `encode_container` takes it."""
+    value = _transaction_to_avro(record)
+    if record.own.few is not None:
+        return "spark_pages.Transaction", value
+    out = io.BytesIO()
+    out.write(TRANSACTION_NUMBER)
+    LONG_TRANSACTION.write(out, value)
+    return out.getvalue()
 
 
 def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:

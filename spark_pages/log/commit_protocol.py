@@ -24,8 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from spark_pages.errors import DamageError, SparkPagesError, StorageError
 from spark_pages.log.commit_codec import encode_commit, with_digest
 from spark_pages.log.commit_messages import (
@@ -55,7 +53,6 @@ from spark_pages.log.state import LogState
 from spark_pages.log.turns import NOBODY, before
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
-from spark_pages.model.run import PAGE_SCHEMA
 from spark_pages.storage.store import Created, Exists, NotCreated
 
 GROUP_INLINE_BYTES = 256 << 10
@@ -67,7 +64,6 @@ GROUP_PAGES = 10_000
 IfStopped = Callable[[Sequence[Outcome]], object]
 
 _STOPPED = "the thread that committed it together with its own was stopped"
-_DATA = PAGE_SCHEMA.get_field_index("data")
 
 
 def commit_protocol(
@@ -260,7 +256,7 @@ class _Group:
                 continue
             appends = only_appends(record)
             met = others if appends and not member.reads else self._built.values()
-            more_pages, more_inline = num_pages(record), _inline_bytes(record)
+            more_pages, more_inline = num_pages(record), record.own.inline_bytes
             if self._built and (
                 pages + more_pages > GROUP_PAGES
                 or inline + more_inline > GROUP_INLINE_BYTES
@@ -360,17 +356,6 @@ def _cleaned(slot: Tombstone) -> Overlap:
 def num_pages(record: TransactionRecord) -> int:
     """Pages that the record brings, its own and those of its manifests."""
     return record.own.num_pages + sum(manifest.num_pages for manifest in record.manifests)
-
-
-def _inline_bytes(record: TransactionRecord) -> int:
-    """Bytes of the pages that ride in the record, constants among them."""
-    if record.own.few is not None:
-        return sum([len(page.data) for page in record.own.few if page.data is not None])
-    data = record.pages.column(_DATA)
-    if data.null_count == len(data):
-        return 0
-    ends = np.frombuffer(data.buffers()[1], np.int32, len(data) + 1, 4 * data.offset)
-    return int(ends[-1] - ends[0])
 
 
 def _from_ordinal(record: TransactionRecord, base: int) -> TransactionRecord:

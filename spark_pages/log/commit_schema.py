@@ -6,6 +6,8 @@ from typing import Any
 
 import fastavro
 
+from spark_pages.log.long_record import LongRecord
+
 _NAMESPACE = "spark_pages"
 
 
@@ -178,3 +180,9 @@ SHORT_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION, _TOMBSTONE])
 
 TRANSACTIONS_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION])
 """The beginning of that: what most commits hold."""
+
+LONG_TRANSACTION = LongRecord(_TRANSACTION, [_CHECKPOINT])
+"""Writes a transaction of many pages."""
+
+TRANSACTION_NUMBER = b"\x02"
+"""Stands before a transaction: it is the second in each of these unions."""

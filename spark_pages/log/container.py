@@ -62,7 +62,13 @@ _forms: dict[int, _Form] = {}
 
 
 def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) -> tuple[bytes, str]:
-    """Bytes of a container with one block, and its digest. The same records always give the same bytes."""
+    """Bytes of a container with one block, and its digest. The same records always give the same bytes.
+
+    Parameters
+    ----------
+    records
+        Values, or bytes where somebody has encoded one already.
+    """
     form = _forms.get(id(schema))
     if form is None:
         form = _forms[id(schema)] = _Form.of(schema)
@@ -71,7 +77,10 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     if records:
         block = io.BytesIO()
         for record in records:
-            fastavro.schemaless_writer(block, schema, record)
+            if isinstance(record, bytes):
+                block.write(record)
+            else:
+                fastavro.schemaless_writer(block, schema, record)
         fastavro.schemaless_writer(rest, "long", len(records))
         fastavro.schemaless_writer(rest, "bytes", block.getvalue())
         rest.write(sync_marker)

@@ -46,7 +46,7 @@ _GIVEN = {"data": DATA, "min": MIN, "max": MAX, "exact": EXACT_KNOWN, **_OPTIONA
 
 
 def pages_to_avro(own: OwnPages) -> dict[str, Any]:
-    """The fields of a `Pages` record."""
+    """The fields of a `Pages` record. Of many pages lists are Arrow columns, as `LongRecord` takes them."""
     if own.few is not None:
         return few_to_avro(own.few)
     pages, stats = own.batches
@@ -62,7 +62,7 @@ def pages_to_avro(own: OwnPages) -> dict[str, Any]:
         "path": _raw(path.indices, instead=-1),
         "null_count": _raw(columns["null_count"], instead=UNKNOWN),
         "given": given.tobytes() if isinstance(given, np.ndarray) else bytes([given]) * len(path),
-        **{name: _listed(columns[name]) for name in ("data", "min", "max")},
+        **{name: columns[name].drop_null() for name in ("data", "min", "max")},
         **{name: _raw_if_given(columns[name]) for name in OPTIONAL_STATS},
     }
 
@@ -122,12 +122,6 @@ def pages_from_avro(value: dict[str, Any]) -> OwnPages:
     if wrong is not None:
         raise ValueError(wrong)
     return OwnPages(pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA))
-
-
-def _listed(column: pa.Array) -> list[bytes]:
-    if column.null_count == len(column):
-        return []
-    return [value for value in column.to_pylist() if value is not None]
 
 
 def _raw(column: pa.Array, instead: int = 0) -> bytes:

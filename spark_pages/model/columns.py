@@ -35,6 +35,11 @@ def numbers_of(column: pa.Array) -> NDArray[Any]:
     return np.frombuffer(column.buffers()[1], f"{kind}{width}", len(column), column.offset * width)
 
 
+def ends_of(column: pa.Array) -> NDArray[np.int32]:
+    """Where each entry of a binary or string column ends in its memory, behind where the first one begins."""
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+
+
 @lru_cache(256)
 def has_dictionary(kind: pa.DataType) -> bool:
     """Whether a type, or one inside of it, is dictionary-encoded."""

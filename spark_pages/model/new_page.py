@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.model.columns import (
+    ends_of,
     no_numbers,
     number_column,
     optional_bytes,
@@ -23,6 +24,7 @@ FEW_PAGES = 64
 """So many pages and no more are kept as values."""
 
 _PAGE_BYTES = 120
+_DATA = PAGE_SCHEMA.get_field_index("data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,21 @@ class NewPage:
         )  # fmt: skip
 
 
-def few_bytes(pages: Sequence[NewPage]) -> int:
-    """Bytes of memory that the pages take, about."""
-    return _PAGE_BYTES * len(pages) + sum([len(page.data) for page in pages if page.data is not None])
+def inline_bytes(pages: Sequence[NewPage] | pa.RecordBatch) -> int:
+    """Bytes of the pages that ride in a commit, constants among them."""
+    if not isinstance(pages, pa.RecordBatch):
+        return sum([len(page.data) for page in pages if page.data is not None])
+    data = pages.column(_DATA)
+    if data.null_count == len(data):
+        return 0
+    ends = ends_of(data)
+    return int(ends[-1] - ends[0])
+
+
+def memory_bytes(pages: Sequence[NewPage] | pa.RecordBatch) -> int:
+    """Bytes of memory that pages and their statistics take, about."""
+    count = pages.num_rows if isinstance(pages, pa.RecordBatch) else len(pages)
+    return _PAGE_BYTES * count + inline_bytes(pages)
 
 
 def page_batches(

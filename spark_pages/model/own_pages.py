@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from spark_pages.model.columns import numbers_of
-from spark_pages.model.new_page import FEW_PAGES, NewPage, few_bytes, page_batches
+from spark_pages.model.new_page import FEW_PAGES, NewPage, inline_bytes, memory_bytes, page_batches
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
 
 
@@ -65,10 +65,16 @@ class OwnPages:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that they take, about; the same whether they are cut into runs or not."""
-        if self.few is not None:
-            return few_bytes(self.few)
-        pages, stats = self.batches
-        return int(pages.nbytes + stats.nbytes)
+        return memory_bytes(self._either)
+
+    @property
+    def inline_bytes(self) -> int:
+        """Bytes of those that ride in the commit, constants among them."""
+        return inline_bytes(self._either)
+
+    @property
+    def _either(self) -> Sequence[NewPage] | pa.RecordBatch:
+        return self.batches[0] if self.few is None else self.few
 
     def paths(self) -> list[str]:
         """The page files in which some of them are."""

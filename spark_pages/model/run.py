@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spark_pages.model.columns import number_column, numbers_of, valid_of
 from spark_pages.model.ids import PageId
-from spark_pages.model.new_page import FEW_PAGES, few_bytes
+from spark_pages.model.new_page import FEW_PAGES, memory_bytes
 from spark_pages.model.new_page import NewPage as NewPage
 from spark_pages.model.new_page import page_batches as page_batches
 from spark_pages.model.page import PageDescriptor, PageKind
@@ -100,8 +100,8 @@ class PageRun:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes, about; loads statistics."""
-        return few_bytes(self.few) if self.few is not None else int(self.pages.nbytes + self.stats.nbytes)
+        """Bytes of memory that it takes, about."""
+        return memory_bytes(self.pages if self.few is None else self.few)
 
     @classmethod
     def concat(cls, runs: Sequence[PageRun]) -> PageRun:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from spark_pages.log.commit_codec import encode_commit, with_digest
+from spark_pages.log.page_columns import pages_to_avro
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,
@@ -43,6 +44,12 @@ def pages(counts: list[int]) -> dict[str, Any]:
         ]
     )
     return {"own": OwnPages(batch, stats)}
+
+
+def as_read(own: OwnPages) -> dict[str, Any]:
+    """What `pages_to_avro` gives, with lists as Python has them: so they are read."""
+    value = pages_to_avro(own)
+    return {name: each.to_pylist() if isinstance(each, pa.Array) else each for name, each in value.items()}
 
 
 def record(number: int = 1, counts: tuple[int, ...] = (), **given: Any) -> TransactionRecord:

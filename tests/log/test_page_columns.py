@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
+from spark_pages.log.page_columns import pages_from_avro
 from spark_pages.model.new_page import FEW_PAGES
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage, page_batches
+from tests.log.records import as_read
 
 PAGES = [
     NewPage(3, 3, PageKind.INLINE, None, 0, 0, 80, 1, b"page", PageStats(0, b"a", b"", True)),
@@ -32,7 +34,7 @@ MORE = [
 def test_estimates_and_places_of_filters_are_listed_for_the_pages_that_have_them():
     pages, stats = page_batches(MORE)
 
-    value = pages_to_avro(OwnPages(pages, stats))
+    value = as_read(OwnPages(pages, stats))
 
     assert [value[name] for name in ("distinct", "bloom_offset", "bloom_length", "bloom_checksum")] == [
         (7).to_bytes(8, "little"),
@@ -48,7 +50,7 @@ def test_estimates_and_places_of_filters_are_listed_for_the_pages_that_have_them
 
 @pytest.mark.parametrize("name", ["distinct", "bloom_offset", "bloom_length", "bloom_checksum"])
 def test_as_many_estimates_and_places_are_there_as_are_announced(name):
-    value = pages_to_avro(OwnPages.of(MORE))
+    value = as_read(OwnPages.of(MORE))
     for wrong in (b"", value[name] * 2, value[name][:-1]):
         with pytest.raises(ValueError, match="bytes"):
             pages_from_avro({**value, name: wrong})
@@ -63,8 +65,8 @@ def test_a_commit_of_a_release_without_estimates_and_filters_is_read():
     assert stats.to_pylist() == page_batches(PAGES)[1].to_pylist()
 
 
-def encoded() -> dict[str, object]:
-    return pages_to_avro(OwnPages(*page_batches(PAGES)))
+def encoded() -> dict[str, Any]:
+    return as_read(OwnPages(*page_batches(PAGES)))
 
 
 def test_nothing_is_written_for_what_a_page_does_not_have():
@@ -109,14 +111,14 @@ def many(times: int) -> list[NewPage]:
 
 def test_a_few_pages_are_told_in_the_same_bytes_as_columns_of_arrow():
     for listed in ([], PAGES, MORE, many(1), many(FEW_PAGES // 5)):
-        assert pages_to_avro(OwnPages.of(listed)) == pages_to_avro(OwnPages(*page_batches(listed)))
+        assert as_read(OwnPages.of(listed)) == as_read(OwnPages(*page_batches(listed)))
 
 
 def test_pages_read_as_values_are_those_read_as_columns():
     for times in (1, FEW_PAGES // 5, FEW_PAGES // 5 + 1):
         listed = many(times)
 
-        read = pages_from_avro(pages_to_avro(OwnPages(*page_batches(listed))))
+        read = pages_from_avro(as_read(OwnPages(*page_batches(listed))))
 
         assert (read.few is not None) == (len(listed) <= FEW_PAGES)
         assert [each.to_pylist() for each in read.batches] == [
@@ -141,7 +143,7 @@ def test_pages_read_as_values_are_those_read_as_columns():
 )
 @pytest.mark.parametrize("count", [1, FEW_PAGES + 1])
 def test_numbers_that_cannot_be_true_are_refused_of_few_pages_as_of_many(name, wrong, count):
-    value = pages_to_avro(OwnPages.of([PAGES[1]] * count))
+    value = as_read(OwnPages.of([PAGES[1]] * count))
 
     with pytest.raises(ValueError, match=r"page 0 has|more rows"):
         pages_from_avro({**value, name: wrong + value[name][len(wrong) :]})

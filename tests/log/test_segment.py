@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.log.page_columns import pages_from_avro, pages_to_avro
+from spark_pages.log.page_columns import pages_from_avro
 from spark_pages.log.segment import (
     Segment,
     decode_manifest,
@@ -26,7 +26,7 @@ from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import OPTIONAL_STATS, NewPage, page_batches
 from tests.io.strategies import steady
-from tests.log.records import new_pages
+from tests.log.records import as_read, new_pages
 
 lists = st.lists(new_pages, min_size=1, max_size=8)
 
@@ -127,7 +127,7 @@ def test_numbers_that_cannot_be_true_are_damage_wherever_pages_are_listed(number
     with pytest.raises(DamageError, match=r"the-key .*cannot be true"):
         decode_manifest(encode_manifest(batch, stats), "the-key")
     with pytest.raises(ValueError, match=r"page 1 has|more rows"):
-        pages_from_avro(pages_to_avro(OwnPages(batch, stats)))
+        pages_from_avro(as_read(OwnPages(batch, stats)))
 
 
 @pytest.mark.parametrize(
