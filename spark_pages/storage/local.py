@@ -50,6 +50,7 @@ class DurableLocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(os.fspath(root))
+        self._url = Path(self._root).as_uri()
         self._durable_folders: set[tuple[str, ...]] = set()
         self._nameless_files = bool(_O_TMPFILE) and os.path.isdir("/proc/self/fd")
 
@@ -62,7 +63,7 @@ class DurableLocalStore:
     @property
     def url(self) -> str:
         """See `ObjectStore.url`."""
-        return Path(self._root).as_uri()
+        return self._url
 
     def create(self, key: str, data: bytes) -> CreateOutcome:
         """See `ObjectStore.create`; here `Exists` also says that the folder entry which was met is durable.
