@@ -20,6 +20,9 @@ from spark_pages.io.stream_shape import FlatColumn, number_places
 _SAMPLE = 1000
 """No number of its message is left out for being zero."""
 
+SLICED_BYTES = 64
+"""Of a slice Arrow writes bytes up to a multiple of this, where there are some."""
+
 _ALIGNED = 8
 """Buffers begin at multiples of it."""
 
@@ -27,6 +30,11 @@ _ALIGNED = 8
 def aligned(size: Any) -> Any:
     """Bytes up to where the next buffer begins; of a number or of many."""
     return -(-size // _ALIGNED) * _ALIGNED
+
+
+def zeros_behind(size: int) -> bytes:
+    """What stands between so many bytes and the next buffer."""
+    return bytes(-size % _ALIGNED)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,7 +61,9 @@ class BatchMessages:
         """Those of a type that `FlatColumn` knows."""
         column = FlatColumn.of(kind)
         assert column is not None
-        sizes = [(_SAMPLE + 1) * column.offset_bytes, 1] if column.offset_bytes else [_SAMPLE * column.bits]
+        sizes = (
+            [(_SAMPLE + 1) * column.offset_bytes, 1] if column.offset_bytes else [_SAMPLE * column.bits // 8]
+        )
         some = pa.Array.from_buffers(kind, _SAMPLE, [None, *(pa.py_buffer(bytes(size)) for size in sizes)], 0)
         schema, batch, _ = stream_of({"data": some}, None)
         length, places = number_places(memoryview(batch), buffers=1 + len(sizes))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.io.batch_messages import BatchMessages
+from spark_pages.io.batch_messages import SLICED_BYTES, BatchMessages, zeros_behind
 from spark_pages.io.codecs import Codec
 from spark_pages.io.hidden import shown_numbers
 from spark_pages.io.narrow import ONE_ENTRY_BYTES, kept_bytes, one_entry
@@ -29,9 +29,6 @@ from spark_pages.model.page import PAGE_HEADER_SIZE
 
 _FEWEST = 4
 """Fewer pages are encoded as quickly one by one."""
-
-_PADDED_BYTES = 64
-"""Of values that end elsewhere Arrow writes some of the next page behind them."""
 
 _BLOCK_BYTES = 1 << 20
 """Values that are worked on together: they stay in the cache of the processor."""
@@ -65,7 +62,7 @@ def _together(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> Sequ
         return encode_text_pages(values, bounds, codec)
     rows, width = int(bounds[1] - bounds[0]), column.bits // 8
     size = rows * width
-    if column.bits % 8 or size % _PADDED_BYTES or not 0 < size <= _BLOCK_BYTES:
+    if column.bits % 8 or size % SLICED_BYTES or not 0 < size <= _BLOCK_BYTES:
         return []
     pages: list[EncodedPage] = []
     alike, together = _alike(bounds), _BLOCK_BYTES // size
@@ -79,7 +76,7 @@ def _together(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> Sequ
 def _writes_whole_bitmap(values: pa.Array, bounds: NDArray[np.int64]) -> bool:
     """Whether Arrow writes with the first page what is valid in all: it does so where that is no longer."""
     bitmap, bits = values.buffers()[0], int(bounds[1] - bounds[0])
-    padded = -(-bits // (8 * _PADDED_BYTES)) * _PADDED_BYTES
+    padded = -(-bits // (8 * SLICED_BYTES)) * SLICED_BYTES
     return bool(values.null_count and not values.offset + bounds[0] and bitmap.size <= padded)
 
 
@@ -132,7 +129,7 @@ def _encode_alike(
     if valid is not None:
         numbers = shown_numbers(numbers, valid)
         bitmaps = np.packbits(valid, axis=1, bitorder="little")
-        before += [bitmaps, bytes(-bitmaps.shape[1] % 8)]
+        before += [bitmaps, zeros_behind(bitmaps.shape[1])]
     start, stream_bytes = int(streams[0]) - rows * width, int(streams[0]) + len(END_OF_STREAM)
     pages: list[EncodedPage | None] = [None] * count
     plain = np.ones(count, np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.io.batch_messages import BatchMessages, aligned, bitmap_bytes
+from spark_pages.io.batch_messages import SLICED_BYTES, BatchMessages, aligned, bitmap_bytes, zeros_behind
 from spark_pages.io.codecs import MAX_UNCOMPRESSED_BYTES, Codec
 from spark_pages.io.hidden import hides
 from spark_pages.io.narrow import FROM_NEIGHBOUR, RESERVED, differences, one_entry
@@ -19,9 +19,6 @@ from spark_pages.io.page_codec import FEWEST_NARROWED, EncodedPage, sealed_page
 from spark_pages.io.page_stream import END_OF_STREAM
 from spark_pages.io.stream_shape import FlatColumn
 from spark_pages.model.columns import valid_of
-
-_SLICED = 64
-"""Of a slice Arrow writes bytes up to a multiple of this, where there are some."""
 
 
 def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> list[EncodedPage | None]:
@@ -48,7 +45,7 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
     )
     starts = ends[firsts].astype(np.int64)
     sizes = ends[cuts[1:]] - starts
-    sizes = np.minimum(-(-sizes // _SLICED) * _SLICED, held.size - starts)
+    sizes = np.minimum(-(-sizes // SLICED_BYTES) * SLICED_BYTES, held.size - starts)
     valid, nulls = valid_of(values), np.zeros_like(rows)
     if values.null_count:
         nulls = np.add.reduceat(~valid, firsts, dtype=np.int64)
@@ -71,11 +68,11 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
                 messages.schema,
                 batches[index].data,
                 bitmap,
-                bytes(-len(bitmap) % 8),
+                zeros_behind(len(bitmap)),
                 differences(lengths[first:end], base, narrow, first=1).data,
-                bytes(-count * narrow % 8 + -count * width % 8),
+                zeros_behind(count * narrow) + zeros_behind(count * width),
                 memory[start : start + size],
-                bytes(-size % 8),
+                zeros_behind(size),
                 END_OF_STREAM,
             )
         )
