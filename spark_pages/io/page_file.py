@@ -43,6 +43,31 @@ def check_padding(padding: BytesLike, *, where: str) -> None:
         )
 
 
+class FileRooms:
+    """Memory of one size in which page files are made, one after another: none of it is fetched twice.
+
+    Parameters
+    ----------
+    room_bytes
+        How large a file is going to be, about.
+    """
+
+    def __init__(self, room_bytes: int) -> None:
+        self._room_bytes = room_bytes
+        self._free: list[memoryview] = []
+
+    def take(self) -> memoryview:
+        """A room that nobody else has; it holds anything. The disk takes from where it is."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return huge_memory(self._room_bytes)
+
+    def give_back(self, room: memoryview) -> None:
+        """Somebody else may have it."""
+        self._free.append(room)
+
+
 class PageFileWriter:
     """Gathers pages in memory and writes them as one immutable object.
 
@@ -55,24 +80,24 @@ class PageFileWriter:
         Where the object goes.
     key
         Its key, relative to the root: ``pages/<read_version>-<transaction id>-<n>.pages``.
-    room_bytes
-        How large a local file is going to be, about: it gets memory that the disk takes from where it is, and
-        holds on to no page that was added. 0 where nobody knows.
+    rooms
+        Where a local file is made, which then holds on to no page that was added; it is given back when the
+        file is durable. None where nobody knows how large the file is going to be.
 
     Notes
     -----
-    Memory: `room_bytes`; else, or if that is too little, twice `size_bytes` while `finish` runs. Start the
-    next file when `size_bytes` is large enough.
+    Memory: a room; else, or if that is too little, twice `size_bytes` while `finish` runs. Start the next
+    file when `size_bytes` is large enough.
     """
 
-    def __init__(self, store: ObjectStore, key: str, room_bytes: int = 0) -> None:
+    def __init__(self, store: ObjectStore, key: str, rooms: FileRooms | None = None) -> None:
         self.key = key
         self._store = store
         self._parts: list[bytes | memoryview] = []
         self._size = 0
         self._finished = False
-        is_for_disk = room_bytes >= DIRECT_BYTES and store.local_path(key) is not None
-        self._room = huge_memory(room_bytes) if is_for_disk else None
+        self._rooms = rooms if store.local_path(key) is not None else None
+        self._room = self._rooms.take() if self._rooms is not None else None
 
     @property
     def size_bytes(self) -> int:
@@ -128,6 +153,8 @@ class PageFileWriter:
         if self._size:
             self._store.put(self.key, self._whole())
         self._finished = True
+        if self._rooms is not None and self._room is not None:
+            self._rooms.give_back(self._room)
         self._parts, self._room = [], None
         return self._size
 
@@ -137,11 +164,13 @@ class PageFileWriter:
         if room is not None and self._size + len(data) + padding > len(room):
             self._parts, self._room = [room[: self._size]], None
             room = None
+        zeros = _ZEROS[:padding] if padding < len(_ZEROS) else bytes(padding)
         if room is None:
-            self._parts.append(data)
-            self._parts.append(_ZEROS[:padding] if padding < len(_ZEROS) else bytes(padding))
+            self._parts += [data, zeros]
         else:
-            room[self._size : self._size + len(data)] = data  # what was never written to is zeros
+            end = self._size + len(data)
+            room[self._size : end] = data
+            room[end : end + padding] = zeros
         self._size += len(data) + padding
 
     def _whole(self) -> bytes | memoryview:

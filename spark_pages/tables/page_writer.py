@@ -22,6 +22,7 @@ from spark_pages.io import (
     stats_of_pages,
 )
 from spark_pages.io.bloom import bloom_checksum, build_bloom
+from spark_pages.io.page_file import FileRooms
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.run import NewPage
 from spark_pages.storage.store import ObjectStore
@@ -161,7 +162,7 @@ class PlacedPages:
         Makes a page file durable, or begins to.
     file_bytes
         A page file that reaches this size is closed and the next one begun.
-    room_bytes
+    rooms
         See `PageFileWriter`.
     """
 
@@ -171,12 +172,12 @@ class PlacedPages:
         next_key: Callable[[], str] | None = None,
         finish: Callable[[PageFileWriter], object] = PageFileWriter.finish,
         file_bytes: int = PAGE_FILE_BYTES,
-        room_bytes: int = 0,
+        rooms: FileRooms | None = None,
     ) -> None:
         self._store = store
         self._next_key = next_key
         self._finish = finish
-        self._file_bytes, self._room_bytes = file_bytes, room_bytes
+        self._file_bytes, self._rooms = file_bytes, rooms
         self._file: PageFileWriter | None = None
         self._key = ""
 
@@ -221,7 +222,7 @@ class PlacedPages:
             if self._next_key is None:
                 raise InternalError("A page that needs a page file came before it was said which.")
             self._key = self._next_key()
-            self._file = PageFileWriter(self._store, self._key, self._room_bytes)
+            self._file = PageFileWriter(self._store, self._key, self._rooms)
         offset = self._file.add(encoded)
         return NewPage(
             page.entries, encoded.entry_count, PageKind.FILE, self._key, offset, encoded.alloc_len,

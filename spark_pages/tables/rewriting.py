@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.widening import same_family
 from spark_pages.io import Codec, PageFileWriter, PageHandler
+from spark_pages.io.page_file import FileRooms
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.io.plain_page import as_batch
 from spark_pages.model.run import NewPage, PageRun
@@ -72,7 +73,7 @@ def rewrite_runs(
     joined with them. Memory: one run, what is read of the next, and two page files.
     """
     behind = FilesBehind(spawn)
-    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, _FILE_BYTES + _ROOM_BYTES)
+    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, FileRooms(_FILE_BYTES + _ROOM_BYTES))
     given = list(runs)
     numbers = pages.read_numbers([(run, wanted.kind) for run, wanted in given])
     new = [

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.errors import InternalError
+from spark_pages.errors import InternalError, StorageError
 from spark_pages.io import PageFileWriter, encode_page
+from spark_pages.io.page_file import FileRooms
 from spark_pages.storage.direct import BLOCK_BYTES, DIRECT_BYTES
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 
@@ -64,7 +65,9 @@ def test_a_file_is_the_same_whatever_room_it_was_given(tmp_path, lacking):
     random = np.random.default_rng(1)
     pages = [encode_page(pa.array(random.random(size))) for size in (8000, 100, 200_000, 60_000, 9)]
     expected = b"".join(bytes(page.data).ljust(page.alloc_len, b"\0") for page in pages)
-    writer = PageFileWriter(store, "pages/a.pages", len(expected) + 4096 - lacking)
+    rooms, room = FileRooms(1), memoryview(bytearray(b"\xff" * (len(expected) + 4096 - lacking)))
+    rooms.give_back(room)  # in which another file has been before
+    writer = PageFileWriter(store, "pages/a.pages", rooms)
 
     offsets = [writer.add(page) for page in pages]
     blooms = writer.add_blooms([b"bloom", b"another"])
@@ -74,3 +77,24 @@ def test_a_file_is_the_same_whatever_room_it_was_given(tmp_path, lacking):
     assert blooms == [len(expected), len(expected) + 5]
     assert size == len(expected) + 4096
     assert (tmp_path / "pages/a.pages").read_bytes() == expected + b"bloomanother".ljust(4096, b"\0")
+
+
+def test_a_room_is_of_one_file_until_that_is_durable(tmp_path):
+    class IsAway(FolderStore):
+        def put(self, key, data):
+            raise StorageError("It is away.")
+
+    rooms = FileRooms(8192)
+    first, second = (
+        PageFileWriter(store(tmp_path), "pages/a.pages", rooms) for store in (IsAway, FolderStore)
+    )
+    for writer, values in ((first, [1, 2]), (second, [3, 4])):
+        writer.add(encode_page(pa.array(values)))
+
+    with pytest.raises(StorageError):
+        first.finish()
+    second.finish()
+    back, another = rooms.take(), rooms.take()
+
+    assert bytes(back[:4096]) == (tmp_path / "pages/a.pages").read_bytes()
+    assert bytes(another) == bytes(8192)
