@@ -147,10 +147,16 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
     ------
     ColumnNotFoundError
         If the table has no such column; suggests names that look like it.
+    InvalidInputError
+        If it is a text, which is a list of letters to Python.
     """
     known = definition.field_ids
     if columns is None:
         return list(known)
+    if isinstance(columns, str):
+        raise InvalidInputError(
+            f"columns is the text {columns!r}: expected a list of names, such as [{columns!r}]."
+        )
     wanted = list(columns)
     for name in wanted:
         if name not in known:

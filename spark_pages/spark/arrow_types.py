@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_pages.io.bounds import plain_values
+
 _WIDER = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -28,6 +30,8 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     """The type that stands for `kind` in Spark, inside nested types too; `kind` itself where Spark has it."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return spark_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return spark_type(kind.storage_type)
     if pa.types.is_struct(kind):
         return pa.struct([_spark_field(field) for field in kind])
     if pa.types.is_map(kind):
@@ -50,7 +54,7 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
         column
         if column.type == field.type
-        else column.cast(spark_type(column.type)).cast(field.type, safe=False)
+        else plain_values(column).cast(spark_type(column.type)).cast(field.type, safe=False)
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -92,7 +92,10 @@ class LocalRows:
         if not source.is_local or source.path is None:
             raise InvalidInputError(f"{source.path} as {source.format} is read by Spark, if it is there.")
         path = os.path.expanduser(source.path)
-        return cls(ds.dataset(path, format=source.format, partitioning="hive"))
+        try:
+            return cls(ds.dataset(path, format=source.format, partitioning="hive"))
+        except pa.ArrowException as error:
+            raise _unreadable(source, error) from error
 
     def count(self) -> int:
         """How many there are."""
@@ -108,12 +111,16 @@ class SparkRows:
     """Rows that executors read; otherwise as `LocalRows`."""
 
     def __init__(self, spark: SparkSession, source: External) -> None:
+        from pyspark.errors import AnalysisException
         from pyspark.sql.pandas.types import to_arrow_schema
 
         reading = spark.read.format(source.format).options(**source.resolved())
         if source.schema is not None:
             reading = reading.schema(source.schema)
-        self._rows: DataFrame = reading.load(source.path) if source.path else reading.load()
+        try:
+            self._rows: DataFrame = reading.load(source.path) if source.path else reading.load()
+        except AnalysisException as error:
+            raise _unreadable(source, error) from error
         self.schema: pa.Schema = to_arrow_schema(self._rows.schema, timezone="UTC")
 
     def count(self) -> int:
@@ -143,6 +150,14 @@ class _WriteTask:
         task = write_task(self.plan, context.partitionId(), iter(batches))
         packed = pickle.dumps((task.partition, task.plan, task.rows))
         yield pa.record_batch([pa.array([packed], pa.binary())], names=["task"])
+
+
+def _unreadable(source: External, error: Exception) -> InvalidInputError:
+    why = next(iter(str(error).splitlines()), type(error).__name__)
+    return InvalidInputError(
+        f"Cannot read {source.path or 'a source without a path'} as {source.format}: {why}",
+        hint="Look whether it is there, and whether its format and options are those that were given.",
+    )
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -71,7 +72,7 @@ class SparkPagesDataSource(DataSource):
         table = self._table()
         names = find_columns(table.definition, self._given.columns())
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
-        return from_arrow_schema(spark_schema(pa.schema([table.schema.field(name) for name in names])))
+        return _struct_of(spark_schema(pa.schema([table.schema.field(name) for name in names])), table.name)
 
     # reading
 
@@ -129,3 +130,16 @@ class SparkPagesDataSource(DataSource):
     def _plan(self, schema: StructType, overwrite: bool, operation: str) -> WritePlan:
         rows = to_arrow_schema(schema, timezone="UTC")
         return plan_write(self._url, rows, overwrite, self._given.write(operation))
+
+
+def _struct_of(schema: pa.Schema, table: str) -> StructType:
+    fields = []
+    for field in schema:
+        try:
+            fields += from_arrow_schema(pa.schema([field])).fields
+        except PySparkTypeError as error:
+            raise InvalidInputError(
+                f"Spark has no type for column {field.name!r} of table {table!r}, which is {field.type}.",
+                hint="Name the columns to read by the option columns.",
+            ) from error
+    return StructType(fields)

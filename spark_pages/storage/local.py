@@ -72,7 +72,7 @@ class DurableLocalStore:
         """
         folders, name = split_key(check_key(key))
         try:
-            with self._folder_to_write(key, folders) as folder:
+            with _closing(_before_link(lambda: self._folder_to_write(key, folders))) as folder:
                 outcome = self._link_new(folder, name, data)
                 sync(folder)
                 return outcome
@@ -86,7 +86,7 @@ class DurableLocalStore:
         folders, name = split_key(check_key(key))
         try:
             with (
-                self._folder_to_write(key, folders) as folder,
+                _closing(self._folder_to_write(key, folders)) as folder,
                 self._named_temporary(data) as (temporary_folder, temporary),
             ):
                 os.rename(temporary, name, src_dir_fd=temporary_folder, dst_dir_fd=folder)
@@ -261,15 +261,12 @@ class DurableLocalStore:
                 with suppress(OSError):  # renamed away, or left for sweep_temporaries
                     os.unlink(name, dir_fd=folder)
 
-    @contextmanager
-    def _folder_to_write(self, key: str, folders: builtins.list[str]) -> Iterator[int]:
+    def _folder_to_write(self, key: str, folders: builtins.list[str]) -> int:
         try:
-            descriptor = self._open_or_make(tuple(folders))
+            return self._open_or_make(tuple(folders))
         except OSError as error:
             self._refuse_links(key, error)
             raise
-        with _closing(descriptor):
-            yield descriptor
 
     def _open_or_make(self, folders: tuple[str, ...]) -> int:
         if folders in self._durable_folders:

@@ -96,7 +96,12 @@ def parse_filter(
     alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
     if not all(alternatives):
         raise _not_a_filter(given)
-    expression = reduce(or_, (reduce(and_, (c.expression() for c in each)) for each in alternatives))
+    try:
+        expression = reduce(or_, (reduce(and_, (c.expression() for c in each)) for each in alternatives))
+    except (pa.ArrowException, OverflowError) as error:
+        raise InvalidInputError(
+            f"The filter {given!r} has a value that Arrow cannot hold: {error}."
+        ) from error
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
     return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))))
 

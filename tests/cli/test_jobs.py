@@ -92,6 +92,17 @@ def test_files_come_in_by_one_commit_and_once(url: str, rows: Path) -> None:
     assert table.read(["n"])["n"].to_pylist() == [*range(30_000), *range(30_000)]
 
 
+def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("n,text")
+
+    refused = told(
+        "ingest", url, "--table", "t", "--format", "parquet", "--path", tmp_path / "rows.csv", code=1
+    )
+
+    assert refused["error"]["type"] == "InvalidInputError"
+    assert f"Cannot read {tmp_path / 'rows.csv'} as parquet: " in refused["error"]["message"]
+
+
 def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     job = ("export", url, "--table", "t", "--output", tmp_path / "out")
 

@@ -123,6 +123,15 @@ def test_a_key_that_is_taken_is_told_only_after_its_folder_was_synced(store, tra
     assert traced == ["sync folder"]
 
 
+def test_a_create_below_what_is_no_folder_surely_made_nothing(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+
+    outcome = DurableLocalStore(tmp_path / "file").create("_log/0", b"y")
+
+    assert isinstance(outcome, NotCreated)
+    assert "ENOTDIR" in outcome.reason
+
+
 @pytest.mark.parametrize("call", ["link", "fsync", "write"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_create_that_fails_before_or_at_the_link_leaves_nothing_and_says_which_it_was(

@@ -98,6 +98,11 @@ def test_of_two_exports_into_one_folder_one_is_there_whole(
     assert {each.name for each in tmp_path.iterdir()} == {"out", "store"}
 
 
+def test_rows_that_are_not_there_are_told_in_a_line(spark: SparkSession, own_history: History) -> None:
+    with pytest.raises(InvalidInputError, match=r"Cannot read /nowhere as parquet: \[PATH_NOT_FOUND\]"):
+        ingest(spark, own_history.url, External("parquet", "/nowhere", {}), WriteOptions("t"))
+
+
 def test_rows_of_another_shape_are_refused_before_anything_is_written(
     spark: SparkSession, store: sp.Store, tmp_path: Path
 ) -> None:

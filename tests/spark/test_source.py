@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import GreaterThan, In, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -284,6 +286,8 @@ def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str],
         (pa.list_(pa.large_list(pa.timestamp("ns")), 1), [[[datetime(2026, 1, 1)]]]),
         (pa.string_view(), ["x", None]),
         (pa.binary_view(), [b"x", None]),
+        (pa.run_end_encoded(pa.int32(), pa.uint8()), [1, 1, None]),
+        (pa.json_(), ["{}", None]),
     ],
     ids=str,
 )
@@ -297,6 +301,22 @@ def test_types_that_spark_lacks_are_widened_inside_nested_types_too(
 
     assert made.column("c").to_pylist() == batch.column("c").to_pylist()
     assert spark_type(schema.field("c").type) == schema.field("c").type
+
+
+def test_a_column_for_which_spark_has_no_type_is_named_and_the_others_can_be_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kinds = pa.schema([("n", pa.int64()), ("span", pa.month_day_nano_interval())])
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", kinds)
+        txn.append("t", pa.table([[1], [(1, 2, 3)]], schema=kinds))
+    table = spark.read.format("spark_pages").option("table", "t")
+
+    with pytest.raises(AnalysisException, match="no type for column 'span' of table 't', which is month"):
+        table.load(store.url)
+
+    assert table.option("columns", "n").load(store.url).collect() == [Row(n=1)]
 
 
 @pytest.mark.parametrize(

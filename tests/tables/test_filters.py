@@ -128,6 +128,22 @@ def test_pages_that_statistics_rule_out_are_not_touched(condition, pages):
     assert len(trace.page_ids) == pages
 
 
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (("at", ">", DAY), "does not fit table 't', which has at: timestamp"),
+        (("n", "<", 2**70), "has a value that Arrow cannot hold"),
+        (("n", "==", object()), "has a value that Arrow cannot hold"),
+    ],
+)
+def test_a_value_that_cannot_be_compared_is_refused_before_a_page_is_read(condition, message):
+    rows = pa.table({"n": [1], "at": pa.array([0], pa.timestamp("us", "UTC"))})
+    table = store_with(rows).snapshot().table("t")
+
+    with pytest.raises(InvalidInputError, match=message):
+        table.explain(filter=[condition])
+
+
 def test_other_columns_are_read_only_where_a_row_passes():
     tables = [pa.table({"n": [i, i + 10], "s": ["x", "y"]}) for i in range(5)]
     table = store_with(*tables).snapshot().table("t")

@@ -318,3 +318,10 @@ def test_a_read_of_many_page_files_needs_few_file_descriptors(tmp_path):
 
     assert len(files) == len(rows)
     assert np.array_equal(found["n"].to_numpy(), rows.ravel())
+
+
+def test_a_text_in_place_of_a_list_of_columns_is_told_as_such():
+    table = store_with(pa.table({"distance": [1]})).snapshot().table("t")
+
+    with pytest.raises(InvalidInputError, match=r"the text 'distance': expected a list of names"):
+        table.read("distance")
