@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -49,6 +50,7 @@ class TreeReader:
         self.stats = lru_cache(_CACHED_OBJECTS)(self._stats)
         self.catalog = lru_cache(_CACHED_OBJECTS)(self._catalog)
         self.manifest = lru_cache(_CACHED_MANIFESTS)(self._manifest)
+        self._listed: WeakValueDictionary[tuple[Location, str], pa.RecordBatch] = WeakValueDictionary()
 
     def fetch(self, location: Location) -> bytes:
         """The bytes of an object, once its length and digest are right."""
@@ -77,7 +79,12 @@ class TreeReader:
         return decode_catalog(self.fetch(location), location.key)
 
     def _manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        return decode_manifest(self.fetch(location), location.key)
+        """What a manifest lists: chains that have loaded pages of it hold all of it, so others share that."""
+        pages, stats = self._listed.get((location, "pages")), self._listed.get((location, "stats"))
+        if pages is None or stats is None:
+            pages, stats = decode_manifest(self.fetch(location), location.key)
+            self._listed[location, "pages"], self._listed[location, "stats"] = pages, stats
+        return pages, stats
 
 
 class Checkpoint:

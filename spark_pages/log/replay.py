@@ -379,7 +379,8 @@ class ManifestPages:
 
     def __call__(self) -> list[PageRun]:
         """The pages, with their ids."""
-        listed, listed_stats = self.load(self.manifest)
+        loaded = self.load(self.manifest)
+        listed = loaded[0]
         if listed.num_rows != self.manifest.num_pages:
             raise DamageError(
                 f"{self.manifest.location.key} should list {self.manifest.num_pages} pages but lists "
@@ -387,4 +388,5 @@ class ManifestPages:
             )
         batch = form_ids(listed, self.version, self.manifest.base_ordinal)
         start, count = self.start, self.stop - self.start
-        return [PageRun(batch.slice(start, count), lambda: listed_stats.slice(start, count))]
+        # Holds both: who asks for the same manifest while there is the run gets what was loaded.
+        return [PageRun(batch.slice(start, count), lambda: loaded[1].slice(start, count))]

@@ -49,6 +49,22 @@ def test_a_large_commit_adds_one_page_file():
     assert (counts.puts, counts.creates, counts.gets) == (1, 1, probe)
 
 
+def test_page_manifests_that_list_pages_of_several_columns_are_read_once():
+    store = store_with(ROWS)
+    for _ in range(6):
+        txn = store.transaction()
+        txn._page_bytes = 16
+        txn.append("t", pa.table({"n": list(range(2000)), "s": ["a text of its own"] * 2000}))
+        txn.commit()
+    store, meter = metered(store)
+    table = store.snapshot().table("t")
+
+    runs = [table.directory.chain(column).all_pages() for column in ("n", "s")]
+
+    assert all(run.num_rows == 12_010 for run in runs)
+    assert folders(meter.counts.keys)["_log/manifests"] == 6
+
+
 def test_a_refresh_with_nothing_new_is_one_request():
     store, meter = metered(store_with(ROWS))
     store.snapshot()
