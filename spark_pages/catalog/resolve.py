@@ -31,9 +31,9 @@ def split_name(text: str) -> tuple[str, str]:
     Raises
     ------
     InvalidInputError
-        If the text is empty or half a name.
+        If the text is empty or half a name, or no text.
     """
-    namespace, dot, name = text.rpartition(".")
+    namespace, dot, name = text.rpartition(".") if isinstance(text, str) else ("", "", "")
     if not name or (dot and not namespace):
         raise InvalidInputError(f"{text!r} is not a table name: expected 'table' or 'namespace.table'.")
     return namespace, name
@@ -148,7 +148,7 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
     ColumnNotFoundError
         If the table has no such column; suggests names that look like it.
     InvalidInputError
-        If it is a text, which is a list of letters to Python.
+        If it is a text, which is a list of letters to Python, or has what is no text.
     """
     known = definition.field_ids
     if columns is None:
@@ -159,6 +159,10 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
         )
     wanted = list(columns)
     for name in wanted:
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                f"{name!r} is not the name of a column of table {definition.name!r}: expected text."
+            )
         if name not in known:
             raise ColumnNotFoundError(
                 f"Table {definition.name!r} has no column {name!r}.",

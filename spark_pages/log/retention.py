@@ -49,11 +49,15 @@ def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) ->
     Raises
     ------
     InvalidInputError
-        If it is negative, or a property is not a number.
+        If it is negative, or neither a time nor a whole number, or a property is not a number.
     """
     if isinstance(retention, timedelta):
         return _checked(Keep(age_us=retention // timedelta(microseconds=1)))
     if retention is not None:
+        if not hasattr(retention, "__index__"):
+            raise InvalidInputError(
+                f"{retention!r} is not a retention: expected a timedelta, or a whole number of versions."
+            )
         return _checked(Keep(versions=int(retention)))
     versions = _number(properties, VERSIONS_PROPERTY)
     seconds = _number(properties, SECONDS_PROPERTY)

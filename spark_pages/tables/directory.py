@@ -7,11 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
 from spark_pages.catalog.resolve import check_columns
-from spark_pages.errors import DamageError, ObjectNotFoundError, PageNotFoundError
+from spark_pages.errors import (
+    DamageError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    PageNotFoundError,
+    RowOutOfRangeError,
+)
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
 from spark_pages.model.ids import parse_page_id
@@ -182,8 +188,14 @@ class PageDirectory:
         ----------
         rows : integers, shape (n_rows,)
             In any order, from 0.
+
+        Raises
+        ------
+        RowOutOfRangeError, InvalidInputError
+            If the column has no such row; if they are no list of integers.
         """
-        return self.chain(column).locate_rows(np.asarray(rows, dtype=np.uint64))
+        chain = self.chain(column)
+        return chain.locate_rows(row_numbers(rows, chain.num_rows, self.definition.name).astype(np.uint64))
 
     @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:
@@ -231,3 +243,28 @@ class PageDirectory:
             f"{self._snapshot.state.version}.",
             hint="It may have been replaced since; open the version that still had it.",
         )
+
+
+def row_numbers(rows: ArrayLike, num_rows: int, table: str) -> NDArray[np.int64]:
+    """The rows that a caller names, each of which is there.
+
+    Raises
+    ------
+    RowOutOfRangeError
+        If there is no such row.
+    InvalidInputError
+        If they are no list of integers.
+    """
+    wanted = np.asarray(rows)
+    if not wanted.size:
+        return np.zeros(0, dtype=np.int64)
+    if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
+        raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
+    for row in (int(wanted.min()), int(wanted.max())):
+        if not 0 <= row < num_rows:
+            raise RowOutOfRangeError(
+                f"Row {row} is not in table {table!r}: it has {num_rows} rows, numbered from 0.",
+                row=row,
+                num_rows=num_rows,
+            )
+    return wanted.astype(np.int64)

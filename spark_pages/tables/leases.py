@@ -128,8 +128,15 @@ class ReaderLease:
         if duration <= timedelta(0):
             raise InvalidInputError(f"A lease of {duration} would be over at once: give a positive duration.")
         expires_at_us = self._now_us() + duration // timedelta(microseconds=1)
+        try:
+            expires_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=expires_at_us)
+        except OverflowError as error:
+            raise InvalidInputError(
+                f"A lease of {duration} would end after the year 9999: give a shorter duration; "
+                f"a tag keeps a version for as long as it is there."
+            ) from error
         self._write(Lease(self.lease_id, Version(self.snapshot.version), expires_at_us))
-        self.expires_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=expires_at_us)
+        self.expires_at = expires_at
 
     def release(self) -> None:
         """The lease has ended; ending it twice is fine."""

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.resolve import check_columns, show_name, visible_table
@@ -26,7 +25,7 @@ from spark_pages.tables.aggregate import Aggregate, aggregate_rows
 from spark_pages.tables.blocks import blocks_of
 from spark_pages.tables.bloom_skipping import rows_to_read
 from spark_pages.tables.cards import table_card
-from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.directory import PageDirectory, row_numbers
 from spark_pages.tables.entry_meta import metadata_of, rows_with_meta
 from spark_pages.tables.expiry import reopening
 from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
@@ -236,7 +235,7 @@ class Table:
         rows wanted are copied.
         """
         names = check_columns(self.definition, columns)
-        return self._source.take(names, self._row_numbers(rows), Reading(trace=trace))
+        return self._source.take(names, row_numbers(rows, self.num_rows, self.name), Reading(trace=trace))
 
     @reopening
     def pages(self, column: str | None = None, *, metadata: bool = False) -> pa.Table:
@@ -281,7 +280,7 @@ class Table:
     @reopening
     def blocks(self, by: str | int | None = None) -> pa.Table:
         """Which pages of each column hold the rows of each block: the pages of a column, or so many rows."""
-        check_columns(self.definition, [by] if isinstance(by, str) else None)
+        check_columns(self.definition, None if by is None or isinstance(by, int) else [by])
         chains = {name: self.directory.chain(name) for name in self.columns}
         return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
 
@@ -307,6 +306,7 @@ class Table:
 
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
+        check_columns(self.definition, [column])
         return self._source.page_values(column, pages)
 
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
@@ -362,21 +362,6 @@ class Table:
                 num_rows=self.num_rows,
             )
         return start, stop
-
-    def _row_numbers(self, rows: ArrayLike) -> NDArray[np.int64]:
-        wanted = np.asarray(rows)
-        if not wanted.size:
-            return np.zeros(0, dtype=np.int64)
-        if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
-            raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
-        for row in (int(wanted.min()), int(wanted.max())):
-            if not 0 <= row < self.num_rows:
-                raise RowOutOfRangeError(
-                    f"Row {row} is not in table {self.name!r}: it has {self.num_rows} rows, numbered from 0.",
-                    row=row,
-                    num_rows=self.num_rows,
-                )
-        return wanted.astype(np.int64)
 
 
 def _row_of_nulls(schema: pa.Schema) -> pa.Table:
