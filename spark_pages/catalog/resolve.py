@@ -13,6 +13,7 @@ from spark_pages.catalog.identifiers import (
     suggest,
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
+from spark_pages.given import as_names, as_text
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
@@ -33,7 +34,7 @@ def split_name(text: str) -> tuple[str, str]:
     InvalidInputError
         If the text is empty or half a name, or no text.
     """
-    namespace, dot, name = text.rpartition(".") if isinstance(text, str) else ("", "", "")
+    namespace, dot, name = as_text(text, "The name of a table").rpartition(".")
     if not name or (dot and not namespace):
         raise InvalidInputError(f"{text!r} is not a table name: expected 'table' or 'namespace.table'.")
     return namespace, name
@@ -137,7 +138,7 @@ def find_columns(definition: TableDefinition, columns: Iterable[str] | None) -> 
     if columns is None:
         return list(definition.field_ids)
     table = visible_table(definition)
-    return [column_of(table, name).name for name in columns]
+    return [column_of(table, name).name for name in as_names(columns, "columns")]
 
 
 def check_columns(definition: TableDefinition, columns: Iterable[str] | None) -> Sequence[str]:
@@ -153,16 +154,8 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
     known = definition.field_ids
     if columns is None:
         return list(known)
-    if isinstance(columns, str):
-        raise InvalidInputError(
-            f"columns is the text {columns!r}: expected a list of names, such as [{columns!r}]."
-        )
-    wanted = list(columns)
+    wanted = as_names(columns, "columns")
     for name in wanted:
-        if not isinstance(name, str):
-            raise InvalidInputError(
-                f"{name!r} is not the name of a column of table {definition.name!r}: expected text."
-            )
         if name not in known:
             raise ColumnNotFoundError(
                 f"Table {definition.name!r} has no column {name!r}.",

@@ -16,6 +16,7 @@ import pyarrow as pa
 from spark_pages.catalog.facts import fact, json_fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import Names
 from spark_pages.errors import DamageError, InvalidInputError, NotFoundError
+from spark_pages.given import as_text
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import CHECKS_KEY, TYPE_KEY, TYPE_NAMES, TableDefinition, with_field_ids
 
@@ -108,7 +109,7 @@ def new_type(
         )
     if isinstance(base, str) and base == name:
         raise InvalidInputError(f"Type {name!r} cannot be made from itself.")
-    field = pa.field(_FIELD, base) if isinstance(base, pa.DataType) else typed(_FIELD, base)
+    field = pa.field(_FIELD, base) if isinstance(base, pa.DataType) else typed(_FIELD, as_text(base, "base"))
     if isinstance(base, pa.DataType) and pa.types.is_null(base):
         raise InvalidInputError(f"Type {name!r} cannot be made from the type null.")
     field, _ = resolve_column(field, names)

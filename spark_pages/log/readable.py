@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_pages.errors import InvalidInputError, SnapshotExpiredError, VersionNotFoundError
+from spark_pages.errors import SnapshotExpiredError, VersionNotFoundError
 from spark_pages.log.state import LogState
 
 
@@ -27,11 +27,7 @@ def check_version(state: LogState, version: int, asked: str = "") -> None:
         If it was readable once.
     VersionNotFoundError
         If there never was such a version.
-    InvalidInputError
-        If it is no whole number.
     """
-    if not hasattr(version, "__index__"):
-        raise InvalidInputError(f"{version!r} is not a version: expected a whole number.")
     oldest, newest = oldest_readable(state), state.version
     if oldest <= version <= newest:
         return

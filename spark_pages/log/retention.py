@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.given import as_whole
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Lease, Retention
 from spark_pages.model.ids import Version
@@ -43,6 +44,9 @@ class Keep:
     age_us: int | None = None
 
 
+_RETENTION = "a timedelta, or a whole number of versions"
+
+
 def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) -> Keep:
     """What a caller asks to keep; else what the properties of the store say; else seven days.
 
@@ -54,11 +58,7 @@ def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) ->
     if isinstance(retention, timedelta):
         return _checked(Keep(age_us=retention // timedelta(microseconds=1)))
     if retention is not None:
-        if not hasattr(retention, "__index__"):
-            raise InvalidInputError(
-                f"{retention!r} is not a retention: expected a timedelta, or a whole number of versions."
-            )
-        return _checked(Keep(versions=int(retention)))
+        return _checked(Keep(versions=as_whole(retention, "retention", _RETENTION)))
     versions = _number(properties, VERSIONS_PROPERTY)
     seconds = _number(properties, SECONDS_PROPERTY)
     if versions is None and seconds is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_pages.given import as_text, check_kind, check_texts
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.column_changes import ColumnChanges
@@ -92,7 +93,10 @@ class CatalogVerbs:
         TableExistsError, NotFoundError, InvalidInputError
         """
         self._check_open()
-        self._tables.create(name, schema, properties or {}, aligned)
+        check_kind(schema, pa.Schema, "schema", "a pyarrow.Schema")
+        properties = {} if properties is None else properties
+        check_texts(properties, "properties")
+        self._tables.create(name, schema, properties, aligned)
 
     def drop_table(self, table: str) -> None:
         """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back.
@@ -134,11 +138,14 @@ class CatalogVerbs:
     def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
         """The table has these properties from this commit on; None takes one away."""
         self._check_open()
+        check_texts(properties, "properties", removable=True)
         self._tables.set_properties(table, properties)
 
     def set_comment(self, table: str, comment: str | None, column: str | None = None) -> None:
         """The table, or one of its columns, has this comment from this commit on; None takes it away."""
         self._check_open()
+        if comment is not None:
+            as_text(comment, "comment")
         self._columns.set_comment(table, comment, column)
 
     # columns
@@ -163,6 +170,7 @@ class CatalogVerbs:
         No row is rewritten: the column begins with pages that say one value and a count.
         """
         self._check_open()
+        check_kind(column, pa.Field, "column", "a pyarrow.Field")
         self._columns.add(table, column, default)
 
     def drop_column(self, table: str, column: str) -> None:
@@ -198,6 +206,7 @@ class CatalogVerbs:
         Pages that are there are cast whenever they are read.
         """
         self._check_open()
+        check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
         self._columns.widen(table, column, type)
 
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
@@ -214,6 +223,7 @@ class CatalogVerbs:
     def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
         """The column has these properties from this commit on; None takes one away."""
         self._check_open()
+        check_texts(properties, "properties", removable=True)
         self._columns.set_properties(table, column, properties)
 
     # namespaces
@@ -233,7 +243,9 @@ class CatalogVerbs:
         AlreadyExistsError, InvalidInputError
         """
         self._check_open()
-        self._objects.create_namespace(name, properties or {})
+        properties = {} if properties is None else properties
+        check_texts(properties, "properties")
+        self._objects.create_namespace(name, properties)
 
     def drop_namespace(self, name: str) -> None:
         """The namespace is gone from this commit on.
@@ -249,6 +261,7 @@ class CatalogVerbs:
     def set_namespace_properties(self, name: str, properties: Mapping[str, str | None]) -> None:
         """The namespace has these properties from this commit on; None takes one away."""
         self._check_open()
+        check_texts(properties, "properties", removable=True)
         self._objects.set_namespace_properties(name, properties)
 
     # types

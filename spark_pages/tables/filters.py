@@ -93,6 +93,8 @@ def parse_filter(
     if not isinstance(given, Sequence) or not given:
         raise _not_a_filter(given)
     lists = [given] if isinstance(given[0], tuple) else given
+    if not all(isinstance(each, Sequence) for each in lists):
+        raise _not_a_filter(given)
     alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
     if not all(alternatives):
         raise _not_a_filter(given)

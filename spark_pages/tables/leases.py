@@ -10,6 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from spark_pages.given import check_kind
 from spark_pages.log.log import Log
 from spark_pages.log.readable import check_version
 from spark_pages.log.snapshot import LogSnapshot
@@ -125,6 +126,7 @@ class ReaderLease:
         SnapshotExpiredError
             If it was over, and retention has passed the version since.
         """
+        check_kind(duration, timedelta, "duration", "a timedelta")
         if duration <= timedelta(0):
             raise InvalidInputError(f"A lease of {duration} would be over at once: give a positive duration.")
         expires_at_us = self._now_us() + duration // timedelta(microseconds=1)

@@ -11,6 +11,7 @@ from spark_pages.catalog.namespaces import LOCATION, check_apart, check_properti
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import VALUE, new_type, resolve_column, uses_type
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from spark_pages.given import as_text
 from spark_pages.log.page_folders import LOCATION_PROPERTY, PageFolders, check_free
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
@@ -60,6 +61,7 @@ class ObjectChanges:
     def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
         """See `Transaction.create_namespace`."""
         self._stand_on_newest()
+        name = as_text(name, "The name of a namespace")
         if name in BUILT_IN or self._names.table((NAMESPACE_NAMES, name)) is not None:
             raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
         created = new_namespace(self._names.new_id(), name, properties, self._now_us())
@@ -92,7 +94,7 @@ class ObjectChanges:
     def create_type(self, name: str, base: pa.DataType | str, not_null: bool, check: str | None) -> None:
         """See `Transaction.create_type`."""
         self._stand_on_newest()
-        if self._names.table((TYPE_NAMES, name)) is not None:
+        if self._names.table((TYPE_NAMES, as_text(name, "The name of a type"))) is not None:
             raise AlreadyExistsError(f"There is a type {name!r} already.", type=name)
         created = new_type(self._names.new_id(), name, base, self._names, not_null, check, self._now_us())
         if check is not None:
@@ -104,7 +106,7 @@ class ObjectChanges:
     def drop_type(self, name: str) -> None:
         """See `Transaction.drop_type`."""
         self._stand_on_newest()
-        definition = self._find((TYPE_NAMES, name), "type")
+        definition = self._find((TYPE_NAMES, as_text(name, "The name of a type")), "type")
         users = [each for each in self._names.live() if uses_type(each, name)]
         if users:
             shown = ", ".join(repr(show_name(each)) for each in users[:_SHOWN])
@@ -133,7 +135,7 @@ class ObjectChanges:
 
     def _namespace(self, name: str) -> TableDefinition:
         self._stand_on_newest()
-        if name in BUILT_IN:
+        if as_text(name, "The name of a namespace") in BUILT_IN:
             raise InvalidInputError(f"Cannot change namespace {name!r}: every store has it as it is.")
         return self._find((NAMESPACE_NAMES, name), "namespace")
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.errors import CommitUnknownError, InvalidInputError
+from spark_pages.given import as_text, as_whole, check_kind, check_texts
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit_messages import Unknown
@@ -104,6 +105,7 @@ class Store:
         """
         if sum(each is not None for each in (version, timestamp, tag)) > 1:
             raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+        version = None if version is None else as_whole(version, "version")
         asked = ""
         if tag is not None:
             version, asked = tagged_version(self._log.refresh().state, tag), f"tag {tag!r}"
@@ -150,7 +152,7 @@ class Store:
             app_version=app_version,
             isolation=isolation,
             memory_bytes=memory_bytes,
-            base=None if read_version is None else self._log.snapshot(read_version),
+            base=None if read_version is None else self._log.snapshot(as_whole(read_version, "read_version")),
         )
 
     def resume(self, error: CommitUnknownError) -> int:
@@ -174,6 +176,7 @@ class Store:
         CommitUnknownError
             If storage still gives no clear answer.
         """
+        check_kind(error, CommitUnknownError, "error", "a CommitUnknownError")
         known = error.context
         if not {"version", "token", "data"} <= known.keys():
             raise InvalidInputError(
@@ -283,7 +286,9 @@ class Store:
         """
         from spark_pages.tables.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag)
+        return run_sql(
+            as_text(text, "The statement"), self.snapshot, self.transaction, version, timestamp, tag
+        )
 
     def history(self, limit: int | None = None) -> pa.Table:
         """A row for each transaction, newest first; `limit` bounds the versions read.
@@ -297,7 +302,8 @@ class Store:
         read any more are left out.
         """
         head = self._log.refresh().state
-        start = max(oldest_readable(head), 0 if limit is None else head.version + 1 - limit)
+        first = 0 if limit is None else head.version + 1 - as_whole(limit, "limit")
+        start = max(oldest_readable(head), first)
         return history_table(reversed(self._log.commits_left(start, head.version + 1)), head.upkeep)
 
     def changes(
@@ -508,6 +514,7 @@ def create(
     StoreExistsError
         If there is one already.
     """
+    check_texts(properties or {}, "properties")
     runtime = Runtime()
     objects = open_object_store(url, storage_options)
     store = Store(objects, runtime, cache)
@@ -543,6 +550,7 @@ def to_microseconds(timestamp: datetime | str | int) -> int:
         moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
     except ValueError:
         raise InvalidInputError(f"{timestamp!r} is not a time: expected ISO 8601.") from None
+    check_kind(moment, datetime, "timestamp", "a time: text as of ISO 8601, a datetime, or microseconds")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime.fromtimestamp(0, UTC)

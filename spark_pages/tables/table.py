@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.resolve import check_columns, show_name, visible_table
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
+from spark_pages.given import as_whole
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.page import PageDescriptor
@@ -186,13 +187,9 @@ class Table:
         what comes next while the caller works: two windows of 32 MiB at most. Dropping the reader stops them
         once these are done. The caches are left to random reads. See `docs/reading.md`.
         """
-        names = check_columns(self.definition, columns)
-        start, stop = self._row_range(start, stop)
-        if batch_rows is not None and batch_rows <= 0:
-            raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
-        request = ScanRequest(names, start, stop, self._parse(filter), batch_rows)
+        request = self._scan_request(columns, start, stop, filter, batch_rows)
         return pa.RecordBatchReader.from_batches(
-            self._source.schema_of(names), scan_batches(self._source, request, trace)
+            self._source.schema_of(request.names), scan_batches(self._source, request, trace)
         )
 
     def explain(
@@ -214,9 +211,7 @@ class Table:
         Reads no page. Loads the segments of the rows asked for; with a filter their statistics, and the bloom
         filters that it would use.
         """
-        names = check_columns(self.definition, columns)
-        start, stop = self._row_range(start, stop)
-        request = ScanRequest(names, start, stop, self._parse(filter), batch_rows)
+        request = self._scan_request(columns, start, stop, filter, batch_rows)
         return explain_scan(self._source, self.name, request, "" if filter is None else str(filter))
 
     def take(
@@ -353,8 +348,24 @@ class Table:
                 ) from error
         return parsed
 
+    def _scan_request(
+        self,
+        columns: Iterable[str] | None,
+        start: int,
+        stop: int | None,
+        filter: Filter | None,
+        batch_rows: int | None,
+    ) -> ScanRequest:
+        names = check_columns(self.definition, columns)
+        start, stop = self._row_range(start, stop)
+        batch_rows = None if batch_rows is None else as_whole(batch_rows, "batch_rows")
+        if batch_rows is not None and batch_rows <= 0:
+            raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
+        return ScanRequest(names, start, stop, self._parse(filter), batch_rows)
+
     def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
-        stop = self.num_rows if stop is None else stop
+        start = as_whole(start, "start")
+        stop = self.num_rows if stop is None else as_whole(stop, "stop")
         if not 0 <= start <= stop <= self.num_rows:
             raise RowOutOfRangeError(
                 f"Rows [{start}, {stop}) are not in table {self.name!r}: it has {self.num_rows} rows, "

@@ -11,6 +11,7 @@ from spark_pages.errors import (
     InvalidInputError,
     VersionNotFoundError,
 )
+from spark_pages.given import as_text, as_whole
 from spark_pages.log.log import Log
 from spark_pages.log.readable import check_version
 from spark_pages.log.state import LogState
@@ -39,7 +40,7 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
     """
     _check_name(name)
     head = log.refresh()
-    tagged = head.state.version if version is None else version
+    tagged = head.state.version if version is None else as_whole(version, "version")
 
     def check(state: LogState) -> None:
         check_version(state, tagged, f"to be tagged {name!r}")
@@ -112,7 +113,7 @@ def tagged_version(state: LogState, name: str) -> int:
     VersionNotFoundError
         If there is no such tag; names those that are there.
     """
-    if name not in state.tags:
+    if as_text(name, "The name of a tag") not in state.tags:
         raise VersionNotFoundError(
             f"There is no tag {name!r}.",
             hint=f"There are {', '.join(sorted(state.tags)) or 'none'}.",
@@ -122,7 +123,7 @@ def tagged_version(state: LogState, name: str) -> int:
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(as_text(name, "The name of a tag")):
         raise InvalidInputError(
             f"{name!r} is not the name of a tag: expected 1 to 200 characters of letters, digits, '.', '_', "
             f"'/' and '-', the first of them a letter or digit."

@@ -18,6 +18,7 @@ from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
 from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError
+from spark_pages.given import as_text, as_whole, check_texts
 from spark_pages.io.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit_messages import AlreadyLanded
 from spark_pages.log.features import check_writable
@@ -96,7 +97,11 @@ class Transaction(CatalogVerbs):
         memory_bytes: int = MEMORY_BYTES,
         base: LogSnapshot | None = None,
     ) -> None:
-        if memory_bytes < 1:
+        as_text(operation, "operation")
+        check_texts(parameters or {}, "parameters")
+        if app_id is not None and app_version is not None:
+            app_id, app_version = as_text(app_id, "app_id"), as_whole(app_version, "app_version")
+        if as_whole(memory_bytes, "memory_bytes") < 1:
             raise InvalidInputError(f"memory_bytes is {memory_bytes}: expected at least 1.")
         if isolation not in ("snapshot", "serializable"):
             raise InvalidInputError(f"isolation is {isolation!r}: expected 'snapshot' or 'serializable'.")
@@ -375,6 +380,7 @@ class Transaction(CatalogVerbs):
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """The store has these properties from this commit on."""
         self._check_open()
+        check_texts(properties, "properties")
         refuse_location_properties(properties)
         self._work.properties.update(properties)
 

@@ -56,14 +56,17 @@ def as_stream(data: Any) -> RowStream:
         if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
             size_bytes = data.nbytes
         return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
-    if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
-        return RowStream(reader.schema.names, lambda most: _gathered(reader.schema, reader, most))
-    if hasattr(data, "__arrow_c_array__"):
-        return as_stream(pa.record_batch(data))
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(data)
+            return RowStream(reader.schema.names, lambda most: _gathered(reader.schema, reader, most))
+        if hasattr(data, "__arrow_c_array__"):
+            return as_stream(pa.record_batch(data))
+    except pa.ArrowInvalid:
+        pass  # one column, without a name
     raise InvalidInputError(
-        f"Cannot append a {type(data).__name__}: expected something with __arrow_c_stream__, such as a "
-        f"pyarrow.Table."
+        f"Cannot append a {type(data).__name__}: expected columns with names and __arrow_c_stream__, such as "
+        f"a pyarrow.Table."
     )
 
 

@@ -1,0 +1,105 @@
+"""What callers give, held against what it has to be before anything is done with it. Pure."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+
+from spark_pages.errors import InvalidInputError
+
+_SHOWN = 60
+
+
+def as_whole(value: object, what: str, expected: str = "a whole number") -> int:
+    """The value as a Python number.
+
+    Parameters
+    ----------
+    what, expected
+        The parameter, and what it has to be, for the message.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else: text and fractions are never taken for a number.
+    """
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise InvalidInputError(f"{what} is {_shown(value)}: expected {expected}.")
+
+
+def as_text(value: object, what: str) -> str:
+    """The value, which is text.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
+    """
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{what} is {_shown(value)}: expected text.")
+    return value
+
+
+def as_names(value: object, what: str) -> list[str]:
+    """Several names, in order.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are something else; a single name is no list of its letters.
+    """
+    if isinstance(value, str):
+        raise InvalidInputError(
+            f"{what} is the text {value!r}: expected a list of names, such as [{value!r}]."
+        )
+    if not isinstance(value, Iterable):
+        raise InvalidInputError(f"{what} is {_shown(value)}: expected a list of names.")
+    return [as_text(each, f"A name in {what}") for each in value]
+
+
+def check_kind(value: object, kind: type, what: str, expected: str) -> None:
+    """Nothing, if it is of this type.
+
+    Parameters
+    ----------
+    expected
+        The type in words.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not.
+    """
+    if not isinstance(value, kind):
+        raise InvalidInputError(f"{what} is {_shown(value)}: expected {expected}.")
+
+
+def check_texts(value: object, what: str, removable: bool = False) -> None:
+    """Nothing, if it is texts by name.
+
+    Parameters
+    ----------
+    removable
+        Whether None may stand for a text, to say that there is to be none.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is something else.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{what} is {_shown(value)}: expected texts by name.")
+    for name, each in value.items():
+        as_text(name, f"A name in {what}")
+        if each is not None or not removable:
+            as_text(each, f"{name!r} in {what}")
+
+
+def _shown(value: object) -> str:
+    """On one line, cut where it is long, and of which type it is."""
+    shown = " ".join(repr(value).split())
+    return f"{shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + '…'} ({type(value).__name__})"

@@ -1,0 +1,150 @@
+"""Arguments of the wrong kind are refused by name, and nothing is done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import spark_pages as sp
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError, RowOutOfRangeError
+
+SCHEMA = pa.schema([("name", pa.string()), ("n", pa.int64())])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    store = sp.create(str(tmp_path_factory.mktemp("given") / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA)
+        txn.append("t", pa.table({"name": ["a", "b"], "n": [1, 2]}, SCHEMA))
+    return store
+
+
+READS = {
+    "a version as text": (lambda s: s.snapshot("1"), r"version is '1' \(str\): expected a whole number"),
+    "half a version": (lambda s: s.snapshot(0.5), r"version is 0.5 \(float\)"),
+    "a truth": (lambda s: s.snapshot(True), r"version is True \(bool\)"),
+    "versions": (lambda s: s.snapshot(np.array([0, 1])), r"version is array\(\[0, 1\]\) \(ndarray\)"),
+    "a time": (lambda s: s.snapshot(timestamp=1.5), r"timestamp is 1.5 \(float\): expected a time"),
+    "a tag": (lambda s: s.snapshot(tag=["x"]), r"The name of a tag is \['x'\] \(list\): expected text"),
+    "a new tag": (lambda s: s.tag(7), r"The name of a tag is 7 \(int\)"),
+    "what to tag": (lambda s: s.tag("x", version="0"), r"version is '0' \(str\)"),
+    "a table": (lambda s: s.snapshot().table(3), r"The name of a table is 3 \(int\): expected text"),
+    "one column": (
+        lambda s: s.snapshot().table("t").read("name"),
+        r"columns is 'name' \(str\): expected a list",
+    ),
+    "columns": (lambda s: s.snapshot().table("t").scan(5), r"columns is 5 \(int\): expected a list of names"),
+    "a column in a list": (lambda s: s.snapshot().table("t").read([1]), r"A name in columns is 1 \(int\)"),
+    "a row": (lambda s: s.snapshot().table("t").read(start="0"), r"start is '0' \(str\)"),
+    "the last row": (lambda s: s.snapshot().table("t").read(stop=1.5), r"stop is 1.5 \(float\)"),
+    "rows of a batch": (
+        lambda s: s.snapshot().table("t").explain(batch_rows="9"),
+        r"batch_rows is '9' \(str\)",
+    ),
+    "blocks": (lambda s: s.snapshot().table("t").blocks(["n"]), r"A name in columns is \['n'\] \(list\)"),
+    "an aggregate": (lambda s: s.snapshot().table("t").aggregate(4), r"4 \(int\): expected text"),
+    "a filter": (lambda s: s.snapshot().table("t").read(filter=[0]), "filter"),
+    "changes": (lambda s: s.changes("0", 1), r"start is '0' \(str\)"),
+    "history": (lambda s: s.history("2"), r"limit is '2' \(str\)"),
+    "SQL": (lambda s: s.sql(b"select 1"), r"The statement is b'select 1' \(bytes\)"),
+    "retention": (
+        lambda s: s.vacuum_plan("7"),
+        r"retention is '7' \(str\): expected a timedelta, or a whole",
+    ),
+    "half a retention": (lambda s: s.vacuum_plan(2.9), r"retention is 2.9 \(float\)"),
+    "half a row": (
+        lambda s: s.snapshot().table("t").directory.locate_rows("n", [1.5]),
+        "rows have type float64",
+    ),
+    "no list of rows": (
+        lambda s: s.snapshot().table("t").directory.locate_rows("n", 1),
+        "rows have type int64",
+    ),
+    "too long": (lambda s: s.snapshot().lease(timedelta.max, required=True), "after the year 9999"),
+    "a lease": (lambda s: s.snapshot().lease(60), r"duration is 60 \(int\): expected a timedelta"),
+    "an error": (
+        lambda s: s.resume("it failed"),
+        r"error is 'it failed' \(str\): expected a CommitUnknownError",
+    ),
+    "a transaction": (lambda s: s.transaction(read_version="0"), r"read_version is '0' \(str\)"),
+    "what is done": (lambda s: s.transaction(5), r"operation is 5 \(int\)"),
+    "parameters": (lambda s: s.transaction(parameters={"n": 1}), r"'n' in parameters is 1 \(int\)"),
+    "an application": (lambda s: s.transaction(app_id="a", app_version="1"), r"app_version is '1' \(str\)"),
+}
+
+CHANGES = {
+    "a table": (lambda t: t.append(["t"], {}), r"The name of a table is \['t'\] \(list\)"),
+    "a schema": (
+        lambda t: t.create_table("u", ["n"]),
+        r"schema is \['n'\] \(list\): expected a pyarrow.S",
+    ),
+    "properties": (lambda t: t.set_table_properties("t", "x"), r"properties is 'x' \(str\): expected texts"),
+    "a property": (lambda t: t.set_properties({"x": 1}), r"'x' in properties is 1 \(int\): expected text"),
+    "its name": (lambda t: t.create_namespace("u", {1: "x"}), r"A name in properties is 1 \(int\)"),
+    "a namespace": (lambda t: t.create_namespace(1), r"The name of a namespace is 1 \(int\)"),
+    "another": (
+        lambda t: t.drop_namespace(pa.table({"n": [1]})),
+        r"of a namespace is pyarrow.Table n",
+    ),
+    "a type": (lambda t: t.drop_type(None), r"The name of a type is None \(NoneType\)"),
+    "what it is of": (lambda t: t.create_type("u", 5), r"base is 5 \(int\)"),
+    "a column": (lambda t: t.add_column("t", "m"), r"column is 'm' \(str\): expected a pyarrow.Field"),
+    "what to drop": (lambda t: t.drop_column("t", 2), r"A name in columns is 2 \(int\)"),
+    "wider": (
+        lambda t: t.widen_column("t", "n", "int64"),
+        r"type is 'int64' \(str\): expected a pyarrow.D",
+    ),
+    "a comment": (lambda t: t.set_comment("t", 5), r"comment is 5 \(int\)"),
+    "rows": (lambda t: t.append("t", pa.array([1, 2])), r"Cannot append a Int64Array: expected columns"),
+    "more rows": (lambda t: t.append("t", pa.chunked_array([[1]])), r"Cannot append a ChunkedArray"),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_a_read_says_what_it_was_given_and_what_it_expected(store, what):
+    call, message = READS[what]
+
+    with pytest.raises(InvalidInputError, match=message):
+        call(store)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_says_what_it_was_given_and_what_it_expected_and_nothing_is_staged(store, what):
+    call, message = CHANGES[what]
+    txn = store.transaction()
+
+    with pytest.raises(InvalidInputError, match=message):
+        call(txn)
+
+    assert txn.commit() == store.snapshot().version == 1
+
+
+def test_numbers_of_numpy_are_numbers(store):
+    assert store.snapshot(np.int64(1)).table("t").read(start=np.int32(1), stop=np.uint8(2)).num_rows == 1
+
+
+def test_a_negative_row_is_told_as_it_was_given(store):
+    with pytest.raises(RowOutOfRangeError, match="Row -1 is not in table 't'"):
+        store.snapshot().table("t").directory.locate_rows("n", [-1])
+
+
+def test_values_of_pages_of_no_column_are_refused_by_name(store):
+    with pytest.raises(ColumnNotFoundError, match="has no column 'nope'"):
+        store.snapshot().table("t").page_values("nope", [])
+
+
+def test_properties_are_taken_away_by_none(store):
+    with store.transaction() as txn:
+        txn.create_table("gone", SCHEMA, properties={"x": "y"})
+        txn.set_table_properties("gone", {"x": None})
+        txn.drop_table("gone")
+
+
+def test_what_is_long_is_cut():
+    with pytest.raises(InvalidInputError, match="…") as refused:
+        sp.create("memory://given", properties={"x": ["long"] * 99})
+    assert len(str(refused.value)) < 150
