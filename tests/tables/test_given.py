@@ -23,6 +23,10 @@ def store(tmp_path_factory):
     return store
 
 
+def table(store):
+    return store.snapshot().table("t")
+
+
 READS = {
     "a version as text": (lambda s: s.snapshot("1"), r"version is '1' \(str\): expected a whole number"),
     "half a version": (lambda s: s.snapshot(0.5), r"version is 0.5 \(float\)"),
@@ -34,20 +38,20 @@ READS = {
     "what to tag": (lambda s: s.tag("x", version="0"), r"version is '0' \(str\)"),
     "a table": (lambda s: s.snapshot().table(3), r"The name of a table is 3 \(int\): expected text"),
     "one column": (
-        lambda s: s.snapshot().table("t").read("name"),
-        r"columns is 'name' \(str\): expected a list",
+        lambda s: table(s).read("name"),
+        r"columns is the text 'name': expected a list",
     ),
-    "columns": (lambda s: s.snapshot().table("t").scan(5), r"columns is 5 \(int\): expected a list of names"),
-    "a column in a list": (lambda s: s.snapshot().table("t").read([1]), r"A name in columns is 1 \(int\)"),
-    "a row": (lambda s: s.snapshot().table("t").read(start="0"), r"start is '0' \(str\)"),
-    "the last row": (lambda s: s.snapshot().table("t").read(stop=1.5), r"stop is 1.5 \(float\)"),
+    "columns": (lambda s: table(s).scan(5), r"columns is 5 \(int\): expected a list of names"),
+    "a column in a list": (lambda s: table(s).read([1]), r"A name in columns is 1 \(int\)"),
+    "a row": (lambda s: table(s).read(start="0"), r"start is '0' \(str\)"),
+    "the last row": (lambda s: table(s).read(stop=1.5), r"stop is 1.5 \(float\)"),
     "rows of a batch": (
-        lambda s: s.snapshot().table("t").explain(batch_rows="9"),
+        lambda s: table(s).explain(batch_rows="9"),
         r"batch_rows is '9' \(str\)",
     ),
-    "blocks": (lambda s: s.snapshot().table("t").blocks(["n"]), r"A name in columns is \['n'\] \(list\)"),
-    "an aggregate": (lambda s: s.snapshot().table("t").aggregate(4), r"4 \(int\): expected text"),
-    "a filter": (lambda s: s.snapshot().table("t").read(filter=[0]), "filter"),
+    "blocks": (lambda s: table(s).blocks(["n"]), r"A name in columns is \['n'\] \(list\)"),
+    "an aggregate": (lambda s: table(s).aggregate(4), r"4 \(int\): expected text"),
+    "a filter": (lambda s: table(s).read(filter=[0]), "filter"),
     "changes": (lambda s: s.changes("0", 1), r"start is '0' \(str\)"),
     "history": (lambda s: s.history("2"), r"limit is '2' \(str\)"),
     "SQL": (lambda s: s.sql(b"select 1"), r"The statement is b'select 1' \(bytes\)"),
@@ -57,11 +61,11 @@ READS = {
     ),
     "half a retention": (lambda s: s.vacuum_plan(2.9), r"retention is 2.9 \(float\)"),
     "half a row": (
-        lambda s: s.snapshot().table("t").directory.locate_rows("n", [1.5]),
+        lambda s: table(s).directory.locate_rows("n", [1.5]),
         "rows have type float64",
     ),
     "no list of rows": (
-        lambda s: s.snapshot().table("t").directory.locate_rows("n", 1),
+        lambda s: table(s).directory.locate_rows("n", 1),
         "rows have type int64",
     ),
     "too long": (lambda s: s.snapshot().lease(timedelta.max, required=True), "after the year 9999"),
@@ -129,12 +133,12 @@ def test_numbers_of_numpy_are_numbers(store):
 
 def test_a_negative_row_is_told_as_it_was_given(store):
     with pytest.raises(RowOutOfRangeError, match="Row -1 is not in table 't'"):
-        store.snapshot().table("t").directory.locate_rows("n", [-1])
+        table(store).directory.locate_rows("n", [-1])
 
 
 def test_values_of_pages_of_no_column_are_refused_by_name(store):
     with pytest.raises(ColumnNotFoundError, match="has no column 'nope'"):
-        store.snapshot().table("t").page_values("nope", [])
+        table(store).page_values("nope", [])
 
 
 def test_properties_are_taken_away_by_none(store):
