@@ -195,7 +195,8 @@ class PageDirectory:
             If the column has no such row; if they are no list of integers.
         """
         chain = self.chain(column)
-        return chain.locate_rows(row_numbers(rows, chain.num_rows, self.definition.name).astype(np.uint64))
+        wanted = row_numbers(rows, chain.known_rows, self.definition.name)
+        return chain.locate_rows(wanted.view(np.uint64))
 
     @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:
@@ -245,8 +246,13 @@ class PageDirectory:
         )
 
 
-def row_numbers(rows: ArrayLike, num_rows: int, table: str) -> NDArray[np.int64]:
-    """The rows that a caller names, each of which is there.
+def row_numbers(rows: ArrayLike, num_rows: int | None, table: str) -> NDArray[np.int64]:
+    """The rows that a caller names.
+
+    Parameters
+    ----------
+    num_rows
+        Rows of the table; None where that would have to be read, and who looks for the rows finds out.
 
     Raises
     ------
@@ -261,10 +267,9 @@ def row_numbers(rows: ArrayLike, num_rows: int, table: str) -> NDArray[np.int64]
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
         raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
     for row in (int(wanted.min()), int(wanted.max())):
-        if not 0 <= row < num_rows:
+        if row < 0 or (num_rows is not None and row >= num_rows):
+            has = "rows are" if num_rows is None else f"it has {num_rows} rows,"
             raise RowOutOfRangeError(
-                f"Row {row} is not in table {table!r}: it has {num_rows} rows, numbered from 0.",
-                row=row,
-                num_rows=num_rows,
+                f"Row {row} is not in table {table!r}: {has} numbered from 0.", row=row, num_rows=num_rows
             )
     return wanted.astype(np.int64)

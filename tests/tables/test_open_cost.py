@@ -62,6 +62,16 @@ def test_to_locate_a_row_by_name_takes_one_request_more(synthetic):
         assert objects.counts.bytes_read <= BOUNDS["name"]["bytes"]
 
 
+def test_to_locate_several_rows_side_by_side_reads_what_it_takes_to_locate_one(synthetic):
+    url, shape = synthetic
+    one, some = (MeteredStore(DurableLocalStore(url)) for _ in range(2))
+
+    Store(one).snapshot().table(shape.table_name(0)).directory.locate_row("c000", 0)
+    Store(some).snapshot().table(shape.table_name(0)).directory.locate_rows("c000", [1, 0, 2])
+
+    assert sorted(one.counts.keys) == sorted(some.counts.keys)
+
+
 def test_requests_wait_for_each_other_four_deep_by_ids_and_five_by_name(synthetic):
     url, shape = synthetic
     by_ids, by_name = (SlowStore(DurableLocalStore(url), 0.1) for _ in range(2))
