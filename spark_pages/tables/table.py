@@ -334,12 +334,13 @@ class Table:
         return self._snapshot.log.table((NAMESPACE_NAMES, self.definition.namespace))
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
-        """The filter, tried on a row of nulls, so that one that does not fit is refused at once."""
+        """The filter, tried on no rows and a row of nulls: one that does not fit is refused at once."""
         parsed = parse_filter(given, self.schema, visible_table(self.definition))
         if parsed is not None:
             kinds = self._source.schema_of(check_columns(self.definition, parsed.columns))
             try:
-                passing(_row_of_nulls(kinds or _NO_COLUMN), parsed.expression)
+                for rows in (empty_table, _row_of_nulls):  # of some types Arrow makes no sound nulls
+                    passing(rows(kinds or _NO_COLUMN), parsed.expression)
             except (pa.ArrowException, TypeError) as error:
                 types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
                 raise InvalidInputError(
