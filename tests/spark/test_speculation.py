@@ -91,14 +91,12 @@ def _wait_for_workers(page: str, wanted: int) -> None:
     raise TimeoutError(f"{wanted} workers did not come up")
 
 
-def test_a_task_that_runs_twice_at_once_adds_its_rows_once_whatever_writes(
-    cluster: str, tmp_path: Path
-) -> None:
+def test_a_task_that_runs_twice_at_once_adds_its_rows_once(cluster: str, tmp_path: Path) -> None:
     import pyspark  # noqa: PLC0415 - only where Java is
 
-    store = sp.create(str(tmp_path / "store"), properties={"checkpoint_commits": "0"})
+    store = sp.create(str(tmp_path / "store"))
     with store.transaction() as txn:
-        txn.create_table("t", pa.schema([("n", pa.int64())]), properties={"page_bytes": "8192"})
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
     handed_over = tmp_path / "handed_over"
     handed_over.mkdir()
     settings = {
@@ -106,7 +104,6 @@ def test_a_task_that_runs_twice_at_once_adds_its_rows_once_whatever_writes(
         "spark.speculation.interval": "100ms",
         "spark.speculation.multiplier": "1.1",
         "spark.speculation.quantile": "0.5",
-        "spark.speculation.task.duration.threshold": "1s",  # of a stage of one task, as a compaction has
         "spark.executor.memory": "512m",
         "spark.executor.cores": "2",
         "spark.driver.host": "127.0.0.1",
@@ -134,32 +131,9 @@ def test_a_task_that_runs_twice_at_once_adds_its_rows_once_whatever_writes(
     )
 
     assert ended.returncode == 0, ended.stderr[-3000:]
-    for name in ("append", "overwrite", "stream", "compact"):
-        assert {"0-0", "0-1"} <= {each.name for each in (handed_over / name).iterdir()}, name
-    store = sp.open(store.url)
-    done = [row for row in store.history().to_pylist() if row["operation"] in WRITES][::-1]
-    assert [row["operation"] for row in done] == WRITES
-    assert [numbers(store, row["version"]) for row in done] == [
-        list(range(400_000)),
-        list(range(400_000, 800_000)),
-        list(range(800_000)),
-        list(range(800_000)),
-    ]
-    assert orphans_by_read_version(store) == {row["read_version"] for row in done}, "each has two attempts"
-    assert store.verify("all").ok
-
-
-WRITES = ["spark write", "spark write", "spark stream", "compact pages"]
-
-
-def numbers(store: sp.Store, version: int) -> list[int]:
-    found: list[int] = sorted(store.snapshot(version).table("t").read()["n"].to_pylist())
-    return found
-
-
-def orphans_by_read_version(store: sp.Store) -> set[int]:
-    """What the writers of page files that no version names had read."""
-    versions = range(2, store.snapshot().version + 1)
-    named = {path for v in versions for path in store.snapshot(v).table("t").pages()["path"].to_pylist()}
-    left = {info.key for info in store.objects.list("pages/")} - named
-    return {int(key.removeprefix("pages/").partition("-")[0]) for key in left}
+    assert {"3-0", "3-1"} <= {each.name for each in handed_over.iterdir()}
+    table = sp.open(store.url).snapshot().table("t")
+    assert table.read()["n"].to_pylist() == list(range(400_000))
+    named = set(table.pages()["path"].to_pylist())
+    assert len(list((tmp_path / "store" / "pages").iterdir())) > len(named), "both attempts have written"
+    assert sp.open(store.url).verify("all").ok
