@@ -232,7 +232,7 @@ class _Group:
         self._members = members
         self._outcomes: dict[int, Outcome] = {}
         self._built: dict[int, TransactionRecord] = {}
-        self._drafts: dict[int, TransactionRecord] = {}
+        self._said: dict[int, tuple[LogState, TransactionRecord | AlreadyLanded]] = {}
         self._fold: Fold | None = None
         self.tries = 0
 
@@ -246,7 +246,7 @@ class _Group:
             if index in self._outcomes:
                 continue
             try:
-                record = member.build(fold.state() if self._built and not member.same_on_any else base)
+                record = self._on(fold.state() if self._built and not member.same_on_any else base, index)
             except SparkPagesError as error:
                 self._outcomes[index] = Refused(error)
                 continue
@@ -298,8 +298,7 @@ class _Group:
             if overlap is not None:
                 # What it says on the newer state may not meet the other: an append that was to swap the tail,
                 # or that lacks a new column.
-                self._drafts.pop(index, None)
-                record = self._draft(index, state) or record
+                record = self._draft(index, state, anew=True) or record
                 met = others if only_appends(record) and not member.reads else slot.records
             overlap = find_overlap(record, slot.version, met, member.reads)
             if overlap is None and member.read_version < epoch:
@@ -308,17 +307,25 @@ class _Group:
             if overlap is not None:
                 self._outcomes[index] = Conflict(overlap, slot.version, self.tries)
 
-    def _draft(self, index: int, state: LogState) -> TransactionRecord | None:
-        """What a member that is not in the commit would say, for the check of conflicts alone."""
-        if index not in self._drafts:
-            try:
-                record = self._members[index].build(state)
-            except SparkPagesError:
-                return None  # it is refused when its turn comes
-            if isinstance(record, AlreadyLanded):
-                return None
-            self._drafts[index] = record
-        return self._drafts[index]
+    def _draft(self, index: int, state: LogState, *, anew: bool = False) -> TransactionRecord | None:
+        """What a member that is not in the commit would say, for the check of conflicts alone.
+
+        Parameters
+        ----------
+        anew
+            Whether on this very state; else what it said on an older one will do.
+        """
+        try:
+            record = self._on(self._said[index][0] if index in self._said and not anew else state, index)
+        except SparkPagesError:
+            return None  # it is refused when its turn comes
+        return None if isinstance(record, AlreadyLanded) else record
+
+    def _on(self, state: LogState, index: int) -> TransactionRecord | AlreadyLanded:
+        """What a member says on top of a state; it is not asked again of the one it spoke of last."""
+        if index not in self._said or self._said[index][0] is not state:
+            self._said[index] = state, self._members[index].build(state)
+        return self._said[index][1]
 
     def end(self, outcome: Outcome) -> list[Outcome]:
         """All that are in the commit have this outcome."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
+from operator import attrgetter
 
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind
@@ -16,9 +19,10 @@ MOST_PAGES = 64
 MOST_BYTES = 32 << 10
 """Bytes of these pages that are kept in mind."""
 
-
 MOST_PAGES_BEFORE = 2048
 """To take pages of a checkpoint from the end of a longer chain makes the next checkpoint write too much."""
+
+_data_of = attrgetter("data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class ChainTail:
             pages.append(self.pages)
         return ChainTail(
             self.rows + sum([piece.num_rows for piece in added]),
-            _newest(tuple(page for some in reversed(pages) for page in some)),
+            _newest(tuple(chain.from_iterable(reversed(pages)))),
             self.before + sum([piece.num_pages for piece in added]),
         )
 
@@ -141,9 +145,5 @@ def _of_few(ids: Sequence[int], pages: Sequence[NewPage]) -> tuple[tuple[TailPag
 
 def _newest(pages: tuple[TailPage, ...]) -> tuple[TailPage, ...]:
     """As many of the last pages as are worth their memory."""
-    held = 0
-    for count, page in enumerate(reversed(pages)):
-        held += len(page.data)
-        if count >= MOST_PAGES or held > MOST_BYTES:
-            return pages[len(pages) - count :]
-    return pages
+    held = list(accumulate(map(len, map(_data_of, reversed(pages)))))
+    return pages[len(pages) - min(MOST_PAGES, bisect_right(held, MOST_BYTES)) :]

@@ -349,6 +349,28 @@ def test_members_that_read_different_versions_are_each_checked_against_what_land
     assert group.outcomes[2].overlap.version == 1
 
 
+def test_what_a_member_says_for_the_check_of_conflicts_is_what_it_commits_unless_others_come_between():
+    second = commit(1, record(2, **APPEND), parent=FIRST)
+    third = commit(2, record(3, **APPEND), parent=second)
+    state = replay(BASE, [second], lambda _: None)
+    asked: dict[int, list[LogState]] = {11: [], 12: []}
+
+    def says(number: int) -> Member:
+        def build(on: LogState) -> Any:
+            asked[number].append(on)
+            return record(number, **APPEND)
+
+        return Member(0, build, same_on_any=True)
+
+    alone = Group([says(11)], state, [second])
+    raced = Group([says(12)], state, [second, third])
+
+    assert kinds(alone) == kinds(raced) == ["Committed"]
+    assert asked[11] == [state]
+    assert asked[11][0] is state
+    assert [on.version for on in asked[12]] == [1, 2]
+
+
 def test_after_a_lost_slot_each_member_is_checked_and_the_others_go_on():
     other = commit(1, record(2, **PAGE_7), parent=FIRST)
 
