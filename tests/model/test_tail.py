@@ -44,10 +44,15 @@ def kept(sizes: list[int]) -> list[int]:
     ],
 )
 def test_of_the_last_pages_as_many_are_kept_as_are_worth_their_memory(sizes):
-    tail = ChainTail(0).after([edit(number, size) for number, size in enumerate(sizes)])
+    edits = [edit(number, size) for number, size in enumerate(sizes)]
+    together = ChainTail(0).after(edits)
+    one_by_one = ChainTail(0)
+    for each in edits:
+        one_by_one = one_by_one.after([each])
 
-    assert [page.page_id for page in tail.pages] == kept(sizes)
-    assert (tail.rows, tail.before) == (len(sizes), len(sizes))
+    assert [page.page_id for page in together.pages] == kept(sizes)
+    assert (together.rows, together.before) == (len(sizes), len(sizes))
+    assert one_by_one == together
 
 
 @given(st.lists(st.integers(1, 3 << 10), max_size=150), st.integers(1, 150))
