@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 import spark_pages as sp
-from spark_pages.log import checkpoint_writer
+from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.tables.store import Store
 
 # The same examples on every machine and in every run, so that a red test speaks of the change at hand. Long

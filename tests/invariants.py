@@ -12,12 +12,12 @@ import pytest
 
 from spark_pages.catalog.table_zero import kind_of
 from spark_pages.errors import SnapshotExpiredError
-from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.checkpoint.reader import Checkpoint
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.log import Log
 from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.log.tree import Node
 from spark_pages.model.actions import Commit
 from spark_pages.model.chain import ChainKey, ColumnChain
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from benchmarks.log.writers import summary
-from spark_pages.log.pacing import Pace
+from spark_pages.log.commit.pacing import Pace
 from spark_pages.log.turns import COMMIT_TURNS, Before, Turn, before, with_commit
 from spark_pages.runtime import Runtime
 

@@ -28,13 +28,13 @@ import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from benchmarks.pages.mixed_table import SCHEMA, pieces
 from spark_pages.io import ReadTrace, encode_page, page_stats, plan_pages, stats_of_pages
-from spark_pages.io import statistics as page_statistics
-from spark_pages.io.bloom import Blooms, build_bloom
-from spark_pages.io.bloom_reader import has_bloom
-from spark_pages.io.value_hash import hash_values
+from spark_pages.io.reading.bloom_reader import has_bloom
+from spark_pages.io.stats import statistics as page_statistics
+from spark_pages.io.stats.bloom import Blooms, build_bloom
+from spark_pages.io.stats.value_hash import hash_values
 from spark_pages.model.page import PageStats
-from spark_pages.tables import encoding
 from spark_pages.tables.table import Table
+from spark_pages.tables.writing import encoding
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 RATES = (0.1, 0.01, 0.001)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.table_zero import CATALOG_NAME, table_zero
 from spark_pages.errors import DamageError, UnsupportedFormatError
-from spark_pages.log.root import description_digest
+from spark_pages.log.checkpoint.root import description_digest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.model.ids import CATALOG_TABLE

@@ -1,27 +1,27 @@
 """Pages as bytes, and the way to them: page codec, page files, reads, caches.
 
-Start at `page_codec.encode_page` for writing and at `page_handler.PageHandler` for reading. A read goes
-through `page_cache` (two tiers, and who is loading what), `page_reader` (which plans with `read_plan` and
-reads by `local_spans`, or by the store, with `disk_cache` in front), and `page_codec`. Whole runs of numbers
-that are read once come by `number_runs`, past the caches.
-Pure are the codecs, `narrow`, `statistics`, `bloom`, `paginate` and `read_plan`. Imports nothing of this
-project but `errors`, `model` and `storage`.
+Start at `pages.page_codec.encode_page` for writing and at `reading.page_handler.PageHandler` for reading. A
+read goes through `reading.page_cache` (two tiers, and who is loading what), `reading.page_reader` (which
+plans with `files.read_plan` and reads by `files.local_spans`, or by the store, with `reading.disk_cache` in
+front), and `pages.page_codec`. Whole runs of numbers that are read once come by `reading.number_runs`, past
+the caches. Pure are `pages`, `stats` and `files.read_plan`. Imports nothing of this project but `errors`,
+`model` and `storage`.
 """
 
-from spark_pages.io.block_encoder import encode_pages
-from spark_pages.io.bounds import decode_bound
-from spark_pages.io.cache_config import CacheConfig
-from spark_pages.io.codecs import Codec
-from spark_pages.io.page_block import PageBlock
-from spark_pages.io.page_codec import EncodedPage, decode_page, encode_page
-from spark_pages.io.page_file import PageFileWriter
-from spark_pages.io.page_handler import PageHandler
-from spark_pages.io.page_header import PageHeader, parse_header
-from spark_pages.io.paginate import plan_pages
-from spark_pages.io.plain_page import PlainPage
-from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
-from spark_pages.io.statistics import page_stats, stats_of_pages
-from spark_pages.io.stream_shape import FlatColumn
+from spark_pages.io.files.page_file import PageFileWriter
+from spark_pages.io.pages.block_encoder import encode_pages
+from spark_pages.io.pages.codecs import Codec
+from spark_pages.io.pages.page_block import PageBlock
+from spark_pages.io.pages.page_codec import EncodedPage, decode_page, encode_page
+from spark_pages.io.pages.page_header import PageHeader, parse_header
+from spark_pages.io.pages.paginate import plan_pages
+from spark_pages.io.pages.plain_page import PlainPage
+from spark_pages.io.pages.stream_shape import FlatColumn
+from spark_pages.io.reading.cache_config import CacheConfig
+from spark_pages.io.reading.page_handler import PageHandler
+from spark_pages.io.reading.read_counts import CacheStats, ReadCounts, ReadTrace
+from spark_pages.io.stats.bounds import decode_bound
+from spark_pages.io.stats.statistics import page_stats, stats_of_pages
 
 __all__ = [
     "CacheConfig",

@@ -1,6 +1,6 @@
 """The log: commits by put-if-absent, replay, checkpoints, snapshots.
 
-Imports `model`, `storage`, `errors` and `runtime`; never `io`. Pure modules: `commit_codec`,
-`replay`, `conflict`, `tree`. Follow a commit from `log.Log.commit` through `commit_protocol`;
-follow a read from `log.Log.snapshot` through `head` and `replay` to `checkpoint`.
+Follow a commit from `log.Log.commit` through `commit.protocol`; follow a read from `log.Log.snapshot` through
+`head` and `replay` to `checkpoint.reader`. Pure are `replay`, `retention`, and of the rooms `encoding`, the
+conflict rules and the tree of a checkpoint. Imports `model`, `storage`, `errors` and `runtime`; never `io`.
 """

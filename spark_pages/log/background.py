@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from spark_pages.log.checkpoint_policy import Due
+from spark_pages.log.checkpoint.policy import Due
 from spark_pages.runtime import Spawn
 
 _EXIT_S = 5.0

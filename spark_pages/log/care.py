@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
 from spark_pages.log.background import Background
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.checkpoint_policy import Due, LogPolicy, due_after
-from spark_pages.log.checkpoint_writer import write_checkpoint
-from spark_pages.log.compaction import WHOLE
-from spark_pages.log.compaction_writer import LogCompaction, compact_slots
+from spark_pages.log.checkpoint.planned import CarryOut
+from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.features import check_writable
 from spark_pages.log.head import on_named_checkpoint
 from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.names import commit_key
 from spark_pages.log.newest import Newest
-from spark_pages.log.planned import CarryOut
+from spark_pages.log.ranges.log_range import WHOLE
+from spark_pages.log.ranges.writer import LogCompaction, compact_slots
 from spark_pages.log.replay import LoadManifest
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot

@@ -14,7 +14,7 @@ from spark_pages.errors import (
     UnsupportedFormatError,
     VersionNotFoundError,
 )
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.hint import Hint, read_hints
 from spark_pages.log.hint import read_hint as read_hint
 from spark_pages.log.hint import write_hint as write_hint

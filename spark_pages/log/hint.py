@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.commit_codec import (
+from spark_pages.log.encoding.commit_codec import (
     location_from_avro,
     location_to_avro,
     upkeep_from_plain,
     upkeep_to_plain,
 )
+from spark_pages.log.encoding.record_numbers import is_possible
 from spark_pages.log.names import HINT_KEY, root_key
-from spark_pages.log.record_numbers import is_possible
 from spark_pages.model.actions import CHECKPOINT, COMPACTION, DELETION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore

@@ -15,9 +15,12 @@ from spark_pages.errors import (
     StoreExistsError,
 )
 from spark_pages.log.care import LogCare
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.commit_errors import conflict_error, slot_taken_error, unknown_error
-from spark_pages.log.commit_messages import (
+from spark_pages.log.checkpoint.planned import CarryOut
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.commit.driver import CommitDriver
+from spark_pages.log.commit.errors import conflict_error, slot_taken_error, unknown_error
+from spark_pages.log.commit.group import CommitGroup
+from spark_pages.log.commit.messages import (
     Build,
     Committed,
     Conflict,
@@ -28,10 +31,7 @@ from spark_pages.log.commit_messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.commit_protocol import IfStopped, commit_protocol, settle_slot
-from spark_pages.log.compaction_writer import LogCompaction
-from spark_pages.log.driver import CommitDriver
-from spark_pages.log.group import CommitGroup
+from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
 from spark_pages.log.head import (
     SlotReader,
     base_state,
@@ -41,7 +41,7 @@ from spark_pages.log.head import (
     version_at,
 )
 from spark_pages.log.newest import Newest
-from spark_pages.log.planned import CarryOut
+from spark_pages.log.ranges.writer import LogCompaction
 from spark_pages.log.readable import check_version
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import newer

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.replay import stand_on
 from spark_pages.log.retention import is_sound, usable
 from spark_pages.log.snapshot import LogSnapshot

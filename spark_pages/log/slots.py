@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
-from spark_pages.log.commit_codec import decode_slot, slot_digest
+from spark_pages.log.encoding.commit_codec import decode_slot, slot_digest
 from spark_pages.log.hint import read_hints
 from spark_pages.log.names import commit_key
-from spark_pages.log.range_reader import RangeReader, is_chained
+from spark_pages.log.ranges.reader import RangeReader, is_chained
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore

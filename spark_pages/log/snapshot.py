@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ChainEdit, ChainKey, ColumnChain, OpenRun, Piece
 from spark_pages.model.page import PageKind

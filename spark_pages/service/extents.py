@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_pages.io.bloom_reader import has_bloom
+from spark_pages.io.reading.bloom_reader import has_bloom
 from spark_pages.model.columns import numbers_of, valid_of
 from spark_pages.model.run import PageRun
 from spark_pages.service.answers import PieceName

@@ -11,13 +11,13 @@ import pyarrow as pa
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import namespace_id
 from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, TableNotFoundError
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.compaction import plan_reads
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.head import version_at
 from spark_pages.log.log import Log
+from spark_pages.log.ranges.log_range import plan_reads
 from spark_pages.log.readable import check_version
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.tree import Node
 from spark_pages.model.chain import ChainEdit, ChainKey, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
@@ -35,7 +35,7 @@ from spark_pages.service.freshness import Freshness, SharedLoads
 from spark_pages.service.places import NotNamedError, PlaceFinder, node_of
 from spark_pages.show.text import moment
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.tags import tagged_version
+from spark_pages.tables.versions.tags import tagged_version
 
 _KEPT_VERSIONS = 64
 _KEPT_ANSWERS = 256

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.segment import Segment
+from spark_pages.log.checkpoint.tree import Node, nodes_of
 from spark_pages.log.names import part_key, segment_key, stats_key
-from spark_pages.log.segment import Segment
-from spark_pages.log.tree import Node, nodes_of
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.location import Location

@@ -25,10 +25,10 @@ from spark_pages.service.table_view import ServedTable, carried_on
 from spark_pages.service.wire import changes_of_frame, object_from_plain, snapshot_of_frame
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.definitions.system_tables import SYSTEM_TABLES
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.store import to_microseconds
-from spark_pages.tables.system_tables import SYSTEM_TABLES
 from spark_pages.tables.table import Table
 
 _MOST_TABLES = 4096
@@ -131,7 +131,7 @@ class ServedStore:
         InvalidInputError
             If it is no query, beside what `Store.sql` raises.
         """
-        from spark_pages.tables.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+        from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
         return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag)
 

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.log.commit_codec import definition_from_plain, definition_to_plain
+from spark_pages.log.encoding.commit_codec import definition_from_plain, definition_to_plain
+from spark_pages.log.encoding.page_numbers import wrong_pages
 from spark_pages.log.names import part_key, segment_key, stats_key
-from spark_pages.log.page_numbers import wrong_pages
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainEdit, LazyRun
 from spark_pages.model.ids import Version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_pages.io.bounds import plain_values
+from spark_pages.io.stats.bounds import plain_values
 
 _WIDER = {
     pa.uint8(): pa.int16(),

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_pages.log.checkpoint_writer import write_checkpoint
+from spark_pages.log.checkpoint.planned import AddedPages, PlannedSegment
+from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
-from spark_pages.log.planned import AddedPages, PlannedSegment
 from spark_pages.log.replay import ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import LazyRun
 from spark_pages.outcome import told_as
@@ -116,7 +116,7 @@ def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> Checkpoint
 
 @dataclass(slots=True)
 class Spread:
-    """Spreads the segments of a checkpoint over executors; see `spark_pages.log.planned.CarryOut`.
+    """Spreads the segments of a checkpoint over executors; see `spark_pages.log.checkpoint.planned.CarryOut`.
 
     Attributes
     ----------

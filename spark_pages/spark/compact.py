@@ -24,9 +24,9 @@ from spark_pages.spark.shipping import (
     store_url,
     unpack_run,
 )
-from spark_pages.tables.compaction import compact_table, pages_wanted
-from spark_pages.tables.compaction_plan import CompactionTask, plan_compaction
-from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.compaction.compact import compact_table, pages_wanted
+from spark_pages.tables.compaction.plan import CompactionTask, plan_compaction
+from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
 
@@ -159,7 +159,7 @@ class _Cluster:
     def rewrite(
         self, txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
     ) -> Sequence[Sequence[NewPage]]:
-        """See `spark_pages.tables.compaction.Rewrite`."""
+        """See `spark_pages.tables.compaction.compact.Rewrite`."""
         parallel = self._context.defaultParallelism
         stored = sum(_stored_bytes(task) for task in tasks)
         wanted = -(-(stored // TASK_BYTES + 1) // parallel) * parallel

@@ -22,10 +22,10 @@ from pyspark.sql.datasource import (
 )
 
 from spark_pages.spark.arrow_types import spark_type
-from spark_pages.tables.filter_tree import beginning_with
+from spark_pages.tables.filtering.filter_tree import beginning_with
 
 Condition = tuple[str, str, Any]
-"""Column, operator and value: a part of what `spark_pages.tables.filters` takes."""
+"""Column, operator and value: a part of what `spark_pages.tables.filtering.filters` takes."""
 
 _OPERATORS: dict[type[Filter], str] = {
     EqualTo: "==",

@@ -20,9 +20,9 @@ from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import objects_of
-from spark_pages.tables.change_feed import commits_in_turn
-from spark_pages.tables.changes import ROW_CHANGES_SCHEMA, row_changes
-from spark_pages.tables.page_changes import PAGE_CHANGES_SCHEMA, page_changes
+from spark_pages.tables.versions.change_feed import commits_in_turn
+from spark_pages.tables.versions.changes import ROW_CHANGES_SCHEMA, row_changes
+from spark_pages.tables.versions.page_changes import PAGE_CHANGES_SCHEMA, page_changes
 
 Grain = Literal["rows", "pages"]
 VERSIONS_OF_A_TASK = 64

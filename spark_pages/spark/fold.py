@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_pages.log.tree import Node
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.table import TableDefinition

@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
 from spark_pages.spark.shipping import store_of, store_url
-from spark_pages.tables.change_feed import find_either
-from spark_pages.tables.history import history_table
+from spark_pages.tables.versions.change_feed import find_either
+from spark_pages.tables.versions.history import history_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

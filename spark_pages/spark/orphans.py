@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.garbage import TreeWalker, first_commit
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.log import Log
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.slots import SlotReader
-from spark_pages.log.tree import Node
+from spark_pages.log.vacuum.garbage import TreeWalker, first_commit
 from spark_pages.model.actions import Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.object_writer import ObjectWriter
-from spark_pages.log.planned import AddedPages, PlannedSegment, Slab
+from spark_pages.log.checkpoint.object_writer import ObjectWriter
+from spark_pages.log.checkpoint.planned import AddedPages, PlannedSegment, Slab
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.segment_maker import SegmentMaker
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.replay import LoadManifest, ManifestPages
-from spark_pages.log.segment_maker import SegmentMaker
-from spark_pages.log.tree import Node
 from spark_pages.model.actions import ManifestRef
 from spark_pages.model.chain import Piece
 from spark_pages.model.run import PageRun

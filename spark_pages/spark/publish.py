@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.checkpoint.reader import Checkpoint
+from spark_pages.log.checkpoint.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.log.log import Log
 from spark_pages.log.names import DELTA
 from spark_pages.log.readable import oldest_readable
-from spark_pages.log.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions
 from spark_pages.spark.shipping import objects_of, store_url
-from spark_pages.tables.history import history_table
+from spark_pages.tables.versions.history import history_table
 
 SEGMENTS = DeltaTable(
     "_log/segments/", "segments", "page descriptors", SEGMENT_SCHEMA, "spark_pages-segments", guarded=True

@@ -17,11 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.head import base_state
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey
 from spark_pages.outcome import told_as

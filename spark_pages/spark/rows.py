@@ -26,7 +26,7 @@ from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.conditions import Condition, conditions_of
 from spark_pages.spark.shipping import even_groups, pack_run, pages_of, unpack_run
 from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.row_ranges import RowRanges, intersection
+from spark_pages.tables.reading.row_ranges import RowRanges, intersection
 from spark_pages.tables.table import Table
 
 PARTITION_BYTES = 64 << 20

@@ -31,9 +31,9 @@ from spark_pages.spark.stream import ChangeStream
 from spark_pages.spark.views import VIEWS, ViewReader
 from spark_pages.spark.writer import TableStreamWriter, TableWriter
 from spark_pages.spark.writing import WritePlan, plan_write
+from spark_pages.tables.definitions.table_names import spelled
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
-from spark_pages.tables.table_names import spelled
 
 
 class SparkPagesDataSource(DataSource):

@@ -21,7 +21,7 @@ from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.shipping import store_of
 from spark_pages.spark.views import ViewPartition
-from spark_pages.tables.change_feed import find_either
+from spark_pages.tables.versions.change_feed import find_either
 
 
 class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

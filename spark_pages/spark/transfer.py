@@ -20,8 +20,8 @@ from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.spark.writing import commit_write, plan_write
-from spark_pages.tables.history import history_table
-from spark_pages.tables.written_rows import WrittenRows
+from spark_pages.tables.versions.history import history_table
+from spark_pages.tables.writing.written_rows import WrittenRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

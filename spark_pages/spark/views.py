@@ -30,11 +30,11 @@ from spark_pages.spark.feed import (
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.shipping import even_groups, objects_of, store_of
 from spark_pages.spark.stretches import Stretch, stretches_of
-from spark_pages.tables.change_feed import find_either
-from spark_pages.tables.history import history_table
-from spark_pages.tables.page_table import page_table
+from spark_pages.tables.reading.page_table import page_table
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
+from spark_pages.tables.versions.change_feed import find_either
+from spark_pages.tables.versions.history import history_table
 
 PAGES_OF_A_TASK = 100_000
 

@@ -21,11 +21,11 @@ from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.shipping import objects_of, store_of
-from spark_pages.tables.fitting import kinds_fit
+from spark_pages.tables.arrays.fitting import kinds_fit
+from spark_pages.tables.definitions.table_names import spelled
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.table_names import spelled
 from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.written_rows import WrittenRows, write_rows
+from spark_pages.tables.writing.written_rows import WrittenRows, write_rows
 
 FEW_BYTES = 64 << 10
 """A task that has no more than this sends its rows to the driver."""

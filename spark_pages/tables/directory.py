@@ -24,7 +24,7 @@ from spark_pages.model.ids import parse_page_id
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.expiry import reopening
+from spark_pages.tables.reading.expiry import reopening
 
 
 class PageDirectory:

@@ -15,16 +15,16 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.show.text import count
 from spark_pages.tables.cards import snapshot_card
-from spark_pages.tables.catalog_rows import CatalogRows
+from spark_pages.tables.definitions.catalog_rows import CatalogRows
+from spark_pages.tables.definitions.system_layouts import LAYOUTS
+from spark_pages.tables.definitions.system_tables import SYSTEM_TABLES, SystemTable
 from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.expiry import reopening
-from spark_pages.tables.system_layouts import LAYOUTS
-from spark_pages.tables.system_tables import SYSTEM_TABLES, SystemTable
+from spark_pages.tables.reading.expiry import reopening
 from spark_pages.tables.table import Table
 
 if TYPE_CHECKING:
-    from spark_pages.tables.leases import Leases, ReaderLease
     from spark_pages.tables.store import Store
+    from spark_pages.tables.versions.leases import Leases, ReaderLease
 
 
 class Snapshot:

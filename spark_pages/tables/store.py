@@ -14,28 +14,28 @@ from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.given import as_text, as_whole, check_kind, check_texts
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
-from spark_pages.io.paginate import TARGET_PAGE_BYTES
-from spark_pages.log.commit_messages import Unknown
-from spark_pages.log.compaction_writer import LogCompaction
+from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.commit.messages import Unknown
 from spark_pages.log.log import Log
+from spark_pages.log.ranges.writer import LogCompaction
 from spark_pages.log.readable import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.vacuum_plan import VacuumPlan, VacuumResult
+from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.blame import Blame, blame
 from spark_pages.tables.cards import store_card
-from spark_pages.tables.change_feed import read_changes
-from spark_pages.tables.compaction import compact_table
-from spark_pages.tables.history import history_table
-from spark_pages.tables.leases import Leases
-from spark_pages.tables.restore import restore
+from spark_pages.tables.compaction.compact import compact_table
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.tags import delete_tag, set_tag, tagged_version
 from spark_pages.tables.transaction import MEMORY_BYTES, Transaction
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
+from spark_pages.tables.versions.blame import Blame, blame
+from spark_pages.tables.versions.change_feed import read_changes
+from spark_pages.tables.versions.history import history_table
+from spark_pages.tables.versions.leases import Leases
+from spark_pages.tables.versions.restore import restore
+from spark_pages.tables.versions.tags import delete_tag, set_tag, tagged_version
 from spark_pages.upkeep.faults import Verification
 from spark_pages.upkeep.repair import RepairPlan, plan_repair
 from spark_pages.upkeep.verify import verify
@@ -284,7 +284,7 @@ class Store:
         A query reads the columns that it names, and of pages those that its conditions do not rule out. A
         change is one transaction.
         """
-        from spark_pages.tables.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+        from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
         return run_sql(
             as_text(text, "The statement"), self.snapshot, self.transaction, version, timestamp, tag
@@ -347,7 +347,7 @@ class Store:
 
         Notes
         -----
-        Compaction does not count. Usually reads one commit; see `spark_pages.tables.blame`.
+        Compaction does not count. Usually reads one commit; see `spark_pages.tables.versions.blame`.
         """
         return blame(self._log, table, column, row)
 

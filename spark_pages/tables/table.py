@@ -1,8 +1,8 @@
 """A table as of one version: exact rows, and the pages that hold them.
 
-Follow a read from `Table.read` to `RowSource.slices` (tables/row_source.py), from there through
+Follow a read from `Table.read` to `RowSource.slices` (tables/reading/row_source.py), from there through
 `ColumnChain.cut` (which pages) and `PageHandler.get_values` (their values) back to slices of pages. A scan,
-and whatever has a filter, goes by windows (tables/scan.py).
+and whatever has a filter, goes by windows (tables/scanning/scan.py).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
-from spark_pages.tables.aggregate import Aggregate, aggregate_rows
-from spark_pages.tables.blocks import blocks_of
-from spark_pages.tables.bloom_skipping import rows_to_read
+from spark_pages.tables.arrays.joining import empty_table
 from spark_pages.tables.cards import table_card
 from spark_pages.tables.directory import PageDirectory, row_numbers
-from spark_pages.tables.entry_meta import metadata_of, rows_with_meta
-from spark_pages.tables.expiry import reopening
-from spark_pages.tables.filters import Filter, ParsedFilter, parse_filter
-from spark_pages.tables.joining import empty_table
-from spark_pages.tables.page_options import PageOptions
-from spark_pages.tables.page_table import page_table
-from spark_pages.tables.row_ranges import RowRanges
-from spark_pages.tables.row_source import Reading, RowSource, rows_without_columns
-from spark_pages.tables.row_test import passing
-from spark_pages.tables.scan import ScanRequest, scan_batches, scan_tables
-from spark_pages.tables.scan_plan import ScanPlan, explain_scan
-from spark_pages.tables.skipping import candidate_rows
+from spark_pages.tables.filtering.bloom_skipping import rows_to_read
+from spark_pages.tables.filtering.filters import Filter, ParsedFilter, parse_filter
+from spark_pages.tables.filtering.row_test import passing
+from spark_pages.tables.filtering.skipping import candidate_rows
+from spark_pages.tables.reading.aggregate import Aggregate, aggregate_rows
+from spark_pages.tables.reading.blocks import blocks_of
+from spark_pages.tables.reading.expiry import reopening
+from spark_pages.tables.reading.page_table import page_table
+from spark_pages.tables.reading.row_ranges import RowRanges
+from spark_pages.tables.reading.row_source import Reading, RowSource, rows_without_columns
+from spark_pages.tables.scanning.scan import ScanRequest, scan_batches, scan_tables
+from spark_pages.tables.scanning.scan_plan import ScanPlan, explain_scan
+from spark_pages.tables.writing.entry_meta import metadata_of, rows_with_meta
+from spark_pages.tables.writing.page_options import PageOptions
 
 if TYPE_CHECKING:
     from spark_pages.tables.snapshot import Snapshot
@@ -120,7 +120,7 @@ class Table:
         start, stop
             First row and one past the last; to the end by default.
         filter
-            See `spark_pages.tables.filters`; pages that statistics rule out are not read.
+            See `spark_pages.tables.filtering.filters`; pages that statistics rule out are not read.
         trace
             Receives the pages touched, requests and bytes.
         entry_meta

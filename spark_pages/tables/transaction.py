@@ -19,8 +19,8 @@ from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
 from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError
 from spark_pages.given import as_text, as_whole, check_texts
-from spark_pages.io.paginate import TARGET_PAGE_BYTES
-from spark_pages.log.commit_messages import AlreadyLanded
+from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.commit.messages import AlreadyLanded
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.page_folders import refuse_location_properties
@@ -34,28 +34,28 @@ from spark_pages.model.run import NewPage
 from spark_pages.model.table import NAMESPACE_NAMES, SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.catalog_verbs import CatalogVerbs
-from spark_pages.tables.exactly_once import landed_in
-from spark_pages.tables.expiry import overtaking
-from spark_pages.tables.key_checks import changed_keys, check_key, written_keys
-from spark_pages.tables.late_columns import definition_by_now
-from spark_pages.tables.page_file_names import PageFileNames
-from spark_pages.tables.page_meta import PageMetadata
+from spark_pages.tables.arrays.values import as_stream
+from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
+from spark_pages.tables.checks.update_checks import check_updates
+from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs
+from spark_pages.tables.reading.expiry import overtaking
+from spark_pages.tables.reading.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.staged_rows import StagedRows
-from spark_pages.tables.staging import (
+from spark_pages.tables.staging.late_columns import definition_by_now
+from spark_pages.tables.staging.placing import (
     Prepared,
     StagedSplice,
     place_in_memory,
     place_splices,
     stays_inline,
 )
+from spark_pages.tables.staging.staged_rows import StagedRows
+from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
-from spark_pages.tables.update_checks import check_updates
-from spark_pages.tables.values import as_stream
-from spark_pages.tables.workspace import Heading, Workspace
-from spark_pages.tables.written_rows import StagedWrites, WrittenRows, with_written
+from spark_pages.tables.versions.exactly_once import landed_in
+from spark_pages.tables.writing.page_file_names import PageFileNames
+from spark_pages.tables.writing.written_rows import StagedWrites, WrittenRows, with_written
 
 MEMORY_BYTES = 256 << 20
 """Memory that a transaction takes for pages; what is more is written before the commit."""
@@ -329,8 +329,8 @@ class Transaction(CatalogVerbs):
         Parameters
         ----------
         written
-            In order; see `spark_pages.tables.written_rows`. Their pages must have been written for the
-            version on which this transaction stands: give it as `read_version`.
+            In order; see `spark_pages.tables.writing.written_rows`. Their pages must have been written for
+            the version on which this transaction stands: give it as `read_version`.
 
         Notes
         -----

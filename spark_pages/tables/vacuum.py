@@ -9,11 +9,11 @@ from spark_pages.errors import CommitConflictError, ObjectNotFoundError, Snapsho
 from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.retention import keep_of
-from spark_pages.log.vacuum import Vacuum
-from spark_pages.log.vacuum_plan import VacuumPlan, VacuumResult
+from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
+from spark_pages.log.vacuum.vacuum import Vacuum
 from spark_pages.runtime import Runtime
-from spark_pages.tables.purge import purge_dropped
-from spark_pages.tables.row_collection import collect_rows
+from spark_pages.tables.definitions.purge import purge_dropped
+from spark_pages.tables.definitions.row_collection import collect_rows
 
 _TRIES = 5
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.io.bloom import BLOCK_BYTES, Blooms, bloom_checksum
-from spark_pages.io.bloom_reader import has_bloom
-from spark_pages.io.page_file import padding_of
-from spark_pages.io.value_hash import hash_values
+from spark_pages.io.files.page_file import padding_of
+from spark_pages.io.reading.bloom_reader import has_bloom
+from spark_pages.io.stats.bloom import BLOCK_BYTES, Blooms, bloom_checksum
+from spark_pages.io.stats.value_hash import hash_values
 from spark_pages.model.columns import valid_of
 from spark_pages.model.run import PageRun
 from spark_pages.storage.store import ObjectStore

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from spark_pages.errors import DamageError
 from spark_pages.io import decode_bound, page_stats
-from spark_pages.io.bounds import is_bytes, plain_values
+from spark_pages.io.stats.bounds import is_bytes, plain_values
 from spark_pages.model.page import PageStats
 
 

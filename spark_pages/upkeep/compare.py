@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from spark_pages.log.checkpoint import Checkpoint
-from spark_pages.log.root import description_digest
+from spark_pages.log.checkpoint.reader import Checkpoint
+from spark_pages.log.checkpoint.root import description_digest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.chain import ChainKey, ColumnChain

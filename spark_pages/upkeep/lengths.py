@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Commit, IntentKind
 from spark_pages.model.chain import ChainKey

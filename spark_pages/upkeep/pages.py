@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
-from spark_pages.log.segment import Segment
+from spark_pages.log.checkpoint.segment import Segment
 from spark_pages.model.chain import ChainKey, LazyRun, Piece
 from spark_pages.model.ids import format_page_id, page_version
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageDescriptor, PageKind, PageStats

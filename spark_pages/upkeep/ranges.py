@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import xxhash
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.commit_codec import decode_slot
-from spark_pages.log.compaction import LogRange, decode_range, encode_range
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
+from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit
 from spark_pages.storage.store import ObjectStore

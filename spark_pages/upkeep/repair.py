@@ -12,8 +12,8 @@ from enum import StrEnum
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.head import base_state, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.storage.store import ObjectStore

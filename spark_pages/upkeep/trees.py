@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.errors import SparkPagesError
+from spark_pages.log.checkpoint.root import CatalogFile, Root, decode_catalog, decode_root
+from spark_pages.log.checkpoint.segment import Segment, decode_nodes, decode_segment, decode_stats
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.digest import check_object
 from spark_pages.log.names import part_key, segment_key, stats_key
-from spark_pages.log.root import CatalogFile, Root, decode_catalog, decode_root
-from spark_pages.log.segment import Segment, decode_nodes, decode_segment, decode_stats
-from spark_pages.log.tree import Node
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import numbers_of

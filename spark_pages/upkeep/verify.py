@@ -11,7 +11,7 @@ from spark_pages.errors import (
     StoreNotFoundError,
 )
 from spark_pages.io import PageHandler
-from spark_pages.log.checkpoint import Checkpoint
+from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.names import LOG, commit_key, is_published
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.snapshot import LogSnapshot

@@ -12,7 +12,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.catalog import table_zero as module
 from spark_pages.errors import CommitConflictError, DamageError, UnsupportedFormatError
-from spark_pages.log import checkpoint_writer
+from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.store import Store

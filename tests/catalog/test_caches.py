@@ -7,7 +7,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, TableNotFoundError
-from spark_pages.log import checkpoint_writer
+from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage import MeteredStore
 from spark_pages.tables.store import Store

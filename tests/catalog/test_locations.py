@@ -14,7 +14,7 @@ from spark_pages.log import features
 from spark_pages.model.page import PendingPage
 from spark_pages.runtime import Runtime
 from spark_pages.tables.store import Store
-from spark_pages.tables.written_rows import write_rows
+from spark_pages.tables.writing.written_rows import write_rows
 from spark_pages.upkeep.faults import FaultKind
 from tests.invariants import check_table_zero, rows_of
 from tests.retention.stores import KilledError, WatchedStore

@@ -7,10 +7,10 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, TableNotFoundError
-from spark_pages.log import root
+from spark_pages.log.checkpoint import root
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.filters import parse_filter
+from spark_pages.tables.filtering.filters import parse_filter
 from spark_pages.tables.store import Store
 from tests.tables.stores import metered
 

@@ -12,7 +12,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables import staging
+from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
 
 Question = Callable[[Store], Any]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.io import Codec, encode_page
-from spark_pages.io.codecs import compress
+from spark_pages.io.pages.codecs import compress
 from tests.damage.flipping import kind_of, small_store
 from tests.fuzz.targets import RANGE, good_objects
 

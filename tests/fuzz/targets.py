@@ -21,14 +21,14 @@ import xxhash
 
 from spark_pages.errors import DamageError, SchemaMismatchError
 from spark_pages.io import decode_page, parse_header
-from spark_pages.io.codecs import Codec, decompress
-from spark_pages.io.untrusted_page import check_untrusted_page
-from spark_pages.log.commit_codec import decode_slot
-from spark_pages.log.compaction import LogRange, decode_range
+from spark_pages.io.pages.codecs import Codec, decompress
+from spark_pages.io.pages.untrusted_page import check_untrusted_page
+from spark_pages.log.checkpoint.root import decode_catalog, decode_root
+from spark_pages.log.checkpoint.segment import decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.digest import digest_of
+from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.ranges.log_range import LogRange, decode_range
 from spark_pages.log.replay import Fold
-from spark_pages.log.root import decode_catalog, decode_root
-from spark_pages.log.segment import decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, ManifestRef
 from spark_pages.model.chain import ColumnChain

@@ -13,17 +13,11 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
-from spark_pages.io import (
-    CacheConfig,
-    PageHandler,
-    dio_alignment,
-    local_file,
-    page_reader,
-    read_queue,
-    read_tools,
-)
-from spark_pages.io.local_file import LocalFile, OpenFiles, aligned_memory
-from spark_pages.io.read_plan import PageSpan
+from spark_pages.io import CacheConfig, PageHandler
+from spark_pages.io.files import dio_alignment, local_file, read_queue, read_tools
+from spark_pages.io.files.local_file import LocalFile, OpenFiles, aligned_memory
+from spark_pages.io.files.read_plan import PageSpan
+from spark_pages.io.reading import page_reader
 from tests.io.fakes import FolderStore, write_pages
 
 SIZE = 40 * 4096

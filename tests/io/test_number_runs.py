@@ -13,21 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.io import (
-    Codec,
-    PageFileWriter,
-    PageHandler,
-    encode_page,
-    local_spans,
-    number_runs,
-    read_queue,
-)
+from spark_pages.io import Codec, PageFileWriter, PageHandler, encode_page
+from spark_pages.io.files import local_spans, read_queue
+from spark_pages.io.reading import number_runs
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.assembling import as_array
+from spark_pages.tables.reading.assembling import as_array
 from tests.io.fakes import descriptor, inline_page
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of

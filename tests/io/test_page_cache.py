@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.io.flight import Flight
-from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, LoadedPage, PageCache
+from spark_pages.io.files.flight import Flight, LoadedPage
+from spark_pages.io.reading.page_cache import ENTRY_OVERHEAD_BYTES, PageCache
 from tests.io.strategies import steady
 
 BATCH = pa.record_batch({"data": pa.array([1])})

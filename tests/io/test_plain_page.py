@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.io import Codec, PlainPage, encode_page, page_payload, stream_shape
-from spark_pages.io.page_codec import EncodedPage, open_page
-from spark_pages.io.plain_page import plain_page
-from spark_pages.io.stream_shape import extent_of
+from spark_pages.io import Codec, PlainPage, encode_page
+from spark_pages.io.pages import page_payload, stream_shape
+from spark_pages.io.pages.page_codec import EncodedPage, open_page
+from spark_pages.io.pages.plain_page import plain_page
+from spark_pages.io.pages.stream_shape import extent_of
 
 ROWS = 500
 PLAIN = {

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from spark_pages.errors import DamageError
-from spark_pages.io.bounds import decode_bound
-from spark_pages.io.paginate import plan_pages
-from spark_pages.io.statistics import page_stats, stats_of_pages
+from spark_pages.io.pages.paginate import plan_pages
+from spark_pages.io.stats.bounds import decode_bound
+from spark_pages.io.stats.statistics import page_stats, stats_of_pages
 from tests.io.strategies import ORDERED, arrays, steady
 
 

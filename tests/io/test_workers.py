@@ -6,8 +6,9 @@ import time
 import pyarrow as pa
 import pytest
 
-from spark_pages.io import decode_page, encode_page, page_payload, stream_shape
-from spark_pages.io.workers import InTurn, Workers
+from spark_pages.io import decode_page, encode_page
+from spark_pages.io.pages import page_payload, stream_shape
+from spark_pages.io.reading.workers import InTurn, Workers
 
 
 def fail() -> None:

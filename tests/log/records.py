@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from spark_pages.log.commit_codec import encode_commit, with_digest
-from spark_pages.log.page_columns import pages_to_avro
+from spark_pages.log.encoding.commit_codec import encode_commit, with_digest
+from spark_pages.log.encoding.page_columns import pages_to_avro
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,

@@ -17,7 +17,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.log import slots
-from spark_pages.log.checkpoint_policy import Due, LogPolicy, due_after
+from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
 from spark_pages.log.head import on_named_checkpoint
 from spark_pages.log.replay import replay, stand_on
 from spark_pages.log.state import LogState

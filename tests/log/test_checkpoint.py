@@ -5,8 +5,8 @@ import itertools
 import pyarrow as pa
 import pytest
 
+from spark_pages.log.checkpoint.root import Root, next_predecessors
 from spark_pages.log.head import nearest_checkpoint
-from spark_pages.log.root import Root, next_predecessors
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.location import Location

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import StorageError
-from spark_pages.log import checkpoint_writer
-from spark_pages.log.catalog_files import write_catalog
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
-from spark_pages.log.object_writer import ObjectWriter
-from spark_pages.log.root import CatalogFile
+from spark_pages.log.checkpoint import writer as checkpoint_writer
+from spark_pages.log.checkpoint.catalog_files import write_catalog
+from spark_pages.log.checkpoint.object_writer import ObjectWriter
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.root import CatalogFile
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.state import LogState
-from spark_pages.log.tree import Node
 from spark_pages.model.actions import Splice, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.own_pages import OwnPages

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
-from spark_pages.log import commit_codec, container
-from spark_pages.log.commit_codec import decode_slot, encode_commit, encode_tombstone
-from spark_pages.log.commit_schema import COMMIT_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA
+from spark_pages.log.encoding import commit_codec, container
+from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, encode_tombstone
+from spark_pages.log.encoding.commit_schema import COMMIT_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA
 from spark_pages.model.actions import CheckpointRef, Features, Tombstone, UpkeepNote
 from spark_pages.model.location import Location
 from tests.io.strategies import steady

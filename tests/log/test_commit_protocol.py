@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.log import commit_protocol as commit_protocol_module
-from spark_pages.log.commit_codec import decode_slot
-from spark_pages.log.commit_messages import (
+from spark_pages.log.commit import protocol as commit_protocol_module
+from spark_pages.log.commit.messages import (
     AlreadyLanded,
     Committed,
     Conflict,
@@ -25,7 +24,8 @@ from spark_pages.log.commit_messages import (
     Refused,
     Unknown,
 )
-from spark_pages.log.commit_protocol import commit_protocol
+from spark_pages.log.commit.protocol import commit_protocol
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_pages.log.conflict import find_overlap
+from spark_pages.log.commit.conflict import find_overlap
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
 from spark_pages.model.table import TableDefinition, with_field_id
 from tests.log.records import append, create, record, swap

@@ -9,8 +9,8 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import UnsupportedFormatError
-from spark_pages.log import root
-from spark_pages.log.commit_codec import encode_commit
+from spark_pages.log.checkpoint import root
+from spark_pages.log.encoding.commit_codec import encode_commit
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Features
 from spark_pages.tables.store import Store
@@ -54,7 +54,7 @@ def test_a_checkpoint_of_a_newer_release_is_refused_and_not_taken_for_damage(mon
         newer.setattr(root, "FORMAT_VERSION", version)
         newer.setattr(root, "check_readable", lambda *_: None)
         newer.setattr(root, "encode_root", with_features(root.encode_root, features))
-        newer.setattr("spark_pages.log.checkpoint_writer.encode_root", root.encode_root)
+        newer.setattr("spark_pages.log.checkpoint.writer.encode_root", root.encode_root)
         store.checkpoint()
 
     with pytest.raises(UnsupportedFormatError, match="_log/checkpoints/"):

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from spark_pages.log.commit_messages import Committed, Member, PutOff
-from spark_pages.log.group import CommitGroup, OneAtATime
+from spark_pages.log.commit.group import CommitGroup, OneAtATime
+from spark_pages.log.commit.messages import Committed, Member, PutOff
 from spark_pages.log.state import LogState
 
 LONG_S = 60.0

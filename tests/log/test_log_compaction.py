@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, StorageError
-from spark_pages.log import compaction, compaction_writer
-from spark_pages.log.commit_codec import decode_slot, encode_commit, encode_tombstone
-from spark_pages.log.compaction import LogRange, decode_range, encode_range, plan_ranges, plan_reads
+from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, encode_tombstone
 from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.names import HINT_KEY, commit_key
-from spark_pages.log.range_reader import RangeReader, is_chained
+from spark_pages.log.ranges import log_range as compaction
+from spark_pages.log.ranges import writer as compaction_writer
+from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range, plan_ranges, plan_reads
+from spark_pages.log.ranges.reader import RangeReader, is_chained
 from spark_pages.log.replay import replay
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_pages.log.commit_codec import decode_slot, encode_commit
-from spark_pages.log.long_record import write_list
+from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
+from spark_pages.log.encoding.long_record import write_list
 from spark_pages.model.actions import Splice
 from spark_pages.model.new_page import FEW_PAGES, NewPage
 from spark_pages.model.own_pages import OwnPages

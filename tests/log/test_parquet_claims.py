@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.parquet import decode_table
-from spark_pages.log.parquet_claims import _footer, check_claims, pages_of
+from spark_pages.log.checkpoint.parquet import decode_table
+from spark_pages.log.checkpoint.parquet_claims import _footer, check_claims, pages_of
 
 SCHEMA = pa.schema([pa.field("text", pa.string()), pa.field("number", pa.int64())])
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.log.page_columns import pages_from_avro
-from spark_pages.log.segment import (
+from spark_pages.log.checkpoint.segment import (
     Segment,
     decode_manifest,
     decode_nodes,
@@ -20,7 +19,8 @@ from spark_pages.log.segment import (
     encode_segment,
     encode_stats,
 )
-from spark_pages.log.tree import Node
+from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.encoding.page_columns import pages_from_avro
 from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats

@@ -10,7 +10,7 @@ import pytest
 
 import spark_pages as sp
 from benchmarks.log.turns import Model
-from spark_pages.log.pacing import Pace
+from spark_pages.log.commit.pacing import Pace
 from spark_pages.log.turns import COMMIT_TURNS, NOBODY, Before, Turn, before, with_commit
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore

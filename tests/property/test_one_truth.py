@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 import spark_pages as sp
-from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_against_replay, check_checkpoint, check_snapshot, check_table_zero

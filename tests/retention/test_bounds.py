@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.log.conflict import find_overlap
+from spark_pages.log.commit.conflict import find_overlap
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, further, keep_of, oldest_to_keep, usable
 from spark_pages.log.state import LogState

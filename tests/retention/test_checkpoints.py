@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from spark_pages.log.checkpoint import TreeReader
-from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.segment import checkpoint_of
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.head import base_state, read_hint
 from spark_pages.log.names import commit_key
 from spark_pages.log.newest import Newest
-from spark_pages.log.segment import checkpoint_of
 from spark_pages.model.actions import Retention
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import WatchedStore, new_past, numbers, opened

@@ -16,7 +16,7 @@ from spark_pages.errors import (
 from spark_pages.log.head import read_hint
 from spark_pages.log.names import HINT_KEY
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables import windows
+from spark_pages.tables.scanning import windows
 from tests.invariants import check_versions_stay, rows_of
 from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError, StorageError
-from spark_pages.log.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.hint import read_hints, write_hint
-from spark_pages.log.vacuum_plan import VacuumResult
+from spark_pages.log.vacuum.plan import VacuumResult
 from spark_pages.model.actions import DELETION, Tombstone, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore

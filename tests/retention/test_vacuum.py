@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError, StorageError
-from spark_pages.log.commit_codec import decode_slot
-from spark_pages.log.garbage import Reason
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
+from spark_pages.log.vacuum.garbage import Reason
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone
 from tests.invariants import check_nothing_needed_is_gone, check_store, check_versions_stay, rows_of
 from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened

@@ -22,7 +22,7 @@ from spark_pages.model.chain import LazyRun
 from spark_pages.service import places
 from spark_pages.service.table_view import ServedTable
 from spark_pages.storage import MeteredStore
-from spark_pages.tables import staging
+from spark_pages.tables.staging import placing as staging
 from tests.service.stores import QUIET, check_same_table, forget_all_but, store_with_a_past, write_more
 
 

@@ -13,8 +13,8 @@ from spark_pages.errors import StorageError
 from spark_pages.io import CacheStats, ReadTrace
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.tables.restore_plan import RestorePlan
 from spark_pages.tables.store import Store
+from spark_pages.tables.versions.restore_plan import RestorePlan
 from spark_pages.upkeep.faults import Fault, FaultKind
 from spark_pages.upkeep.repair import RepairPlan, Step, StepKind
 from tests.show.reading import assert_harmless, elements, pictures_in

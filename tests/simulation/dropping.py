@@ -1,4 +1,4 @@
-"""Programs that drop the table of rows, bring it back, and give it up as `tables.purge` does."""
+"""Programs that drop the table of rows, bring it back, and give it up as `tables.definitions.purge` does."""
 
 from __future__ import annotations
 

@@ -11,21 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_pages.errors import CommitConflictError, StorageError
-from spark_pages.log import (
-    commit_errors,
-    commit_protocol,
-    conflict,
-    head,
-    log,
-    replay,
-    retention,
-    slots,
-    vacuum,
-)
-from spark_pages.log.commit_messages import CreateSlot, Pause, ReadSlot, Unknown
+from spark_pages.log import head, log, replay, retention, slots
+from spark_pages.log.checkpoint.object_writer import ObjectWriter
+from spark_pages.log.commit import conflict
+from spark_pages.log.commit import errors as commit_errors
+from spark_pages.log.commit import protocol as commit_protocol
+from spark_pages.log.commit.messages import CreateSlot, Pause, ReadSlot, Unknown
 from spark_pages.log.names import commit_key
-from spark_pages.log.object_writer import ObjectWriter
 from spark_pages.log.recent import RecentSlots
+from spark_pages.log.vacuum import vacuum
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction

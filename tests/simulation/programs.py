@@ -17,7 +17,7 @@ from spark_pages.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from spark_pages.log.commit_messages import AlreadyLanded, Unknown
+from spark_pages.log.commit.messages import AlreadyLanded, Unknown
 from spark_pages.log.names import page_file_key
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState

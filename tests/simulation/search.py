@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.log import background, group, newest
+from spark_pages.log import background, newest
+from spark_pages.log.commit import group
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
 from tests.simulation.actor import forget_too_many

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
-from spark_pages.io.page_header import PAGE_MAGIC
+from spark_pages.io.pages.page_header import PAGE_MAGIC
 from spark_pages.model.page import PAGE_ALIGNMENT
 from spark_pages.spark import compact, compact_pages
 from spark_pages.spark.compact import plan_compact_pages
 from spark_pages.spark.job import FAILED, run_job
-from spark_pages.tables import compaction_plan
-from spark_pages.tables.compaction_plan import plan_compaction
+from spark_pages.tables.compaction import plan as compaction_plan
+from spark_pages.tables.compaction.plan import plan_compaction
 from tests.spark.conftest import History
 
 CLAIM_AND_COMMIT = CLAIM_AND_RELEASE = 2

@@ -22,8 +22,8 @@ from spark_pages.errors import ColumnNotFoundError, InvalidInputError, TableNotF
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.sql.parsing import parse
 from spark_pages.sql.resolver import resolve
-from spark_pages.tables.filters import parse_filter
-from spark_pages.tables.sql_relations import StoreRelations
+from spark_pages.tables.filtering.filters import parse_filter
+from spark_pages.tables.statements.sql_relations import StoreRelations
 from spark_pages.tables.store import Store
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage
-from spark_pages.tables.aggregate import Aggregate
+from spark_pages.tables.reading.aggregate import Aggregate
 from spark_pages.tables.store import Store
 from tests.io.strategies import steady
 from tests.tables.stores import store_with

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
 from spark_pages.io import PlainPage, encode_page
-from spark_pages.io.page_codec import open_page
-from spark_pages.io.plain_page import plain_page
-from spark_pages.tables import assembling
-from spark_pages.tables.assembling import assemble, assembled, in_units
-from spark_pages.tables.joining import DoesNotFitError
+from spark_pages.io.pages.page_codec import open_page
+from spark_pages.io.pages.plain_page import plain_page
+from spark_pages.tables.arrays.joining import DoesNotFitError
+from spark_pages.tables.reading import assembling
+from spark_pages.tables.reading.assembling import assemble, assembled, in_units
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of
 

@@ -21,7 +21,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace, page_stats
 from spark_pages.model.page import BloomLocation, PageStats
 from spark_pages.model.run import OPTIONAL_STATS, NewPage, PageRun
-from spark_pages.tables.filters import parse_filter
+from spark_pages.tables.filtering.filters import parse_filter
 from spark_pages.tables.store import Store
 from spark_pages.upkeep.blooms import check_blooms
 from spark_pages.upkeep.faults import FaultKind
@@ -67,7 +67,7 @@ def same_rows(one: pa.Table, two: pa.Table) -> bool:
 def in_files():
     """No page rides in a commit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_pages.tables.page_writer.INLINE_TRANSACTION_BYTES", 0)
+        patch.setattr("spark_pages.tables.writing.page_writer.INLINE_TRANSACTION_BYTES", 0)
         yield
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 from spark_pages.io import ReadTrace
-from spark_pages.tables.filters import OPERATORS, parse_filter
+from spark_pages.tables.filtering.filters import OPERATORS, parse_filter
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.io import PlainPage, encode_page
-from spark_pages.io.page_codec import open_page
-from spark_pages.tables.gathering import gather_in_parts
+from spark_pages.io.pages.page_codec import open_page
+from spark_pages.tables.reading.gathering import gather_in_parts
 from tests.io.test_plain_page import PLAIN, values_of
 
 ROWS = 700

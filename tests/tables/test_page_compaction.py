@@ -15,9 +15,9 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
 from spark_pages.runtime import Runtime
-from spark_pages.tables import compaction_plan
-from spark_pages.tables.compaction import compact_table, rewrite_here
-from spark_pages.tables.compaction_plan import plan_compaction
+from spark_pages.tables.compaction import plan as compaction_plan
+from spark_pages.tables.compaction.compact import compact_table, rewrite_here
+from spark_pages.tables.compaction.plan import plan_compaction
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store

@@ -16,8 +16,8 @@ from spark_pages.io import PageHandler
 from spark_pages.runtime import spawn_thread
 from spark_pages.storage.metered import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables import rewriting
-from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.compaction import rewriting
+from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
 from spark_pages.tables.table import Table
 
 ROWS = 40_000

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io import PageHandler, ReadTrace
-from spark_pages.tables import row_source, windows
-from spark_pages.tables.read_ahead import read_ahead
-from spark_pages.tables.row_ranges import RowRanges
+from spark_pages.tables.reading import row_source
+from spark_pages.tables.reading.row_ranges import RowRanges
+from spark_pages.tables.scanning import windows
+from spark_pages.tables.scanning.read_ahead import read_ahead
 from tests.io.strategies import steady
 from tests.tables.stores import metered, store_with
 

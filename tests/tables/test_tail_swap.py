@@ -10,14 +10,15 @@ from uuid import uuid4
 import pyarrow as pa
 
 import spark_pages as sp
-from spark_pages.io import block_encoder, encode_page
+from spark_pages.io import encode_page
+from spark_pages.io.pages import block_encoder
 from spark_pages.model.page import PageKind
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
-from spark_pages.tables import page_writer
-from spark_pages.tables.claims import claim_rows, release_claims
+from spark_pages.tables.compaction.claims import claim_rows, release_claims
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
+from spark_pages.tables.writing import page_writer
 from tests.invariants import check_store
 from tests.tables.stores import QUIET, metered
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError
-from spark_pages.log.commit_codec import decode_slot, encode_commit
+from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
 from spark_pages.runtime import Runtime, writer_name
-from spark_pages.tables.claims import claim_rows, release_claims
-from spark_pages.tables.compaction import compact_table
+from spark_pages.tables.compaction.claims import claim_rows, release_claims
+from spark_pages.tables.compaction.compact import compact_table
 from spark_pages.tables.store import Store
 from tests.log.records import commit, create, record
 from tests.tables.stores import Doubting, metered, store_with

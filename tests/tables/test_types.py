@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_pages.tables import gathering
-from spark_pages.tables.gathering import gather_in_parts
-from spark_pages.tables.joining import join
+from spark_pages.tables.arrays.joining import join
+from spark_pages.tables.reading import gathering
+from spark_pages.tables.reading.gathering import gather_in_parts
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 

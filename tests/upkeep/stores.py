@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.log.commit_codec import decode_slot, encode_commit
+from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Commit
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables import staging
+from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
 
 

@@ -11,12 +11,12 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.log import packing
-from spark_pages.log.compaction import LogRange, decode_range, encode_range
+from spark_pages.log.checkpoint import packing
+from spark_pages.log.checkpoint.segment import encode_nodes
+from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.hint import read_hints
 from spark_pages.log.names import HINT_KEY, commit_key
-from spark_pages.log.segment import encode_nodes
-from spark_pages.log.tree import Node
+from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store

@@ -13,19 +13,19 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, StoreNotFoundError
-from spark_pages.log.checkpoint import Checkpoint, TreeReader
-from spark_pages.log.checkpoint_writer import write_checkpoint
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
+from spark_pages.log.checkpoint.root import encode_root
+from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.digest import digest_of
 from spark_pages.log.head import write_hint
 from spark_pages.log.names import HINT_KEY, commit_key, root_key
-from spark_pages.log.root import encode_root
 from spark_pages.model.actions import CheckpointRef, Retention, TransactionRecord
 from spark_pages.model.location import Location
 from spark_pages.model.page import PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.tables import page_writer
 from spark_pages.tables.store import Store
+from spark_pages.tables.writing import page_writer
 from spark_pages.upkeep.faults import FaultKind, Verification
 from spark_pages.upkeep.verify import verify
 from tests.tables.stores import store_with

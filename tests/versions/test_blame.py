@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError, TableNotFoundError
-from spark_pages.log.commit_codec import encode_tombstone
+from spark_pages.log.encoding.commit_codec import encode_tombstone
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name

@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from spark_pages.log.commit_codec import encode_tombstone
+from spark_pages.log.encoding.commit_codec import encode_tombstone
 from spark_pages.log.names import HINT_KEY, commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import CreateOutcome
-from spark_pages.tables import staging
+from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
 from tests.tables.stores import store_with
 from tests.versions import hand

@@ -23,10 +23,11 @@ from hypothesis.stateful import (
 )
 
 import spark_pages as sp
-from spark_pages.tables import restore, staging
-from spark_pages.tables.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
+from spark_pages.tables.versions import restore
 from tests.invariants import check_against_replay, check_snapshot, check_table_zero
 from tests.versions import hand
 

@@ -19,9 +19,9 @@ from spark_pages.errors import (
 from spark_pages.model.actions import IntentKind
 from spark_pages.model.page import PageKind
 from spark_pages.storage.metered import RequestCounts
-from spark_pages.tables import restore as restore_module
-from spark_pages.tables import staging
+from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
+from spark_pages.tables.versions import restore as restore_module
 from tests.invariants import check_snapshot, check_store
 from tests.tables.stores import metered, store_with
 from tests.versions import hand

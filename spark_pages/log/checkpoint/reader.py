@@ -1,0 +1,250 @@
+"""Reading a checkpoint: chains and tables on demand, one object per floor of the tree."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+from spark_pages.log.checkpoint.root import CatalogPage, Root, decode_catalog, decode_root
+from spark_pages.log.checkpoint.segment import (
+    Segment,
+    decode_manifest,
+    decode_nodes,
+    decode_segment,
+    decode_stats,
+)
+from spark_pages.log.checkpoint.tree import Node, nodes_of
+from spark_pages.log.digest import check_object
+from spark_pages.log.names import part_key, segment_key, stats_key
+from spark_pages.log.state import TableName
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain import ChainKey, LazyRun, OpenRun, Piece
+from spark_pages.model.location import Location
+from spark_pages.model.run import PageRun
+from spark_pages.model.table import TableDefinition
+from spark_pages.runtime import Mapper, map_in_threads
+from spark_pages.storage.store import ObjectStore
+
+_CACHED_OBJECTS = 64
+_CACHED_MANIFESTS = 4
+
+
+class TreeReader:
+    """Fetches and checks the immutable objects of checkpoints; keeps the newest few decoded.
+
+    Shared by all snapshots of a process.
+
+    Parameters
+    ----------
+    store
+        Where they are.
+    at_once
+        Carries out the requests of one round.
+    """
+
+    def __init__(self, store: ObjectStore, at_once: Mapper = map_in_threads) -> None:
+        self._store = store
+        self.at_once = at_once
+        self.root = lru_cache(_CACHED_OBJECTS)(self._root)
+        self.part = lru_cache(_CACHED_OBJECTS)(self._part)
+        self.segment = lru_cache(_CACHED_OBJECTS)(self._segment)
+        self.stats = lru_cache(_CACHED_OBJECTS)(self._stats)
+        self.catalog = lru_cache(_CACHED_OBJECTS)(self._catalog)
+        self.manifest = lru_cache(_CACHED_MANIFESTS)(self._manifest)
+        self._listed: WeakValueDictionary[tuple[Location, str], pa.RecordBatch] = WeakValueDictionary()
+
+    def fetch(self, location: Location) -> bytes:
+        """The bytes of an object, once its length and digest are right."""
+        return check_object(self._store.get(location.key), location)
+
+    def run(self, node: Node) -> PageRun:
+        """All pages of a segment, with statistics that are read when they are asked for."""
+        return PageRun(self.segment(node).pages, (lambda: self.stats(node)) if node.stats_length else None)
+
+    def _root(self, ref: CheckpointRef) -> Root:
+        return decode_root(self.fetch(ref.location), ref.location.key)
+
+    def _part(self, node: Node) -> Sequence[Node]:
+        key = part_key(node.digest)
+        return decode_nodes(self.fetch(Location(key, node.length, node.digest)), key)
+
+    def _segment(self, node: Node) -> Segment:
+        key = segment_key(node.digest)
+        return decode_segment(self.fetch(Location(key, node.length, node.digest)), key)
+
+    def _stats(self, node: Node) -> pa.RecordBatch:
+        key = stats_key(node.stats_digest)
+        return decode_stats(self.fetch(Location(key, node.stats_length, node.stats_digest)), key)
+
+    def _catalog(self, location: Location) -> CatalogPage:
+        return decode_catalog(self.fetch(location), location.key)
+
+    def _manifest(self, location: Location) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """What a manifest lists: chains that have loaded pages of it hold all of it, so others share that."""
+        pages, stats = self._listed.get((location, "pages")), self._listed.get((location, "stats"))
+        if pages is None or stats is None:
+            pages, stats = decode_manifest(self.fetch(location), location.key)
+            self._listed[location, "pages"], self._listed[location, "stats"] = pages, stats
+        return pages, stats
+
+
+class Checkpoint:
+    """One checkpoint, read as far as it is asked about.
+
+    Notes
+    -----
+    Memory and requests grow with the segments touched, never with the pages in the store.
+    """
+
+    def __init__(self, ref: CheckpointRef, tree: TreeReader) -> None:
+        self.ref = ref
+        self.tree = tree
+        self.root = tree.root(ref)
+        self._found: dict[TableName, TableDefinition | None] = {}
+
+    def levels(self) -> dict[int, list[Node]]:
+        """Manifest parts by level, base first."""
+        levels: dict[int, list[Node]] = {0: []}
+        for node in self.root.parts:
+            levels.setdefault(node.level, []).append(node)
+        return dict(sorted(levels.items()))
+
+    def chain(self, key: ChainKey) -> list[Piece]:
+        """The pieces of a chain: loaded where only their content tells how many rows they hold."""
+        levels = list(self.levels().values())
+        return self._base(levels[0], key) + self._tails(levels[1:], key)
+
+    def open_chain(self, key: ChainKey) -> list[Piece | OpenRun]:
+        """The pieces of a chain, those of the tail runs unread until a row behind the base is asked for."""
+        levels = list(self.levels().values())
+        tails = [parts for parts in levels[1:] if nodes_of(parts, key)]
+        base = self._base(levels[0], key)
+        return [*base, OpenRun(lambda: self._tails(tails, key))] if tails else [*base]
+
+    def _base(self, parts: Sequence[Node], key: ChainKey) -> list[Piece]:
+        return _pieces(self.tree, parts, key, 0, of_parts=True)
+
+    def _tails(self, tails: Sequence[Sequence[Node]], key: ChainKey) -> list[Piece]:
+        """The pieces of a chain in tail runs, all of which are read at the same time."""
+        found = self.tree.at_once(lambda parts: _pieces(self.tree, parts, key, -1, of_parts=True), tails)
+        return [piece for pieces in found for piece in pieces]
+
+    def table(self, name: TableName) -> TableDefinition | None:
+        """The live table of this name: reads one catalog file, and nothing for a name asked for before."""
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
+
+    def _find(self, name: TableName) -> TableDefinition | None:
+        files = self.root.catalog
+        index = bisect_left(files, name, key=lambda file: file.last)
+        if index == len(files) or files[index].first > name:
+            return None
+        definitions = self.tree.catalog(files[index].location)
+        place = bisect_left(definitions.names, name)
+        if place == len(definitions) or definitions.names[place] != name:
+            return None
+        return definitions[place]
+
+    def names(self) -> set[TableName]:
+        """All names of the catalog. Reads every catalog file, and decodes their names alone."""
+        return {name for file in self.root.catalog for name in self.tree.catalog(file.location).names}
+
+    def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
+        """All that is live, or what has its name in a namespace, sorted by name.
+
+        Notes
+        -----
+        Reads every catalog file, or those that hold names of the namespace.
+        """
+        return [
+            definition
+            for file in self.root.catalog
+            if namespace_id is None or file.first[0] <= namespace_id <= file.last[0]
+            for definition in self.tree.catalog(file.location).of_namespace(namespace_id)
+        ]
+
+
+def _pieces(
+    tree: TreeReader, nodes: Sequence[Node], key: ChainKey, base: int, *, of_parts: bool
+) -> list[Piece]:
+    """Pieces of a chain in some nodes; `base` is the base position of the first page, or -1."""
+    pieces: list[Piece] = []
+    for index in nodes_of(nodes, key):
+        node = nodes[index]
+        count = node.count(key)
+        opening = ChainPart(tree, node, key, base, of_parts)
+        if count is None:
+            found = opening()
+            pages = sum(piece.num_pages for piece in found)
+            pieces += found
+        else:
+            pages, rows = count
+            pieces.append(LazyRun(pages, rows, opening, base))
+        base = base + pages if base >= 0 else -1
+    return pieces
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ChainPart:
+    """Opens what a node holds of a chain; a value, so that it can be sent to another process.
+
+    Attributes
+    ----------
+    tree, node, key
+        The node, who reads it, and the chain.
+    base
+        Base position of the first page, or -1.
+    of_parts
+        Whether the node is a manifest part, else a segment.
+    """
+
+    tree: TreeReader
+    node: Node
+    key: ChainKey
+    base: int
+    of_parts: bool
+
+    def __call__(self) -> list[Piece]:
+        """The pages in a segment; of a part one piece for each segment."""
+        if self.of_parts:
+            return _pieces(self.tree, self.tree.part(self.node), self.key, self.base, of_parts=False)
+        segment = self.tree.segment(self.node)
+        start, stop = segment.find(self.key)
+        if start == stop:
+            return []
+        load_stats: Callable[[], pa.RecordBatch] | None = None
+        if self.node.stats_length:
+
+            def load_stats() -> pa.RecordBatch:
+                return self.tree.stats(self.node).slice(start, stop - start)
+
+        return [PageRun(segment.pages.slice(start, stop - start), load_stats, self.base)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SegmentPart:
+    """Opens pages [start, stop) of a segment; a value, too."""
+
+    tree: TreeReader
+    node: Node
+    start: int
+    stop: int
+
+    def __call__(self) -> list[PageRun]:
+        """The pages."""
+        return [self.tree.run(self.node).slice(self.start, self.stop)]
+
+
+def down_to_segments(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The same pages in pieces none of which is a whole manifest part."""
+    for piece in pieces:
+        if isinstance(piece, LazyRun) and isinstance(piece.expand, ChainPart) and piece.expand.of_parts:
+            yield from down_to_segments(piece.expand())
+        else:
+            yield piece

@@ -1,0 +1,147 @@
+"""Performs what the commit rule asks for: requests to storage, and the waits between them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+from spark_pages.errors import StorageError
+from spark_pages.log.commit.messages import (
+    CreateSlot,
+    LetOthers,
+    Pause,
+    ReadFailed,
+    ReadSlot,
+    ReadSlots,
+    Request,
+    Response,
+)
+from spark_pages.log.commit.pacing import Pace
+from spark_pages.log.recent import RecentSlots
+from spark_pages.log.slots import SlotReader
+from spark_pages.model.actions import Commit, Tombstone
+from spark_pages.runtime import Runtime
+
+Result = TypeVar("Result")
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
+
+_LOOK = 8
+"""Slots that are looked for at once: as many as are read at the same time."""
+
+
+class CommitDriver:
+    """Drives the commit rule against the storage of one log.
+
+    Parameters
+    ----------
+    slots
+        Reads slots.
+    runtime
+        Clock, chance and sleep.
+    timeout_s
+        After this long a commit that still has no clear outcome gives up.
+
+    Attributes
+    ----------
+    pace
+        How long to wait for what.
+    """
+
+    def __init__(self, slots: SlotReader, runtime: Runtime, timeout_s: float) -> None:
+        self._slots = slots
+        self._runtime = runtime
+        self._timeout_s = timeout_s
+        self._recent = RecentSlots(slots)
+        self.pace = Pace(runtime)
+
+    def landed(self, commit: Commit) -> None:
+        """An own commit is in the log: who asks for its slot has it at once."""
+        self._recent.keep(commit)
+        self.pace.head_moved()
+
+    def drive(
+        self,
+        protocol: Generator[Request, Response, Result],
+        computing: AbstractContextManager[object] = _NOTHING,
+    ) -> Result:
+        """The result of the rule, or of a part of it, once all that it asks for is done.
+
+        Parameters
+        ----------
+        computing
+            Held while the rule computes, and let go while it waits for what it has asked for.
+        """
+        deadline = self._runtime.monotonic_s() + self._timeout_s
+        try:
+            with computing:
+                request = next(protocol)
+            while True:
+                answer = self._perform(request, deadline)
+                with computing:
+                    request = protocol.send(answer)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+    def _perform(self, request: Request, deadline: float) -> Response:
+        match request:
+            case CreateSlot(key, data):
+                began = self._runtime.monotonic_s()
+                answer = self._slots.store.create(key, data)
+                self.pace.create_took(self._runtime.monotonic_s() - began)
+                return answer
+            case ReadSlot(version):
+                return self._read_slot(version)
+            case ReadSlots(start, stop):
+                return self._recent.slots(start, stop)
+            case LetOthers():
+                return self._let_others(request, deadline)
+            case Pause():
+                return self._pause(request, deadline)
+
+    def _read_slot(self, version: int) -> Response:
+        try:
+            found = self._slots.read(version)
+        except StorageError as error:
+            return ReadFailed(str(error))
+        if found is not None:
+            self.pace.head_moved()
+        return found
+
+    def _pause(self, pause: Pause, deadline: float) -> bool:
+        wait = self.pace.after_loss if pause.lost else self.pace.after_doubt
+        return self._sleep(wait(pause.attempt), deadline)
+
+    def _let_others(self, request: LetOthers, deadline: float) -> list[Commit | Tombstone]:
+        """What others have committed; nothing where they had time for it and did not come.
+
+        A writer that knows of nobody else leaves time, and looks for nobody: its own create tells as well.
+        """
+        first = request.before
+        if first.unknown:
+            self._sleep(self.pace.for_newcomers(first), deadline)
+            return []
+        count = min(_LOOK, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK
+        for wait_s in self.pace.for_turn(first) if first.writers else (0.0,):
+            if not self._sleep(wait_s, deadline):
+                return []
+            try:
+                found = self._recent.next(request.start, count)
+            except StorageError:
+                return []
+            if found:
+                self.pace.head_moved()
+                return found
+            count = 1
+        return []
+
+    def _sleep(self, wait_s: float, deadline: float) -> bool:
+        """Whether there was time left to wait."""
+        left = deadline - self._runtime.monotonic_s()
+        if left <= 0:
+            return False
+        if wait_s > 0:
+            self._runtime.sleep_s(min(wait_s, left))
+        return True

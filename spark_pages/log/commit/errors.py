@@ -1,0 +1,87 @@
+"""How a commit ended, as the error that a caller gets. Pure."""
+
+from __future__ import annotations
+
+from spark_pages.errors import CommitConflictError, CommitUnknownError
+from spark_pages.log.commit.conflict import shared_chains
+from spark_pages.log.commit.messages import Conflict, Slot, Unknown
+from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.names import commit_key
+from spark_pages.model.actions import Commit
+from spark_pages.runtime import writer_name
+
+
+def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
+    """What is raised where a transaction that read this version is not in the log."""
+    overlap = outcome.overlap
+    who = f"The transaction of {writer_name()} that read version {read_version}"
+    if overlap is None:
+        return CommitConflictError(
+            f"{who} was overtaken {outcome.tries} times, last by version {outcome.head} of {outcome.by}, "
+            f"until its time was up. Nothing was committed.",
+            hint="Try again, or write in fewer, larger transactions.",
+            read_version=read_version,
+            conflicting_version=outcome.head,
+            conflicting_writer=outcome.by,
+            chains=[],
+            tries=outcome.tries,
+        )
+    return CommitConflictError(
+        f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in the "
+        f"meantime: {overlap.what}. Nothing was committed, after {max(outcome.tries, 1)} tries.",
+        hint="Read again and repeat the transaction.",
+        read_version=read_version,
+        conflicting_version=overlap.version,
+        conflicting_writer=overlap.writer,
+        chains=[list(chain) for chain in overlap.chains],
+        tries=max(outcome.tries, 1),
+    )
+
+
+def unknown_error(outcome: Unknown) -> CommitUnknownError:
+    """What is raised where the outcome is not known; it carries what `Log.resume` takes."""
+    return CommitUnknownError(
+        f"It is not known whether commit {outcome.version} (token {outcome.token}) is in the log: "
+        f"{outcome.reason}. Nothing was deleted.",
+        hint="Once storage answers again, `store.resume(error)` finds out, or brings it in.",
+        version=outcome.version,
+        token=outcome.token,
+        data=outcome.data,
+        tries=outcome.tries,
+    )
+
+
+def slot_taken_error(mine: Unknown, theirs: Slot) -> CommitConflictError:
+    """What is raised where the slot of a commit that was in doubt holds another one.
+
+    Parameters
+    ----------
+    mine
+        The commit, as it was told when it was in doubt.
+    theirs
+        What is in its slot; a tombstone does not tell who wrote that and what.
+
+    Notes
+    -----
+    The chains are those that transactions of both change, perhaps none: a commit in doubt cannot go on to the
+    next slot, whoever takes its own.
+    """
+    own = decode_slot(mine.data, commit_key(mine.version))
+    records = own.records if isinstance(own, Commit) else ()
+    others = theirs.records if isinstance(theirs, Commit) else ()
+    read_version = min((record.read_version for record in records), default=None)
+    writer, operation = (others[0].writer, others[0].operation) if others else ("somebody", "cleaned since")
+    chains = {chain for one in records for other in others for chain in shared_chains(one, other)}
+    tries = mine.tries + 1
+    who = records[0].writer if records else "somebody"
+    return CommitConflictError(
+        f"The commit of {who} with token {mine.token} that read version {read_version} is not in the log: "
+        f"slot {mine.version} holds another commit, of {writer} ({operation}). Nothing was committed, after "
+        f"{tries} tries.",
+        hint="Read again and repeat the transaction.",
+        read_version=read_version,
+        conflicting_version=mine.version,
+        conflicting_writer=writer,
+        chains=[list(chain) for chain in sorted(chains)],
+        tries=tries,
+    )

@@ -1,0 +1,198 @@
+"""Group commit: transactions of one process that want to commit at once share one log object.
+
+Whoever comes first leads: it takes all that wait, commits them together, and hands the lead to the
+first one that came meanwhile. So the number of commits follows the latency of storage, and the number
+of transactions in each follows the load.
+
+Threads whose transactions have just landed come back one by one. If the first of them led at once, it would
+hold the log for a whole request with one transaction while all others wait. So a leader waits for half of
+those that were there a moment ago: one half is on its way while the other half prepares.
+
+A thread that is stopped while it waits, by Ctrl-C say, leaves: its transaction is not in the log, unless a
+commit under way had taken it along.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+
+from spark_pages.errors import SparkPagesError
+from spark_pages.log.commit.messages import Member, Outcome, PutOff
+from spark_pages.log.commit.protocol import IfStopped
+
+CommitTogether = Callable[[Sequence[Member], IfStopped], Sequence[Outcome]]
+
+
+_all: weakref.WeakSet[CommitGroup] = weakref.WeakSet()
+
+
+class _Ticket:
+    """One waiting transaction."""
+
+    __slots__ = ("gone", "member", "result", "wake")
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.result: Outcome | BaseException | None = None
+        self.wake = threading.Event()
+        self.gone = False
+
+
+class OneAtATime:
+    """Lets threads prepare small transactions one at a time, and whoever leads a commit before all that wait.
+
+    Python runs one of them at a time anyway. If all want it they hand it to each other at every call into
+    Arrow, which takes longer than the work, and a leader among them is late with what all wait for.
+
+    Attributes
+    ----------
+    first
+        What a leader holds while it computes: it waits for no more than the thread that is inside.
+    """
+
+    __slots__ = ("_door", "first")
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self.first = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._door.acquire()
+        try:
+            self.first.acquire()
+        except BaseException:
+            self._door.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.first.release()
+        self._door.release()
+
+
+class CommitGroup:
+    """Brings concurrent callers of `commit` together.
+
+    Parameters
+    ----------
+    commit_together
+        Commits several members and gives an outcome for each; runs in one thread at a time. Tells
+        meanwhile what the outcomes are if its thread is stopped; before it does, nothing has been put.
+    patience_s
+        Gives how long a leader waits for others at most: about as long as a request takes.
+
+    Attributes
+    ----------
+    turn
+        Held by a thread that prepares a small transaction while others do so too.
+    """
+
+    def __init__(self, commit_together: CommitTogether, patience_s: Callable[[], float]) -> None:
+        self._commit_together = commit_together
+        self._patience_s = patience_s
+        self.begin_anew()
+        _all.add(self)
+
+    def begin_anew(self) -> None:
+        """Nobody waits and nobody leads: a forked child has none of the threads that did."""
+        self.turn = OneAtATime()
+        self._lock = threading.Lock()
+        self._waiting: list[_Ticket] = []
+        self._leader: _Ticket | None = None
+        self._lately = 0
+        self._enough = 0
+        self._are_enough = threading.Event()
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one transaction was here lately."""
+        return self._lately > 1
+
+    def commit(self, member: Member) -> Outcome:
+        """The outcome of one transaction; never `PutOff`."""
+        ticket = _Ticket(member)
+        try:
+            with self._lock:
+                self._waiting.append(ticket)
+                if self._leader is None:
+                    self._choose_leader()
+                if len(self._waiting) == self._enough:
+                    self._are_enough.set()
+            ticket.wake.wait()
+            while ticket.result is None:
+                self._lead()
+        except BaseException:
+            self._leave(ticket)
+            raise
+        if isinstance(ticket.result, BaseException):
+            raise ticket.result
+        return ticket.result
+
+    def _wait_for_others(self) -> None:
+        """Half of those that were here lately are here again, or there is no more patience."""
+        patience_s = self._patience_s()
+        with self._lock:
+            self._enough = self._lately // 2
+            if not patience_s or len(self._waiting) >= self._enough:
+                return
+            self._are_enough.clear()
+        self._are_enough.wait(patience_s)
+
+    def _lead(self) -> None:
+        self._wait_for_others()
+        with self._lock:
+            tickets, self._waiting = self._waiting, []
+        told: list[Sequence[Outcome]] = [[PutOff()] * len(tickets)]
+        try:
+            told.append(self._commit_together([ticket.member for ticket in tickets], told.append))
+        except SparkPagesError as error:
+            for ticket in tickets:
+                ticket.result = error
+        except BaseException as error:
+            _settle(tickets, told[-1])
+            tickets[0].result = error
+            raise
+        else:
+            _settle(tickets, told[-1])
+        finally:
+            self._hand_over(len(tickets), [ticket for ticket in tickets if ticket.result is None])
+            for ticket in tickets:
+                if ticket.result is not None:
+                    ticket.wake.set()
+
+    def _hand_over(self, led: int, put_off: list[_Ticket]) -> None:
+        """Those that were put off are first in line, and the next one leads."""
+        with self._lock:
+            self._lately = led + len(self._waiting)
+            self._waiting[:0] = [ticket for ticket in put_off if not ticket.gone]
+            self._choose_leader()
+
+    def _leave(self, ticket: _Ticket) -> None:
+        """Nobody waits for a thread that was stopped; if it was to lead, the next one does."""
+        with self._lock:
+            ticket.gone = True
+            self._waiting = [other for other in self._waiting if other is not ticket]
+            if self._leader is ticket:
+                self._choose_leader()
+
+    def _choose_leader(self) -> None:
+        """The first in line leads next; called under the lock."""
+        self._leader = self._waiting[0] if self._waiting else None
+        if self._leader is not None:
+            self._leader.wake.set()
+
+
+def _settle(tickets: Sequence[_Ticket], outcomes: Sequence[Outcome]) -> None:
+    for ticket, outcome in zip(tickets, outcomes, strict=True):
+        ticket.result = None if isinstance(outcome, PutOff) else outcome
+
+
+def _begin_all_anew() -> None:
+    for each in list(_all):
+        each.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):  # not where nothing forks
+    os.register_at_fork(after_in_child=_begin_all_anew)

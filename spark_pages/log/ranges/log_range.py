@@ -1,0 +1,208 @@
+"""Compacted ranges: which there are, which to read for some slots, and their bytes. Pure.
+
+`docs/format.md` ("Log compaction") is the specification. A range never changes an answer: the newest slot of
+whatever is read comes from the slot itself and vouches for all before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.log.digest import digest_of
+from spark_pages.log.encoding.container import ContainerSchema, decode_container, encode_container
+from spark_pages.log.features import FORMAT_VERSION, check_readable
+from spark_pages.log.names import commit_key, compacted_key
+
+WHOLE = 4
+"""Exponent of the smallest range that stays in use: 16 slots."""
+
+LARGEST = 10
+"""Exponent of the largest range that this release writes."""
+
+MAX_RANGE_BYTES = 8 << 20
+"""Slots with more bytes than this are not compacted: a request more costs less than the bytes."""
+
+_MAX_READ_BYTES = 64 << 20
+_ZSTD_LEVEL = 3
+_SPARE = 8
+"""A range is read for an eighth of its slots, not for less."""
+
+_PARSED = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "CompactedRange",
+        "namespace": "spark_pages",
+        "fields": [
+            {"name": "format_version", "type": "int"},
+            {"name": "start", "type": "long"},
+            {"name": "lengths", "type": {"type": "array", "items": "long"}},
+            {"name": "original_length", "type": "long"},
+            {"name": "data", "type": "bytes"},
+        ],
+    }
+)
+_SCHEMA = ContainerSchema(_PARSED)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """An aligned range of slots.
+
+    Attributes
+    ----------
+    start
+        First version; a multiple of the size.
+    exponent
+        Its size is 2 to this power; 0 is a single slot.
+    """
+
+    start: int
+    exponent: int
+
+    @property
+    def stop(self) -> int:
+        """One past the last version."""
+        return self.start + (1 << self.exponent)
+
+    @property
+    def key(self) -> str:
+        """Name of the object that holds it."""
+        return compacted_key(self.start, self.stop - 1) if self.exponent else commit_key(self.start)
+
+    @property
+    def halves(self) -> tuple[LogRange, LogRange]:
+        """The two ranges that it is made of."""
+        below = self.exponent - 1
+        return LogRange(self.start, below), LogRange(self.start + (1 << below), below)
+
+
+def range_around(version: int, exponent: int) -> LogRange:
+    """The aligned range of this size that holds a version."""
+    return LogRange(version >> exponent << exponent, exponent)
+
+
+def small_ranges(compacted: int) -> list[LogRange]:
+    """The ranges of 8, 4 and 2 slots in use when everything below `compacted` has been compacted."""
+    found = []
+    start = compacted >> WHOLE << WHOLE
+    for exponent in range(WHOLE - 1, 0, -1):
+        if compacted & (1 << exponent):
+            found.append(LogRange(start, exponent))
+            start += 1 << exponent
+    return found
+
+
+def plan_ranges(compacted: int, stop: int) -> Iterator[LogRange]:
+    """Ranges that are due when slots below `stop` exist and those below `compacted` are done, halves first.
+
+    Notes
+    -----
+    Two slots' worth of ranges for 16 slots, and fewer than three small ones at the end.
+    """
+    for end in range((compacted >> WHOLE) + 1, (stop >> WHOLE) + 1):
+        version = (end << WHOLE) - 1
+        for exponent in range(WHOLE, LARGEST + 1):
+            around = range_around(version, exponent)
+            if around.stop != version + 1:
+                break
+            yield around
+    known = small_ranges(compacted)
+    yield from (each for each in small_ranges(stop) if each not in known)
+
+
+def plan_reads(start: int, stop: int, compacted: int, largest: int = LARGEST) -> Iterator[LogRange]:
+    """Ranges and single slots to read for slots [start, stop), in order; they may overlap.
+
+    Parameters
+    ----------
+    compacted
+        Everything below this version has been compacted.
+    largest
+        Exponent of the largest range to use; below `WHOLE` only slots are read.
+
+    Notes
+    -----
+    Logarithmic in ``stop - start`` below `compacted`; at most 8 times as many slots as asked for, and
+    twice where `stop` is `compacted`.
+    """
+    small = small_ranges(compacted) if largest >= WHOLE else []
+    body = compacted >> WHOLE << WHOLE
+    position = start
+    while position < stop:
+        best = LogRange(position, 0)
+        candidates = [range_around(position, exponent) for exponent in range(WHOLE, largest + 1)]
+        for around in [each for each in candidates if each.stop <= body] + small:
+            useful = min(around.stop, stop) - position
+            spare = max(2, (1 << around.exponent) // _SPARE)
+            # Of two that reach equally far the smaller one, which comes first, is enough.
+            if around.start <= position and around.stop > best.stop and useful >= spare:
+                best = around
+        yield best
+        position = best.stop
+
+
+def encode_range(start: int, slots: Sequence[bytes]) -> bytes:
+    """A compacted range.
+
+    Parameters
+    ----------
+    start
+        Version of the first slot.
+    slots
+        The slots as they are in storage; a power of two of them.
+    """
+    whole = b"".join(slots)
+    record = {
+        "format_version": FORMAT_VERSION,
+        "start": start,
+        "lengths": [len(slot) for slot in slots],
+        "original_length": len(whole),
+        "data": pa.Codec("zstd", _ZSTD_LEVEL).compress(whole, asbytes=True),
+    }
+    return encode_container(_PARSED, [record], bytes.fromhex(digest_of(whole)[:32]))[0]
+
+
+def decode_range(data: bytes, wanted: LogRange) -> list[bytes]:
+    """The slots of a range, bit by bit; what is in them has not been looked at.
+
+    Raises
+    ------
+    DamageError
+        If it is not what was written, or another range.
+    UnsupportedFormatError
+        If it needs a newer release.
+    """
+    key = wanted.key
+    try:
+        (record,), _ = decode_container(data, _SCHEMA, key)
+        check_readable(record["format_version"], (), key)
+        return _slots(record, wanted)
+    except SparkPagesError:
+        raise
+    except Exception as error:
+        raise DamageError(
+            f"{key} is not a compacted range: expected an Avro container of spark_pages, found {len(data)} "
+            f"bytes that fail with {type(error).__name__}.",
+            key=key,
+        ) from error
+
+
+def _slots(record: dict[str, Any], wanted: LogRange) -> list[bytes]:
+    lengths, length = record["lengths"], record["original_length"]
+    told = record["start"], len(lengths), sum(lengths)
+    expected = wanted.start, 1 << wanted.exponent, length
+    if told != expected or min(lengths) < 0 or length > _MAX_READ_BYTES:
+        raise DamageError(
+            f"{wanted.key} should hold slots {wanted.start} to {wanted.stop - 1}, but announces "
+            f"{len(lengths)} slots from {record['start']} on, with {length} bytes.",
+            key=wanted.key,
+        )
+    whole = pa.Codec("zstd").decompress(record["data"], decompressed_size=length, asbytes=True)
+    return [whole[first:last] for first, last in pairwise(accumulate(lengths, initial=0))]

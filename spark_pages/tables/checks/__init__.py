@@ -1,0 +1,1 @@
+"""Rows against the rules of their table: checks, domains, primary keys."""

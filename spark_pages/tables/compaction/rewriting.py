@@ -1,0 +1,122 @@
+"""The rows of runs of pages, in full pages: what page compaction does for each, here or in an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_pages.catalog.widening import same_family
+from spark_pages.io import Codec, PageFileWriter, PageHandler
+from spark_pages.io.files.page_file import FileRooms
+from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
+from spark_pages.io.pages.plain_page import as_batch
+from spark_pages.model.run import NewPage, PageRun
+from spark_pages.runtime import Spawn, spawn_thread
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.arrays.joining import as_type, page_of_another_column
+from spark_pages.tables.reading.assembling import as_array, assembled, entries_of, type_of
+from spark_pages.tables.reading.page_meta import Page, PageMeta, alike_groups
+from spark_pages.tables.writing.files_behind import FilesBehind
+from spark_pages.tables.writing.page_writer import PlacedPages, StagedPage, stage_column
+
+_FILE_BYTES = 32 << 20
+"""Of a page file: it is written while the pages of the next are made, so twice as much is in memory."""
+
+_ROOM_BYTES = 1 << 20
+"""The last page of a file reaches beyond its size: by less than this, or it is written the slower way."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagesWanted:
+    """How the rows of a column are to be written.
+
+    Attributes
+    ----------
+    kind
+        Type of the column.
+    page_bytes, bloom, codec
+        What its new pages are like; see `stage_column`.
+    column
+        The column and its table in words, for messages.
+    """
+
+    kind: pa.DataType
+    page_bytes: int = TARGET_PAGE_BYTES
+    bloom: float | None = None
+    codec: Codec = Codec.LZ4
+    column: str = "a column"
+
+
+def rewrite_runs(
+    runs: Iterable[tuple[PageRun, PagesWanted]],
+    pages: PageHandler,
+    store: ObjectStore,
+    next_key: Callable[[], str],
+    spawn: Spawn = spawn_thread,
+) -> list[list[NewPage]]:
+    """Full pages with the rows of each run, in page files that are durable; nothing refers to them yet.
+
+    Parameters
+    ----------
+    pages
+        Reads them.
+    store, next_key
+        Where page files go, and the key of the next one.
+    spawn
+        Begins work beside the caller: a page file is written while the pages of the next are made.
+
+    Notes
+    -----
+    Entries keep what they have beside their values. Pages with other metadata than their neighbours are not
+    joined with them. Memory: one run, what is read of the next, and two page files.
+    """
+    behind = FilesBehind(spawn)
+    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, FileRooms(_FILE_BYTES + _ROOM_BYTES))
+    given = list(runs)
+    numbers = pages.read_numbers([(run, wanted.kind) for run, wanted in given])
+    new = [
+        placed.place(_full_pages(run, wanted, pages, values), inline=False)
+        for (run, wanted), values in zip(given, numbers, strict=True)
+    ]
+    placed.finish_file(PageFileWriter.finish)  # nothing is left to do beside it
+    behind.wait()
+    return new
+
+
+def _full_pages(
+    run: PageRun, wanted: PagesWanted, pages: PageHandler, values: pa.Array | None
+) -> list[StagedPage]:
+    """Full pages with the rows of a run, whose values may be there already."""
+    if values is not None:
+        return stage_column(values, wanted.page_bytes, wanted.codec, wanted.bloom)
+    staged: list[StagedPage] = []
+    found = pages.get_values([run], admit=False, whole=True)[0]
+    for index, kind in enumerate(map(_stored_type, found)):
+        if not same_family(kind, wanted.kind):
+            raise page_of_another_column(wanted.column, run.descriptor(index).where, wanted.kind, kind)
+    for alike in alike_groups(found):
+        batches = [page for page in alike if isinstance(page, pa.RecordBatch)]
+        if len(batches) == len(alike):
+            meta = PageMeta.of(batches)
+        elif any(batch.num_columns > 1 for batch in batches):
+            meta = PageMeta.of([as_batch(page) for page in alike])
+        else:
+            meta = PageMeta(page=alike[0].schema.metadata)
+        values = _joined(alike, wanted.kind)
+        staged += stage_column(values, wanted.page_bytes, wanted.codec, wanted.bloom, meta)
+    return staged
+
+
+def _stored_type(page: Page) -> pa.DataType:
+    return type_of(page.column("data") if isinstance(page, pa.RecordBatch) else page)
+
+
+def _joined(pages: Sequence[Page], kind: pa.DataType) -> pa.Array:
+    """The values of some pages as one array of a type."""
+    values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
+    if any(type_of(each) != kind for each in values):  # the column has got another type
+        values = as_type(map(as_array, values), kind)
+    arrays = assembled([(each, 0, entries_of(each)) for each in values], kind)
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

@@ -1,0 +1,193 @@
+"""Columns added, dropped, renamed, reordered, widened and described anew. No page is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from spark_pages.catalog.constraints import check_column_free, foreign_keys_to, key_columns
+from spark_pages.catalog.evolution import (
+    with_column,
+    with_column_properties,
+    with_columns_in_order,
+    with_comment,
+    with_nullability,
+    with_renamed_column,
+    with_wider_column,
+    without_column,
+)
+from spark_pages.catalog.facts import fact, without_facts
+from spark_pages.catalog.resolve import show_name
+from spark_pages.catalog.types import resolve_column
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.ids import FieldId
+from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
+from spark_pages.tables.checks.constraint_tests import RowTests
+from spark_pages.tables.definitions.table_changes import TableChanges
+from spark_pages.tables.staging.placing import StagedSplice
+from spark_pages.tables.staging.staged_names import StagedNames
+from spark_pages.tables.staging.workspace import Workspace
+from spark_pages.tables.table import Table
+from spark_pages.tables.writing.page_options import PageOptions
+from spark_pages.tables.writing.page_writer import stage_constants
+
+
+class ColumnChanges:
+    """The columns of the tables of one transaction.
+
+    Parameters
+    ----------
+    work, names, tables
+        What is staged, the names that there are, and the tables.
+    base
+        Gives the version that the transaction stands on.
+    staged
+        Gives a table with everything that is staged.
+    """
+
+    def __init__(
+        self,
+        work: Workspace,
+        names: StagedNames,
+        tables: TableChanges,
+        base: Callable[[], LogSnapshot],
+        staged: Callable[[str], Table],
+    ) -> None:
+        self._work = work
+        self._names = names
+        self._tables = tables
+        self._base = base
+        self._staged = staged
+
+    def add(self, table: str, column: pa.Field, default: Any) -> None:
+        """See `Transaction.add_column`."""
+        definition = self._tables.begin(table)
+        column, types = resolve_column(without_facts(column), self._names)
+        changed = with_column(definition, column)
+        PageOptions.of(changed)
+        before, now = self._lengths(definition)
+        try:
+            value = pa.scalar(default, column.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SchemaMismatchError(
+                f"{default!r} is no value of column {column.name!r} of type {column.type}: {error}"
+            ) from error
+        if now and not column.nullable and not value.is_valid:
+            raise SchemaMismatchError(
+                f"Cannot add column {column.name!r} to {table!r}: it is not nullable, and {now} rows have no "
+                f"value for it.",
+                hint="Give a default.",
+            )
+        if now or value.is_valid:
+            one = pa.table([pa.array([value.as_py()], column.type)], schema=pa.schema([column]))
+            RowTests.of(replace(changed, schema=pa.schema([changed.schema.field(column.name)]))).check(one, 0)
+        for each in types:
+            self._work.ddl.require(each)
+        self._work.alter(definition, changed)
+        field_id = FieldId(definition.next_field_id)
+        if now:
+            splice = StagedSplice(
+                definition.table_id, field_id, 0, (), 0, stage_constants(value, now), touched=((0, now),)
+            )
+            self._work.splices.append(splice)
+            self._work.definitions[definition.table_id] = changed
+        self._work.ddl.new_columns[definition.table_id, field_id] = before
+        if value.is_valid or column.nullable:
+            self._work.ddl.defaults[definition.table_id, field_id] = value
+
+    def drop(self, table: str, column: str) -> None:
+        """See `Transaction.drop_column`."""
+        definition = self._tables.begin(table)
+        changed = without_column(definition, column)
+        check_column_free(definition, column, "drop")
+        self._refuse_while_referenced(definition, column, "drop")
+        key = (definition.table_id, definition.field_ids[column])
+        self._work.splices = [s for s in self._work.splices if (s.table_id, s.field_id) != key]
+        self._work.updates.pop((definition.table_id, column), None)
+        self._work.ddl.new_columns.pop(key, None)
+        self._work.alter(definition, changed)
+
+    def rename(self, table: str, column: str, name: str) -> None:
+        """See `Transaction.rename_column`."""
+        definition = self._tables.begin(table)
+        changed = with_renamed_column(definition, column, name)
+        check_column_free(definition, column, "rename", renamed=True)
+        self._refuse_while_referenced(definition, column, "rename")
+        updates = self._work.updates.pop((definition.table_id, column), None)
+        if updates is not None:
+            self._work.updates[definition.table_id, name] = updates
+        self._work.alter(definition, changed)
+
+    def reorder(self, table: str, columns: Sequence[str]) -> None:
+        """See `Transaction.reorder_columns`."""
+        definition = self._tables.begin(table)
+        self._work.alter(definition, with_columns_in_order(definition, columns))
+
+    def widen(self, table: str, column: str, wider: pa.DataType) -> None:
+        """See `Transaction.widen_column`."""
+        definition = self._tables.begin(table)
+        changed = with_wider_column(definition, column, wider)
+        updates = self._work.updates.get((definition.table_id, column))
+        if updates is not None:
+            updates.values[:] = [values.cast(wider) for values in updates.values]
+        self._work.alter(definition, changed)
+
+    def set_nullable(self, table: str, column: str, nullable: bool) -> None:
+        """See `Transaction.set_nullable`."""
+        definition = self._tables.begin(table)
+        changed = with_nullability(definition, column, nullable)
+        field = definition.schema.field(column)
+        alias = fact(field, TYPE_KEY)
+        told = self._names.table((TYPE_NAMES, alias)) if alias is not None else None
+        if nullable and told is not None and not told.schema.field(0).nullable:
+            raise InvalidInputError(
+                f"Column {column!r} of {table!r} is of type {alias!r}, which is never null."
+            )
+        if nullable and column in key_columns(definition):
+            raise InvalidInputError(f"Column {column!r} of {table!r} is in the primary key, and never null.")
+        if not nullable and field.nullable:
+            nulls = self._staged(show_name(definition)).aggregate(column).null_count
+            if nulls:
+                raise SchemaMismatchError(
+                    f"Column {column!r} of {table!r} holds {nulls} nulls and cannot be declared without.",
+                    hint="Update these rows first.",
+                )
+        self._work.alter(definition, changed)
+
+    def set_comment(self, table: str, comment: str | None, column: str | None) -> None:
+        """See `Transaction.set_comment`."""
+        definition = self._tables.begin(table)
+        self._work.alter(definition, with_comment(definition, comment, column))
+
+    def set_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
+        """See `Transaction.set_column_properties`."""
+        definition = self._tables.begin(table)
+        self._work.alter(definition, with_column_properties(definition, column, properties))
+
+    def _refuse_while_referenced(self, definition: TableDefinition, column: str, what: str) -> None:
+        field_id = definition.field_ids[column]
+        for other in [*self._tables.referencing(definition), definition]:
+            for key in foreign_keys_to(other, definition.table_id):
+                if field_id in key.fields_there:
+                    raise InvalidInputError(
+                        f"Cannot {what} column {column!r} of {show_name(definition)!r}: foreign key "
+                        f"{key.name!r} of {show_name(other)!r} refers to it.",
+                        hint="Drop the constraint first.",
+                    )
+
+    def _lengths(self, definition: TableDefinition) -> tuple[int, int]:
+        """Rows of the table before anything staged, and with what is staged."""
+        table_id = definition.table_id
+        columns = [*definition.field_ids.values()]
+        gone = table_id < 0 or table_id in self._work.ddl.truncated
+        lengths = []
+        for field_id in columns[:1] if definition.aligned else columns:
+            new = self._work.ddl.new_columns.get((table_id, field_id))
+            before = 0 if gone else self._base().num_rows((table_id, field_id)) if new is None else new
+            staged = self._work.staged_rows(table_id, field_id) - (new or 0)
+            lengths.append((before, before + staged))
+        return min(before for before, _ in lengths), min(now for _, now in lengths)

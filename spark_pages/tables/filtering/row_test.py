@@ -1,0 +1,106 @@
+"""The rows of a table for which an Arrow expression is true, whatever the types of its columns. Pure.
+
+Arrow compares most types and picks rows of most, but not of all: what it has no kernel for is tested as the
+values that it stands for, and picked by number.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_pages.io.stats.bounds import plain_type, plain_values
+from spark_pages.model.columns import number_column, numbers_of
+from spark_pages.tables.arrays.joining import take_entries, takes
+
+
+def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
+    """The rows for which the expression is true, in order.
+
+    Raises
+    ------
+    pyarrow.ArrowException, TypeError
+        If it does not fit the columns; that does not depend on the rows.
+    """
+    odd = [field.name for field in table.schema if _tested_type(field.type) != field.type]
+    lame = [field for field in table.schema if field.name not in odd and not takes(field.type)]
+    if lame:
+        raise TypeError(f"Arrow cannot test column {lame[0].name!r}, which has {lame[0].type}")
+    if not odd:
+        return table.filter(expression)
+    rows = _rows_that_pass(table, odd, expression)
+    others = table.drop_columns(odd).take(number_column(rows, pa.int64()))
+    columns = [
+        _taken(column, rows) if name in odd else others.column(name)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _rows_that_pass(table: pa.Table, odd: list[str], expression: pc.Expression) -> NDArray[np.int64]:
+    tested = table
+    for name in odd:
+        column = table.column(name)
+        kind = _tested_type(column.type)
+        values = pa.chunked_array([plain_values(chunk).cast(kind) for chunk in column.chunks], kind)
+        tested = tested.set_column(table.column_names.index(name), name, values)
+    number = "_" * (1 + max(map(len, table.column_names)))  # no column has so long a name
+    rows = number_column(np.arange(table.num_rows), pa.int64())
+    return numbers_of(tested.append_column(number, rows).filter(expression).column(number).combine_chunks())
+
+
+def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+    """The values of some rows, which increase; chunk by chunk, as one array may not hold them."""
+    ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
+    cuts = np.searchsorted(rows, ends)
+    parts = []
+    for chunk, end, first, stop in zip(column.chunks, ends, [0, *cuts], cuts, strict=False):
+        if first < stop:
+            places = number_column(rows[first:stop] - (end - len(chunk)), pa.int64())
+            parts.append(take_entries(chunk, places))
+    return pa.chunked_array(parts, column.type)
+
+
+@lru_cache(256)
+def _tested_type(kind: pa.DataType) -> pa.DataType:
+    """A type for which Arrow has all kernels, of the same values; the type itself where it has them."""
+    tested = _tested_type(plain_type(kind)) if pa.types.is_run_end_encoded(kind) else _wider(kind)
+    if tested != kind:
+        try:
+            plain_values(pa.nulls(0, kind)).cast(tested)
+        except pa.ArrowNotImplementedError:
+            return kind
+    return tested
+
+
+def _wider(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_wider(field.type)) for field in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_wider(kind.key_type), _wider(kind.item_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_wider(kind.value_type)), kind.list_size)
+    for is_list, made in _LISTS:
+        if is_list(kind):
+            return made(kind.value_field.with_type(_wider(kind.value_type)))
+    return kind
+
+
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)

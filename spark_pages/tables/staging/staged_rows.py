@@ -1,0 +1,234 @@
+"""Rows that a transaction appends and changes, from what the caller gives to staged splices.
+
+`StagedRows.append` cuts and encodes; `settle` and `rewrite` put all of it into the workspace; `swap` says
+what is committed instead where little was appended. Memory is bounded: see `EarlyPages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike
+
+from spark_pages.catalog.constraints import key_columns
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.ids import TableId, is_temporary
+from spark_pages.model.table import TableDefinition
+from spark_pages.runtime import Spawn
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.arrays.values import RowStream, as_stream
+from spark_pages.tables.reading.page_meta import PageMetadata, given_meta
+from spark_pages.tables.staging.placing import Prepared, StagedSplice, place_in_memory
+from spark_pages.tables.staging.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
+from spark_pages.tables.staging.updates import Updates, checked_rows, rewrite_pages, values_by_column
+from spark_pages.tables.staging.workspace import Workspace
+from spark_pages.tables.table import Table
+from spark_pages.tables.writing.early_pages import EarlyPages
+from spark_pages.tables.writing.entry_meta import append_with_meta
+from spark_pages.tables.writing.ingest import TableIngest
+from spark_pages.tables.writing.page_file_names import PageFileNames
+from spark_pages.tables.writing.page_options import PageOptions
+from spark_pages.tables.writing.page_writer import INLINE_PAGE_BYTES, StagedPage
+
+_PIECE_BYTES = 16 << 20
+_WHOLE = 1 << 62
+
+
+class StagedRows:
+    """The rows of one transaction.
+
+    Parameters
+    ----------
+    work
+        Receives the splices.
+    store, spawn, page_files
+        For pages that are written before the commit.
+    base, stand_on_newest
+        Gives the version that the transaction stands on; makes it the newest.
+    memory_bytes
+        Memory that pages may take.
+    """
+
+    def __init__(
+        self,
+        work: Workspace,
+        store: ObjectStore,
+        spawn: Spawn,
+        page_files: PageFileNames,
+        base: Callable[[], LogSnapshot],
+        stand_on_newest: Callable[[], None],
+        memory_bytes: int,
+    ) -> None:
+        self._work = work
+        self._store = store
+        self._base = base
+        self._stand_on_newest = stand_on_newest
+        self._memory_bytes = memory_bytes
+        self._held_bytes = 0
+        self._early = EarlyPages(store, page_files.next_for, spawn)
+        self._names = page_files
+        self._ingests: dict[TableId, TableIngest] = {}
+
+    def append(self, definition: TableDefinition, rows: RowStream, page_bytes: int) -> None:
+        """The rows stand behind those of the table; see `Transaction.append`."""
+        ingest = self._ingests.get(definition.table_id)
+        if ingest is None or not definition.aligned:
+            ingest = self._begin(definition, rows.columns, page_bytes)
+        ingest.check(rows)
+        marks = ingest.mark()
+        try:
+            for piece in rows.pieces(max(1, min(_PIECE_BYTES, self._memory_bytes // 8))):
+                self._held_bytes += ingest.add(piece)
+                self._stay_in_budget()
+            ingest.own()
+        except BaseException:
+            ingest.rewind(marks)
+            raise
+        if not definition.aligned:
+            self.settle()
+
+    def append_with_meta(
+        self,
+        definition: TableDefinition,
+        data: Any,
+        entry_meta: Any,
+        page_metadata: Mapping[str, PageMetadata] | None,
+        page_bytes: int,
+    ) -> None:
+        """The rows are pages of their own: what they have beside them is not mixed with other appends."""
+        self.settle()
+        rows: RowStream = as_stream(data)
+        nothing = pa.table({name: pa.nulls(0) for name in rows.columns})
+        whole = pa.concat_tables(list(rows.pieces(_WHOLE)) or [nothing])
+        metas = given_meta(definition, whole, entry_meta, page_metadata)
+        if not whole.num_rows:
+            return
+        ingest = self._begin(definition, rows.columns, page_bytes)
+        del self._ingests[definition.table_id]
+        ingest.check(rows)
+        self._held_bytes += append_with_meta(ingest, whole, metas)
+        self._take(ingest)
+        self._stay_in_budget()
+
+    def update(
+        self, definition: TableDefinition, table: str, column: str | None, rows: ArrayLike, values: Any
+    ) -> None:
+        """Rows that the table has hold other values; see `Transaction.update`."""
+        self._work.ddl.check_not_truncated(definition, "update rows of")
+        numbers = checked_rows(table, rows)
+        given = values_by_column(definition, column, len(numbers), values)
+        for name in given:
+            key = (definition.table_id, definition.field_ids[name])
+            self._base().chain(key).locate_rows(numbers.astype(np.uint64))
+        self._work.definitions[definition.table_id] = definition
+        for name, array in given.items():
+            updates = self._work.updates.setdefault((definition.table_id, name), Updates())
+            updates.rows.append(numbers)
+            updates.values.append(array)
+
+    def settle(self) -> None:
+        """All rows that were appended are in pages of staged splices."""
+        ingests, self._ingests = self._ingests, {}
+        for ingest in ingests.values():
+            self._held_bytes += ingest.finish()
+            self._take(ingest)
+        self._stay_in_budget()
+
+    def rewrite(self, table_of: Callable[[TableDefinition], Table], *, final: bool) -> list[StagedSplice]:
+        """Splices with the pages that updates touch, rewritten.
+
+        Parameters
+        ----------
+        table_of
+            Gives the table as of the version that the transaction stands on.
+        final
+            Whether they are for the commit, so that they may be written early.
+        """
+        rewritten: list[StagedSplice] = []
+        for (table_id, column), updates in self._work.updates.items():
+            for splice in rewrite_pages(table_of(self._work.definitions[table_id]), column, updates):
+                rewritten.append(splice)
+                if final:
+                    self._held_bytes += sum(
+                        page.encoded.actual_len for page in splice.pages if isinstance(page, StagedPage)
+                    )
+                    self._stay_in_budget(rewritten)
+        return rewritten
+
+    def swap(self, now_us: int) -> SwapOrAppend | None:
+        """What is committed instead of a plain append, where all that is staged are few rows."""
+        base = self._base()
+        most_bytes = tail_page_bytes(base.state.properties)
+        ingests = list(self._ingests.values())
+        work = self._work
+        if not most_bytes or not ingests or work.splices or work.written or work.updates or work.ddl:
+            return None
+        if any(column.splice.pages for ingest in ingests for column in ingest.columns):
+            return None
+        splices = swapped_tails(ingests, base, most_bytes)
+        if splices is None:
+            return None
+
+        def append() -> Prepared:
+            self.settle()
+            return place_in_memory(self._store, self._work.splices)
+
+        return SwapOrAppend.of(place_in_memory(self._store, splices), splices, base.state, now_us, append)
+
+    @property
+    def are_few(self) -> bool:
+        """Whether all that is staged are a few rows that wait: to prepare them takes no request."""
+        columns = [column for ingest in self._ingests.values() for column in ingest.columns]
+        if self._work.updates or self._work.splices or any(column.splice.pages for column in columns):
+            return False
+        if any(key_columns(ingest.definition) for ingest in self._ingests.values()):
+            return False
+        return sum([column.waiting_bytes for column in columns]) <= INLINE_PAGE_BYTES
+
+    def forget_temporary(self) -> None:
+        """Temporary tables end here, with what was appended to them."""
+        for table_id in [table_id for table_id in self._ingests if is_temporary(table_id)]:
+            del self._ingests[table_id]
+        self._work.forget_temporary()
+
+    def wait(self) -> None:
+        """What was written early is durable."""
+        self._early.wait()
+
+    def _begin(self, definition: TableDefinition, columns: Iterable[str], page_bytes: int) -> TableIngest:
+        """An append of every column, without rows; of an unaligned table, of the columns given."""
+        table_id = definition.table_id
+        if key_columns(definition):  # compared with the rows that there are, by their numbers
+            self._work.definitions[table_id] = definition
+            self._stand_on_newest()
+        given = set(columns)
+        splices = []
+        for column, field_id in definition.field_ids.items():
+            if definition.aligned or column in given:
+                first_row = self._work.staged_rows(table_id, field_id)
+                if table_id >= 0 and table_id not in self._work.ddl.truncated:
+                    first_row += self._base().num_rows((table_id, field_id))
+                splices.append(StagedSplice(table_id, field_id, first_row, (), 0, []))
+        namespace = self._names.namespace(definition)
+        inherited = namespace.properties if namespace is not None else {}
+        options = PageOptions.of(definition, page_bytes, inherited)
+        ingest = TableIngest(definition, options, splices)
+        self._ingests[table_id] = ingest
+        self._work.definitions[table_id] = definition
+        return ingest
+
+    def _take(self, ingest: TableIngest) -> None:
+        self._work.splices += [column.splice for column in ingest.columns if column.splice.pages]
+
+    def _stay_in_budget(self, more: Sequence[StagedSplice] = ()) -> None:
+        """Write pages early where they take a quarter of the memory: that takes two quarters more."""
+        if self._held_bytes * 4 <= self._memory_bytes:
+            return
+        self._stand_on_newest()  # page files bear the version read, by which vacuum judges them
+        open_splices = [column.splice for ingest in self._ingests.values() for column in ingest.columns]
+        splices = [*more, *self._work.splices, *open_splices]
+        self._early.write([splice for splice in splices if not is_temporary(splice.table_id)])
+        self._held_bytes = 0

@@ -1,0 +1,1 @@
+"""SQL on a store: queries, and statements that change something. Start at `sql_statements`."""

@@ -1,0 +1,125 @@
+"""Blame: which commit wrote a row of a column, found by walking back over the pages that held it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from spark_pages.catalog.resolve import check_columns, find_table
+from spark_pages.errors import VersionNotFoundError
+from spark_pages.log.log import Log
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.actions import Commit, Splice, TransactionRecord
+from spark_pages.model.chain import ChainKey
+from spark_pages.model.ids import page_version
+from spark_pages.tables.reading.expiry import looking_again
+from spark_pages.tables.versions.changes import Changes, rows_of, touched_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who wrote a row.
+
+    Attributes
+    ----------
+    version
+        The version that wrote it, or, where `exact` is false, the oldest one that is known to have it: it was
+        written then or before.
+    timestamp
+        When that version was committed, UTC.
+    operation, writer
+        What was done, and by whom; None unless `exact`.
+    exact
+        Whether the log still holds the commit that wrote the row.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str | None
+    writer: str | None
+    exact: bool
+
+    def __str__(self) -> str:
+        if not self.exact:
+            return f"at or before version {self.version}"
+        return f"version {self.version}: {self.operation} by {self.writer}"
+
+
+def blame(log: Log, table: str, column: str, row: int) -> Blame:
+    """The commit that last wrote a row of a column of the newest version.
+
+    Raises
+    ------
+    TableNotFoundError, ColumnNotFoundError, RowOutOfRangeError
+
+    Notes
+    -----
+    The page that holds the row tells by its id which commit added it, so a row that nobody compacted costs
+    one commit. Each compaction, or update of other rows of its page, costs one commit and one snapshot more.
+    """
+    heads = [log.refresh()]
+    definition = find_table(heads[0], table)
+    check_columns(definition, [column])
+    key = (definition.table_id, definition.field_ids[column])
+    return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+
+
+def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
+    while True:
+        found = snapshot.chain(key).locate_row(row)
+        version = page_version(found.page.page_id)
+        try:
+            (commit,) = log.commits(version, version + 1)
+            record = _writer_in(log, commit, key, row)
+        except VersionNotFoundError:
+            return _at_or_before(log, version)
+        if record is not None:
+            return _exactly(commit, record)
+        try:
+            snapshot = log.snapshot(version - 1)
+        except VersionNotFoundError:
+            return _at_or_before(log, version - 1)
+
+
+def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:
+    """The last transaction of the commit that touched the row; None if none did.
+
+    The commit put in the page that holds the row. If it did so by an append, the row is new. Where several
+    splices of the commit touch the chain, where they landed follows from its length before.
+    """
+    splices = [(record, splice) for record in commit.records for splice in _splices(record, key)]
+    if len(splices) == 1:
+        record, splice = splices[0]
+        if splice.removed:
+            return record if _covers(touched_rows(splice, splice.first_row), row) else None
+        return record if splice.data_change else None
+    before = log.snapshot(commit.version - 1) if commit.version else None
+    changes = Changes(lambda key: rows_of(before, key), key[0])
+    last: TransactionRecord | None = None
+    for record in commit.records:
+        for intent in record.intents:
+            changes.feed_intent(intent, commit.version)
+        for splice in _splices(record, key):
+            if _covers(changes.trace(key).splice(splice), row):
+                last = record
+    return last
+
+
+def _splices(record: TransactionRecord, key: ChainKey) -> list[Splice]:
+    return [splice for splice in record.splices if (splice.table_id, splice.field_id) == key]
+
+
+def _covers(ranges: list[tuple[int, int]], row: int) -> bool:
+    return any(start <= row < end for start, end in ranges)
+
+
+def _exactly(commit: Commit, record: TransactionRecord) -> Blame:
+    return Blame(commit.version, _moment(commit.timestamp_us), record.operation, record.writer, exact=True)
+
+
+def _at_or_before(log: Log, version: int) -> Blame:
+    return Blame(version, _moment(log.time_of(version)), None, None, exact=False)
+
+
+def _moment(timestamp_us: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=timestamp_us)

@@ -1,0 +1,267 @@
+"""What restore has to do: from the commits since a version to splices and intents that undo them. Pure.
+
+It reads descriptors and definitions, as far as commits touched them, and never a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_pages.catalog.evolution import with_pages_of
+from spark_pages.catalog.resolve import show_name
+from spark_pages.errors import InvalidInputError
+from spark_pages.log.page_folders import LOCATION_PROPERTY
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
+from spark_pages.model.chain import ChainKey
+from spark_pages.model.columns import number_column
+from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
+from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches, empty_batch
+from spark_pages.model.table import TableDefinition
+from spark_pages.show.markup import card, joined, table, tag
+from spark_pages.show.text import count
+from spark_pages.tables.reading.row_ranges import RowRanges, intersection, union
+from spark_pages.tables.versions.changes import ChainTrace, Changes
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class RestorePlan:
+    """What has to be done to the newest version to make it like an earlier one.
+
+    Attributes
+    ----------
+    splices
+        Old pages in the place of newer ones; ``[start, stop)`` counts in `pages`.
+    pages, stats
+        The old pages, described anew: same bytes, other ids.
+    intents
+        Tables dropped, altered back and brought back.
+    ended, described
+        Tables whose rows in table 0 end, and those that it describes anew.
+    properties
+        Properties of the store to set; None takes one away.
+    """
+
+    splices: tuple[Splice, ...]
+    pages: pa.RecordBatch
+    stats: pa.RecordBatch
+    intents: tuple[CatalogIntent, ...]
+    ended: tuple[TableId, ...]
+    described: tuple[TableDefinition, ...]
+    properties: Mapping[str, str | None]
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything is as it was."""
+        return not (self.splices or self.intents or self.properties)
+
+    def __repr__(self) -> str:
+        return (
+            f"RestorePlan({count(self.pages.num_rows, 'page')} back in {count(len(self.splices), 'splice')}, "
+            f"{count(len(self.intents), 'catalog change')}, {len(self.properties)} properties)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [each.table_id, each.field_id, each.first_row, len(each.removed), each.stop - each.start]
+            for each in self.splices
+        ]
+        changes = [[each.kind.value, each.name] for each in self.intents]
+        return card(
+            joined(tag("b", "plan of a restore"), f" · {self!r}"),
+            table(["table id", "field id", "from row", "pages out", "pages back"], rows) if rows else "",
+            table(["change", "table"], changes) if changes else "",
+        )
+
+
+def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> RestorePlan:
+    """What makes `head` like `then`.
+
+    Parameters
+    ----------
+    changes
+        What the commits after `then` did, up to and with `head`.
+
+    Raises
+    ------
+    InvalidInputError
+        If a table has been purged since.
+    """
+    intents: list[CatalogIntent] = []
+    ended: list[TableId] = []
+    described: list[TableDefinition] = []
+    live: dict[int, TableDefinition] | None = None
+    if changes.tables:
+        live = _by_id(then)
+        gone = sorted(changes.purged.keys() & live.keys())
+        if gone:
+            raise InvalidInputError(
+                f"Version {then.state.version} cannot be restored: table {show_name(live[gone[0]])!r} was "
+                f"purged in version {changes.purged[gone[0]]}, and a purged table does not come back.",
+                hint="Restore that version or a later one.",
+            )
+        intents, ended, described = _plan_catalog(live, _by_id(head), changes)
+    splices: list[Splice] = []
+    runs: list[PageRun] = []
+    start = 0
+    for key in sorted(changes.traces):
+        if live is not None and (key[0] not in live or key[1] not in live[key[0]].field_ids.values()):
+            continue
+        for splice, run in _plan_chain(key, then, head, changes.traces[key]):
+            splices.append(replace(splice, start=start, stop=start + run.num_pages))
+            runs.append(run)
+            start += run.num_pages
+    pages, stats = _described_anew(runs)
+    return RestorePlan(
+        tuple(splices),
+        pages,
+        stats,
+        tuple(intents),
+        tuple(ended),
+        tuple(described),
+        _plan_properties(then.state.properties, head.state.properties),
+    )
+
+
+def _by_id(snapshot: LogSnapshot) -> dict[int, TableDefinition]:
+    return {d.table_id: d for d in snapshot.tables() if d.table_id != CATALOG_TABLE}
+
+
+def _plan_properties(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {name: value for name, value in then.items() if now.get(name) != value}
+    new = (name for name in now.keys() - then.keys() if not name.startswith(LOCATION_PROPERTY))
+    return changed | dict.fromkeys(new)
+
+
+def _plan_catalog(
+    then: Mapping[int, TableDefinition], now: Mapping[int, TableDefinition], changes: Changes
+) -> tuple[list[CatalogIntent], list[TableId], list[TableDefinition]]:
+    """Intents, tables whose rows in table 0 end, and definitions that it tells anew.
+
+    Drops come first and free their names, then tables change names with each other, then the names of
+    tables that come back are free.
+    """
+    drops, alters, undrops = [], [], []
+    ended, described = [], []
+    for table_id in sorted(now.keys() - then.keys()):
+        old = now[table_id]
+        drops.append(CatalogIntent(IntentKind.DROP, old.table_id, old.namespace_id, old.name))
+        ended.append(old.table_id)
+    for table_id, wanted in sorted(then.items()):
+        newest = max(wanted.next_field_id, changes.next_field_ids.get(table_id, 0))
+        definition = replace(wanted, next_field_id=newest)
+        if table_id in changes.newest:
+            definition = with_pages_of(definition, changes.newest[table_id])
+        name = (definition.namespace_id, definition.name)
+        if table_id not in now:
+            undrops.append(CatalogIntent(IntentKind.UNDROP, definition.table_id, *name, definition))
+        elif not _alike(definition, now[table_id]):
+            old_name = (now[table_id].namespace_id, now[table_id].name)
+            alters.append(
+                CatalogIntent(
+                    IntentKind.ALTER,
+                    definition.table_id,
+                    *name,
+                    definition,
+                    old_name if old_name != name else None,
+                )
+            )
+            ended.append(definition.table_id)
+        else:
+            continue
+        described.append(definition)
+    return [*drops, *alters, *undrops], ended, described
+
+
+def _alike(one: TableDefinition, two: TableDefinition) -> bool:
+    """Whether two definitions of a table differ in nothing that restore would change."""
+    return (
+        one.schema.equals(two.schema, check_metadata=True)
+        and replace(one, schema=two.schema, next_field_id=two.next_field_id) == two
+    )
+
+
+def _plan_chain(
+    key: ChainKey, then: LogSnapshot, head: LogSnapshot, trace: ChainTrace
+) -> list[tuple[Splice, PageRun]]:
+    """Splices that make one chain hold its old rows, each with the old pages that it puts in.
+
+    Places where pages were only compacted keep their newer pages: the rows in them are the old ones. Pages
+    that an earlier restore has brought back already stay too.
+    """
+    old, new = then.chain(key), head.chain(key)
+    differs = union([trace.updated, RowRanges.of(trace.kept, trace.rows_before)])
+    planned = []
+    for begin, end in trace.changed_places().tolist():
+        was, now = old.pages_between(begin, end), new.pages_between(begin, end)
+        front, back = _alike_at_the_ends(was, now)
+        first_row = begin + was.slice(0, front).num_rows
+        was = was.slice(front, was.num_pages - back)
+        now = now.slice(front, now.num_pages - back)
+        if not (was.num_pages or now.num_pages):
+            continue
+        inside = intersection([differs, RowRanges.of(first_row, first_row + was.num_rows)])
+        splice = Splice(
+            TableId(key[0]),
+            FieldId(key[1]),
+            first_row,
+            tuple(now.page_ids.tolist()),
+            now.num_rows,
+            0,
+            0,
+            0,
+            was.num_rows,
+            data_change=bool(len(inside.starts)) or was.num_rows != now.num_rows,
+            touched=tuple(zip(inside.starts.tolist(), inside.ends.tolist(), strict=True)),
+        )
+        planned.append((splice, was))
+    return planned
+
+
+def _alike_at_the_ends(was: PageRun, now: PageRun) -> tuple[int, int]:
+    """How many pages at the front, and at the back, have the same bytes and entry counts in both runs.
+
+    Pages at the back may stay only where no row moves.
+    """
+    n = min(was.num_pages, now.num_pages)
+    differ = np.flatnonzero(~_alike_pages(was.slice(0, n), now.slice(0, n)))
+    front = int(differ[0]) if len(differ) else n
+    if was.num_rows != now.num_rows or front == n:
+        return front, 0
+    n -= front
+    ends = (was.slice(was.num_pages - n, was.num_pages), now.slice(now.num_pages - n, now.num_pages))
+    differ = np.flatnonzero(~_alike_pages(*ends))
+    return front, n - 1 - int(differ[-1]) if len(differ) else n
+
+
+def _alike_pages(one: PageRun, two: PageRun) -> NDArray[np.bool_]:
+    """Which pages of two runs of the same length are the same but for their ids."""
+    alike = np.ones(one.num_pages, dtype=bool)
+    for field in PAGE_SCHEMA:
+        left, right = one.pages.column(field.name), two.pages.column(field.name)
+        if field.name == "path":
+            left, right = left.cast(pa.string()), right.cast(pa.string())
+        if field.name != "page_id":
+            equal = pc.or_kleene(pc.equal(left, right), pc.and_(left.is_null(), right.is_null()))
+            alike &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+    return alike
+
+
+def _described_anew(runs: list[PageRun]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The pages of some runs as one batch, with ordinals for ids and no path that none of them names."""
+    if not runs:
+        return empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)
+    pages = concat_batches([run.pages for run in runs], PAGE_SCHEMA)
+    stats = concat_batches([run.stats for run in runs], STATS_SCHEMA)
+    columns = {
+        "page_id": number_column(np.arange(pages.num_rows, dtype=np.int64), pa.int64()),
+        "path": pages.column("path").cast(pa.string()).dictionary_encode(),
+    }
+    arrays = [columns.get(name, pages.column(name)) for name in PAGE_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA), stats

@@ -1,0 +1,287 @@
+"""Rows on their way into pages: cut when there are enough for a page, kept as they are until then.
+
+`TableIngest.add` takes rows of a table. So many small appends of one transaction make full pages, and a
+stream of any length makes the pages that one large table would make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.errors import SchemaMismatchError
+from spark_pages.io import Codec, plan_pages
+from spark_pages.model.by_identity import ByIdentity
+from spark_pages.model.columns import has_dictionary
+from spark_pages.model.table import TableDefinition
+from spark_pages.tables.arrays.joining import DoesNotFitError, empty_array, join
+from spark_pages.tables.arrays.values import RowStream, cast_chunks
+from spark_pages.tables.checks.constraint_tests import RowTests
+from spark_pages.tables.staging.placing import StagedSplice
+from spark_pages.tables.writing.encoding import ToEncode, encode_columns
+from spark_pages.tables.writing.page_options import PageOptions
+from spark_pages.tables.writing.page_writer import StagedPage, stage_constant
+
+_LOOK_AHEAD_ROWS = 1 << 17
+
+FRAME_BYTES = 300
+"""Bytes of a small page beside its values, about; rather too many."""
+
+Full = ToEncode | StagedPage
+"""Values that are to become pages, or a page that needs no work."""
+
+
+@dataclass(eq=False, slots=True)
+class ColumnIngest:
+    """Rows of one column behind those that it has.
+
+    Attributes
+    ----------
+    wanted, codec, page_bytes, bloom
+        The column, and how its pages are written.
+    splice
+        The append with the pages that are there already.
+    waiting
+        Rows that do not fill a page yet.
+    nulls
+        Behind these, rows of appends that left the column out.
+    """
+
+    wanted: pa.Field
+    codec: Codec
+    page_bytes: int
+    splice: StagedSplice
+    waiting: pa.Array
+    nulls: int = 0
+    bloom: float | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that a page of what waits takes, about; rather too many."""
+        return int(self.waiting.get_total_buffer_size()) + FRAME_BYTES  # `nbytes` takes 10 µs
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that are in no page yet."""
+        return len(self.waiting) + self.nulls
+
+    def add(self, chunks: Sequence[pa.Array]) -> list[Full]:
+        """What is full with these rows; the rest waits.
+
+        Notes
+        -----
+        Copies what does not lie behind each other: that takes less time than pages that are encoded alone. Of
+        a dictionary column no more than one page of each chunk, whose dictionary stays its own.
+        """
+        found = self.rest() if self.nulls else []
+        if len(self.waiting) + len(chunks) > 1 and not has_dictionary(self.wanted.type):
+            chunks = self._joined(chunks)
+        for chunk in chunks:
+            found += self._add(chunk)
+        return found
+
+    def _joined(self, chunks: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        """What waits and the chunks as one, if that can be; then nothing waits."""
+        try:
+            joined = join([self.waiting, *chunks], self.wanted.type)
+        except DoesNotFitError:
+            return chunks
+        self.waiting = empty_array(self.wanted.type)
+        return [joined]
+
+    def _add(self, chunk: pa.Array) -> list[Full]:
+        if not len(chunk):
+            return []
+        if not len(self.waiting):
+            return self._cut(chunk)
+        ahead = plan_pages(chunk.slice(0, _LOOK_AHEAD_ROWS), self.page_bytes)
+        head = int(ahead[min(2, len(ahead) - 1)])
+        try:
+            joined = join([self.waiting, chunk.slice(0, head)], self.wanted.type)
+        except DoesNotFitError:
+            return [*self.rest(), *self._cut(chunk)]
+        bounds = plan_pages(joined, self.page_bytes)
+        first = int(bounds[1])
+        used = first - len(self.waiting)
+        if len(bounds) < 3 or used < 0:  # no page is full yet, or it was larger than others
+            rest = chunk.slice(head)
+            return [*self._cut(joined), *(self._add(rest) if len(rest) else [])]
+        page = ToEncode(joined.slice(0, first), bounds[:2], self.codec, self.bloom)
+        return [page, *self._cut(chunk.slice(used))]
+
+    def _cut(self, values: pa.Array) -> list[Full]:
+        """The full pages of these values; the last one waits, full or not."""
+        bounds = plan_pages(values, self.page_bytes)
+        last = int(bounds[-2]) if len(bounds) > 1 else 0
+        self.waiting = values.slice(last)
+        return [ToEncode(values.slice(0, last), bounds[:-1], self.codec, self.bloom)] if last else []
+
+    def add_nulls(self, count: int) -> list[Full]:
+        """What is full before so many nulls, which wait."""
+        full = self.rest() if len(self.waiting) else []
+        self.nulls += count
+        return full
+
+    def rest(self) -> list[Full]:
+        """Everything that waits; nothing waits any more."""
+        found: list[Full] = []
+        if len(self.waiting):
+            bounds = np.array([0, len(self.waiting)], np.int64)
+            found.append(ToEncode(self.waiting, bounds, self.codec, self.bloom))
+        if self.nulls:
+            found.append(stage_constant(pa.scalar(None, self.wanted.type), self.nulls))
+        self.waiting, self.nulls = empty_array(self.wanted.type), 0
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where the ingest of a column stood."""
+
+    pages: Sequence[Any]
+    waiting: pa.Array
+    nulls: int
+    touched: tuple[tuple[int, int], ...]
+
+
+_fields_of = ByIdentity[TableDefinition, dict[int, tuple[pa.Field, str, pa.DataType]]](
+    lambda definition: {
+        definition.field_ids[each.name]: (each, each.name, each.type) for each in definition.bare_schema
+    }
+)
+
+
+class TableIngest:
+    """The rows that a transaction appends to a table.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    options
+        How its pages are written.
+    splices
+        An append without pages for every column, which the pages are put into.
+    """
+
+    def __init__(
+        self, definition: TableDefinition, options: PageOptions, splices: Sequence[StagedSplice]
+    ) -> None:
+        self.definition = definition
+        self._tests = RowTests.of(definition)
+        self._rows = 0
+        fields = _fields_of(definition)
+        self.columns = [
+            ColumnIngest(
+                field,
+                options.codec_for(name),
+                options.bytes_for(name),
+                splice,
+                empty_array(kind),
+                bloom=options.bloom_for(name),
+            )
+            for splice in splices
+            for field, name, kind in (fields[splice.field_id],)
+        ]
+
+    def check(self, rows: RowStream) -> None:
+        """Nothing, if these rows can be of this table at all.
+
+        Raises
+        ------
+        SchemaMismatchError
+            If a column is unknown, or missing though not nullable.
+        """
+        definition = self.definition
+        unknown = sorted(set(rows.columns) - set(definition.field_ids))
+        if unknown and definition.aligned:
+            raise SchemaMismatchError(
+                f"Cannot append to {definition.name!r}: it has no column {', '.join(map(repr, unknown))}; it "
+                f"has {', '.join(definition.field_ids)}."
+            )
+        if not definition.aligned:
+            return
+        for column in definition.bare_schema:
+            if column.name not in rows.columns and not column.nullable:
+                raise SchemaMismatchError(
+                    f"Cannot append to {definition.name!r}: column {column.name!r} is missing and not "
+                    f"nullable."
+                )
+
+    def mark(self) -> list[_Mark]:
+        """Where it stands, for `rewind`."""
+        return [
+            _Mark(each.splice.pages, each.waiting, each.nulls, each.splice.touched) for each in self.columns
+        ]
+
+    def rewind(self, marks: Sequence[_Mark]) -> None:
+        """What came since is not appended."""
+        for column, mark in zip(self.columns, marks, strict=True):
+            column.splice.pages, column.splice.touched = mark.pages, mark.touched
+            column.waiting, column.nulls = mark.waiting, mark.nulls
+
+    def add(self, rows: pa.Table) -> int:
+        """The rows stand behind those that are there; gives the bytes of the pages that they have filled.
+
+        Raises
+        ------
+        SchemaMismatchError, ConstraintError
+            If values do not fit their column, or break a rule; then no column has got any.
+        """
+        name = self.definition.name
+        given = {
+            column.wanted.name: cast_chunks(rows.column(column.wanted.name), column.wanted, name)
+            for column in self.columns
+            if column.wanted.name in rows.column_names
+        }
+        if self._tests.tests:
+            self._test(given, rows.num_rows)
+        full: list[list[Full]] = []
+        for column in self.columns:
+            chunks = given.get(column.wanted.name)
+            if chunks is not None:
+                full.append(column.add(chunks))
+            else:
+                full.append(column.add_nulls(rows.num_rows) if self.definition.aligned else [])
+                if not self.definition.aligned:
+                    continue
+            first, end = column.splice.touched[0] if column.splice.touched else (column.splice.first_row,) * 2
+            column.splice.touched = ((first, end + rows.num_rows),)
+        return self._encode(full)
+
+    def _test(self, given: Mapping[str, Sequence[pa.Array]], count: int) -> None:
+        """Refuse rows that break a rule of the table; columns that are left out are null."""
+        wanted = {each.wanted.name: each.wanted.type for each in self.columns}
+        tests = self._tests if self.definition.aligned else self._tests.about(set(given))
+        columns = {}
+        for name in sorted(tests.columns):
+            kind = wanted[name]
+            columns[name] = pa.chunked_array(given[name], kind) if name in given else pa.nulls(count, kind)
+        tests.check(pa.table(columns), self._rows)
+        self._rows += count
+
+    def own(self) -> None:
+        """What waits is a copy: the caller may change what was given, and nothing of it is held on to."""
+        for column in self.columns:
+            if len(column.waiting):
+                column.waiting = join([column.waiting, column.waiting.slice(0, 0)], column.wanted.type)
+
+    def finish(self) -> int:
+        """Everything is in pages; gives the bytes of those that are new."""
+        return self._encode([column.rest() for column in self.columns])
+
+    def _encode(self, full: Sequence[Sequence[Full]]) -> int:
+        encoded = iter(encode_columns([one for each in full for one in each if isinstance(one, ToEncode)]))
+        size_bytes = 0
+        for column, each in zip(self.columns, full, strict=True):
+            pages: list[StagedPage] = []
+            for one in each:
+                pages += next(encoded) if isinstance(one, ToEncode) else [one]
+            if pages:
+                column.splice.pages = [*column.splice.pages, *pages]
+                size_bytes += sum(page.encoded.actual_len for page in pages)
+        return size_bytes
