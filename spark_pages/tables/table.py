@@ -27,7 +27,7 @@ from spark_pages.tables.cards import table_card
 from spark_pages.tables.directory import PageDirectory, row_numbers
 from spark_pages.tables.filtering.bloom_skipping import rows_to_read
 from spark_pages.tables.filtering.filters import Filter, ParsedFilter, parse_filter
-from spark_pages.tables.filtering.row_test import passing
+from spark_pages.tables.filtering.matching import passing
 from spark_pages.tables.filtering.skipping import candidate_rows
 from spark_pages.tables.reading.aggregate import Aggregate, aggregate_rows
 from spark_pages.tables.reading.blocks import blocks_of

@@ -20,7 +20,7 @@ from spark_pages.model.columns import number_column
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 from spark_pages.tables.arrays.joining import empty_table
 from spark_pages.tables.filtering.filters import ParsedFilter, parse_filter
-from spark_pages.tables.filtering.row_test import passing
+from spark_pages.tables.filtering.matching import passing
 
 
 @lru_cache(maxsize=256)

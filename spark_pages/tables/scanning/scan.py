@@ -16,7 +16,7 @@ from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.tables.arrays.joining import DoesNotFitError, empty_table, join
 from spark_pages.tables.filtering.bloom_skipping import rows_to_read
 from spark_pages.tables.filtering.filters import ParsedFilter
-from spark_pages.tables.filtering.row_test import passing
+from spark_pages.tables.filtering.matching import passing
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.reading.row_source import Held, Reading, RowSource, rows_without_columns
 from spark_pages.tables.scanning.read_ahead import read_ahead
