@@ -50,6 +50,7 @@ class Snapshot:
         self._pages = pages
         self._as_of = as_of
         self._leases = leases
+        self._open_again: Callable[[int], LogSnapshot] | None = leases.open_again if leases else None
         self._store = store
         self._system: dict[str, Table] = {}
 
@@ -107,9 +108,9 @@ class Snapshot:
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version from what is kept now; see `tables.expiry`."""
-        if self._leases is None:
+        if self._open_again is None:
             raise missing
-        self.log = self._leases.open_again(self.version)
+        self.log = self._open_again(self.version)
 
     @reopening
     def tables(self) -> list[str]:
@@ -155,8 +156,8 @@ class Snapshot:
             return self._as_of(timestamp_us).table(show_name(definition)).directory
 
         as_of = directory_as_of if self._as_of else None
-        open_again = self._leases.open_again if self._leases else None
-        return Table(definition, PageDirectory(self.log, definition, as_of, open_again), self._pages, self)
+        directory = PageDirectory(self.log, definition, as_of, self._open_again)
+        return Table(definition, directory, self._pages, self)
 
     def _system_table(self, name: str) -> Table:
         """One of the tables that tell of the catalog, made once."""
@@ -167,9 +168,17 @@ class Snapshot:
             known = self._system[name] = SystemTable(name, rows, self._pages, self)
         return known
 
-    def uncommitted(self) -> Snapshot:
-        """The same as a transaction sees it, with what it has staged; it cannot be pickled."""
-        return Snapshot(self.log, self._pages, self._as_of, self._leases)
+    def uncommitted(self, open_again: Callable[[int], LogSnapshot]) -> Snapshot:
+        """The same as a transaction sees it, with what it has staged; it cannot be pickled.
+
+        Parameters
+        ----------
+        open_again
+            Gives the version that the transaction stands on from what is kept now, with what is staged.
+        """
+        shown = Snapshot(self.log, self._pages, self._as_of, self._leases)
+        shown._open_again = open_again
+        return shown
 
 
 def _snapshot_of(store: Store, version: int) -> Snapshot:

@@ -226,6 +226,7 @@ class Transaction(CatalogVerbs):
     def _staged(self, name: str, *, ragged: bool) -> Table:
         """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
         self._rows.settle()
+        self._rows.wait()
         pending = replace(self._work, splices=[*self._rewrites(final=False), *self._work.splices])
         pending.check_removed_once()
         if not ragged:
@@ -234,9 +235,14 @@ class Transaction(CatalogVerbs):
 
     def _shown(self, name: str, work: Workspace, prepared: Prepared) -> Table:
         record = work.record(self._heading, prepared, self._read_version, self._base.state, self._show)
-        fold = Fold(self._base.state, self._log.load_manifest)
-        fold.record(record, self._read_version + 1)
-        return self._view(self._log.bind(fold.state(), self._base)).uncommitted().table(name)
+
+        def on(base: LogSnapshot) -> LogSnapshot:
+            fold = Fold(base.state, self._log.load_manifest)
+            fold.record(record, base.state.version + 1)
+            return self._log.bind(fold.state(), base)
+
+        staged = self._view(on(self._base))
+        return staged.uncommitted(lambda version: on(self._log.reopen(version))).table(name)
 
     def _stand_on_newest(self) -> None:
         """Make sure that nothing newer was there when it is asked for first.

@@ -72,6 +72,16 @@ def test_pages_that_go_to_a_page_file_are_read_before_they_are_written():
         assert not store.objects.list("pages/")
 
 
+def test_pages_that_are_on_their_way_to_a_page_file_are_read_when_they_are_there():
+    made = store_with(ROWS)
+    store = Store(made.objects, Runtime(spawn=lambda work: lambda _timeout_s: work()))  # only when waited for
+
+    with store.transaction(memory_bytes=1) as txn:
+        txn.append("t", pa.table({"n": [4]}))
+
+        assert txn.table("t").read().to_pydict() == {"n": [1, 2, 3, 4]}
+
+
 def test_what_a_serializable_transaction_has_read_must_not_change_before_it_commits():
     store = store_with(ROWS)
     with store.transaction() as txn:

@@ -53,6 +53,15 @@ def test_the_second_look_gives_the_answer(updated, monkeypatch, work, answer):
     assert WORK[work](late) == answer
 
 
+def test_a_transaction_that_looks_again_still_sees_what_it_has_staged(updated):
+    with updated.transaction() as txn:
+        txn.append("t", numbers(10, 12))
+        table = txn.table("t")
+        table.directory.reopen(ObjectNotFoundError("An object of its checkpoint is gone."))
+
+        assert table.num_rows == table.read().num_rows == 12
+
+
 @pytest.mark.parametrize("work", ["restore", "changes"])
 def test_where_retention_has_passed_the_version_that_is_said(updated, monkeypatch, work):
     late = losing_once(updated, monkeypatch, then=lambda: hand.retain(updated, 3))
