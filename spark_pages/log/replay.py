@@ -75,13 +75,18 @@ def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
     }
     changed = {what: version for what, version in state.changed.items() if version > since}
     tables = {table_id: each for table_id, each in state.tables.items() if table_id in changed}
+    names = {  # a purge changes a table that is gone, whose name another may have, which has not changed
+        name: each
+        for name, each in state.names.items()
+        if name in changed and (each is None or each in tables)
+    }
     return replace(
         state,
         base=checkpoint,
         newest_checkpoint=newer(checkpoint, state.newest_checkpoint),
         edits=edits,
         tables=tables,
-        names={name: each for name, each in state.names.items() if name in changed},
+        names=names,
         tokens={token: version for token, version in state.tokens.items() if version > since},
         changed=changed,
         tail_bytes=_bytes_of(edit.added for made in edits.values() for edit in made),

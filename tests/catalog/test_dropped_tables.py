@@ -66,6 +66,24 @@ def test_once_no_version_has_it_vacuum_frees_its_pages_and_those_of_columns_drop
     assert dropped.vacuum(retention=1).version is None
 
 
+def test_a_table_that_has_the_name_of_a_purged_one_stays_for_those_who_know_both(dropped):
+    with dropped.transaction() as txn:
+        txn.create_table("gone", SCHEMA)  # version 4
+    ref = Store(dropped.objects).checkpoint()
+    for number in range(2):
+        with dropped.transaction() as txn:
+            txn.append("kept", {"n": [number], "m": [number]})
+    other = Store(dropped.objects)
+    other.vacuum_plan(retention=2).execute()
+    purge.purge_dropped(other._log, other._runtime, PageHandler(other.objects))
+
+    dropped.snapshot()
+    dropped._log._newest.adopt(ref)
+    dropped.checkpoint()
+
+    assert dropped.snapshot().tables() == Store(dropped.objects).snapshot().tables() == ["gone", "kept"]
+
+
 def test_where_more_versions_are_kept_its_pages_go_with_them(dropped):
     history = {}
     for number in range(8):
