@@ -10,7 +10,7 @@ from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.retention import keep_of
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
-from spark_pages.log.vacuum.vacuum import Vacuum
+from spark_pages.log.vacuum.planner import VacuumPlanner
 from spark_pages.runtime import Runtime
 from spark_pages.tables.definitions.purge import purge_dropped
 from spark_pages.tables.definitions.row_collection import collect_rows
@@ -34,7 +34,7 @@ def plan_vacuum(
         Forgets what it has cached of the files that the plan deletes, once it is executed.
     """
     keep = keep_of(retention, log.refresh().state.properties)
-    plan = Vacuum(log, runtime).plan(keep, orphans, further)
+    plan = VacuumPlanner(log, runtime).plan(keep, orphans, further)
     if pages is None:
         return plan
     handler = pages

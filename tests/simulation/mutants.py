@@ -19,7 +19,7 @@ from spark_pages.log.commit import protocol as commit_protocol
 from spark_pages.log.commit.messages import CreateSlot, Pause, ReadSlot, Unknown
 from spark_pages.log.names import commit_key
 from spark_pages.log.recent import RecentSlots
-from spark_pages.log.vacuum import vacuum
+from spark_pages.log.vacuum import deletion, planner
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
 from spark_pages.tables.transaction import Transaction
@@ -259,7 +259,7 @@ def _slots_deleted() -> Undo:
     def bury(self: Any, _: Any, version: int) -> None:
         self._store.delete(commit_key(version))
 
-    return _set(vacuum.Vacuum, "_bury", bury)
+    return _set(deletion.Deletion, "_bury", bury)
 
 
 def _slots_deleted_and_writers_look(also_in_doubt: bool) -> Callable[[], Undo]:
@@ -279,13 +279,13 @@ def _readable_moves_back() -> Undo:
     """Each vacuum says that all can be read again, and the last one is right."""
     return [
         *swap(retention.further, lambda one, two: two or one),
-        *_set(vacuum, "Retention", lambda epoch, _, checkpoint=None: Retention(epoch, 0, checkpoint)),  # type: ignore[arg-type]
+        *_set(planner, "Retention", lambda epoch, _, checkpoint=None: Retention(epoch, 0, checkpoint)),  # type: ignore[arg-type]
     ]
 
 
 def _no_epoch() -> Undo:
     return _set(
-        vacuum,
+        planner,
         "Retention",
         lambda _, readable, checkpoint=None: Retention(0, readable, checkpoint),  # type: ignore[arg-type]
     )
@@ -303,9 +303,9 @@ def _purge_keeps_pages() -> Undo:
 
 def _homes_go() -> Undo:
     return _set(
-        vacuum.Vacuum,
+        deletion.Deletion,
         "_needed_by",
-        lambda self, refs, _: vacuum.TreeWalker(self._tree, self._runtime.map).left(refs).keys(),
+        lambda self, refs: deletion.TreeWalker(self._commits.tree, self._runtime.map).left(refs).keys(),
     )
 
 
@@ -355,7 +355,9 @@ MUTANTS = (
     Mutant("a checkpoint is not read back", VACUUM, lambda: _set(ObjectWriter, "_look_for", lambda *_: None)),
     Mutant("vacuum without an epoch", RETENTION, _no_epoch),
     Mutant(
-        "vacuum deletes before it commits", VACUUM, lambda: _set(vacuum.Vacuum, "_commit", lambda *_: None)
+        "vacuum deletes before it commits",
+        VACUUM,
+        lambda: _set(deletion.Deletion, "_commit", lambda *_: None),
     ),
     Mutant("any checkpoint is usable", RETENTION, lambda: swap(retention.usable, lambda *_: True)),
     Mutant(

@@ -1,1 +1,1 @@
-"""What nothing that is kept names any more is found, planned and deleted. Start at `vacuum`."""
+"""What nothing that is kept names any more is found, planned and deleted. Start at `planner`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint.reader import TreeReader
@@ -19,6 +20,9 @@ from spark_pages.log.ranges.log_range import LARGEST, LogRange
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.runtime import Mapper
+from spark_pages.storage.store import ObjectStore
+
+Item = TypeVar("Item")
 
 ROUND = 32
 """Requests made before their answers are looked at."""
@@ -160,7 +164,15 @@ class TreeWalker:
             return []
 
 
-def rounds(items: Sequence[Node]) -> Iterator[Sequence[Node]]:
+def size_if_there(store: ObjectStore, key: str) -> int | None:
+    """Bytes of an object; None where there is none."""
+    try:
+        return store.size(key)
+    except ObjectNotFoundError:
+        return None
+
+
+def rounds(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """The items, so many at a time that their answers fit into memory."""
     for first in range(0, len(items), ROUND):
         yield items[first : first + ROUND]
@@ -210,15 +222,18 @@ class CommitWalker:
 
     Parameters
     ----------
-    slots, tree
-        Read slots, and page manifests.
     at_once
         Carries out the requests of one round.
+
+    Attributes
+    ----------
+    slots, tree
+        Read slots, and page manifests.
     """
 
     def __init__(self, slots: SlotReader, tree: TreeReader, at_once: Mapper) -> None:
-        self._slots = slots
-        self._tree = tree
+        self.slots = slots
+        self.tree = tree
         self._at_once = at_once
 
     def walk(self, start: int, stop: int, below: int | None = None, partial: bool = False) -> Named:
@@ -236,7 +251,7 @@ class CommitWalker:
         named = Named()
         for first in range(start, stop, ROUND):
             some = range(first, min(first + ROUND, stop))
-            held = self._slots.present(some) if partial else self._slots.commits(some.start, some.stop)
+            held = self.slots.present(some) if partial else self.slots.commits(some.start, some.stop)
             for slot in held:
                 if isinstance(slot, Commit):
                     self._note(slot, named, below, partial)
@@ -254,7 +269,7 @@ class CommitWalker:
             for manifest in record.manifests:
                 named.manifests.add(manifest.location.key)
                 try:
-                    pages, _ = self._tree.manifest(manifest.location)
+                    pages, _ = self.tree.manifest(manifest.location)
                 except ObjectNotFoundError:
                     if not partial:
                         raise

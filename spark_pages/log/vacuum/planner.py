@@ -1,38 +1,25 @@
-"""Vacuum: a plan of what goes, and its execution. `garbage` finds what nothing kept names.
-
-The order of `VacuumPlan.execute` is what makes it safe, and what lets it be killed anywhere:
-
-1. Commit a `Retention`. From then on nobody who read before it can bring anything back.
-2. Read what was committed since the plan was made. What that names stays.
-3. Delete page files, manifests and compacted ranges, then of dead checkpoints what is below before what
-   names it, so that what is left can still be found.
-4. Overwrite the slots by tombstones, oldest first. A slot is the last to go of all that it names.
-"""
+"""Planning a vacuum: what nothing that is kept names, with its size. `deletion` executes the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
 
-from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SparkPagesError, StorageError
+from spark_pages.errors import StorageError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.checkpoint.writer import write_checkpoint
-from spark_pages.log.commit.messages import AlreadyLanded
-from spark_pages.log.encoding.commit_codec import encode_tombstone
 from spark_pages.log.features import check_writable
 from spark_pages.log.head import SlotReader, base_state, version_at
-from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
-from spark_pages.log.newest import untold
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, newer, oldest_to_keep
 from spark_pages.log.state import LogState
+from spark_pages.log.vacuum.deletion import Deletion
 from spark_pages.log.vacuum.garbage import (
     ROUND,
     CommitWalker,
@@ -43,27 +30,18 @@ from spark_pages.log.vacuum.garbage import (
     first_commit,
     ranges_below,
     rounds,
+    size_if_there,
 )
 from spark_pages.log.vacuum.orphans import find_orphans
-from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
-from spark_pages.log.who_landed import with_who_landed
-from spark_pages.model.actions import (
-    COMMITTED,
-    DELETION,
-    CheckpointRef,
-    Commit,
-    Lease,
-    Retention,
-    Tombstone,
-    TransactionRecord,
-)
+from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan
+from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
 from spark_pages.progress import phase
-from spark_pages.runtime import Runtime, writer_name
+from spark_pages.runtime import Runtime
 
 
-class Vacuum:
-    """Plans and executes vacuums of one log.
+class VacuumPlanner:
+    """Plans vacuums of one log.
 
     Parameters
     ----------
@@ -80,8 +58,6 @@ class Vacuum:
         self._slots = SlotReader(log.store, runtime.map)
         self._tree = TreeReader(log.store, runtime.map)
         self._commits = CommitWalker(self._slots, self._tree, runtime.map)
-
-    # planning
 
     def plan(self, keep: Keep, orphans: bool = False, further: bool = False) -> VacuumPlan:
         """What may go when so much is kept.
@@ -120,7 +96,7 @@ class Vacuum:
             self._sized(objects),
             (first, max(first, end)),
             again and oldest == head.version,
-            self._execute,
+            lambda plan: Deletion(self._log, self._runtime, self._commits, plan).execute(),
         )
 
     def _wanted(self, keep: Keep, head: LogState) -> int:
@@ -242,8 +218,8 @@ class Vacuum:
         """The objects that are there, with their sizes."""
         keys = sorted(found)
         sizes: list[int | None] = []
-        for start in range(0, len(keys), ROUND):
-            sizes += self._runtime.map(self._size, keys[start : start + ROUND])
+        for some in rounds(keys):
+            sizes += self._runtime.map(partial(size_if_there, self._store), some)
         there = [(key, size) for key, size in zip(keys, sizes, strict=True) if size is not None]
         columns = (
             [key for key, _ in there],
@@ -253,149 +229,3 @@ class Vacuum:
         return pa.table(
             [pa.array(c, t.type) for c, t in zip(columns, OBJECTS_SCHEMA, strict=True)], OBJECTS_SCHEMA
         )
-
-    def _size(self, key: str) -> int | None:
-        try:
-            return self._store.size(key)
-        except ObjectNotFoundError:
-            return None
-
-    # execution
-
-    def _execute(self, plan: VacuumPlan) -> VacuumResult:
-        if not plan.objects.num_rows:
-            return VacuumResult(None, plan.retention.min_readable, 0, 0)
-        phase(f"deleting {plan.objects.num_rows:,} objects")
-        version = self._commit(plan)
-        head = self._log.refresh().state
-        came = self._commits.walk(plan.version + 1, head.version + 1)
-        spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints, plan.retention)}
-        sizes = dict(zip(*(plan.objects.column(name).to_pylist() for name in ("key", "bytes")), strict=True))
-        slots = {commit_key(v) for v in range(*plan.slots)}
-        going = [key for key in sizes if key not in spared and key not in slots]
-        self._mend_hint(head)
-        gone: list[int] = []  # bytes of each object that was still there: others may have been quicker
-        try:
-            for some in _phases(going):
-                for start in range(0, len(some), ROUND):
-                    self._runtime.map(partial(self._remove, gone), some[start : start + ROUND])
-            assert plan.retention.checkpoint is not None
-            bury = partial(self._bury, gone, sizes, plan.retention.checkpoint)
-            for start in range(plan.slots[0], plan.slots[1], ROUND):
-                self._runtime.map(bury, range(start, min(start + ROUND, plan.slots[1])))
-        except SparkPagesError:
-            self._tell(plan, gone)
-            raise
-        self._tell(plan, gone)
-        left = len(sizes) - len(going) - len(slots)
-        return VacuumResult(version, plan.retention.min_readable, len(gone), sum(gone), left)
-
-    def _tell(self, plan: VacuumPlan, gone: Sequence[int]) -> None:
-        """The history says what was deleted; that it cannot be told yet is no failure."""
-        if gone:
-            with suppress(StorageError):
-                self._log.tell(DELETION, plan.retention.min_readable, len(gone), sum(gone))
-
-    def _needed_by(self, checkpoints: set[CheckpointRef], retention: Retention) -> set[str]:
-        """The objects of checkpoints that were named since the plan was made, and page files they name.
-
-        A checkpoint that was made beside the kept one may have given an inline page another home. What is in
-        segments of the kept one is no part of the plan, so these are not read.
-        """
-        walker = TreeWalker(self._tree, self._runtime.map)
-        trees = walker.left(checkpoints)
-        needed = trees.keys()
-        if retention.checkpoint is not None and checkpoints - {retention.checkpoint}:
-            known = walker.left([retention.checkpoint]).segments
-            for some in rounds([node for key, node in trees.segments.items() if key not in known]):
-                needed |= walker.page_files_left(some)
-        return needed
-
-    def _commit(self, plan: VacuumPlan) -> int | None:
-        """The log says that versions before the oldest are gone; None where it said so already."""
-        retention = plan.retention
-        head = self._log.refresh()
-        if _covers(head.state.retention, retention):
-            return None
-        token = self._runtime.token()
-        parameters = {
-            "planned_objects": str(plan.objects.num_rows),
-            "planned_bytes": str(plan.size_bytes),
-            "oldest": str(retention.min_readable),
-        }
-
-        def build(state: LogState) -> TransactionRecord | AlreadyLanded:
-            if _covers(state.retention, retention):
-                return AlreadyLanded(state.version)
-            oldest = oldest_to_keep(state, retention.min_readable, self._runtime.now_us())
-            if oldest < retention.min_readable:
-                raise CommitConflictError(
-                    f"A vacuum was to end versions before {retention.min_readable}, but by now a tag or "
-                    f"lease holds version {oldest}. Nothing was deleted.",
-                    hint="Plan again.",
-                )
-            over = [lease for lease in state.leases.values() if lease.version < retention.min_readable]
-            return TransactionRecord(
-                token=token,
-                operation="vacuum",
-                parameters=parameters,
-                read_version=head.state.version,
-                writer=writer_name(),
-                retention=retention,
-                leases=tuple(Lease(lease.lease_id, lease.version, 0) for lease in over),
-            )
-
-        try:
-            outcome = self._log.commit(head, build)
-        except CommitConflictError as error:
-            raise with_who_landed(
-                error, self._log, plan.version, lambda record: bool(record.tags or record.leases)
-            ) from error
-        return outcome.version if outcome.commit is not None else None
-
-    def _mend_hint(self, head: LogState) -> None:
-        """The hint leads to no checkpoint that goes or has cleaned slots behind it."""
-        hint, newest = read_hints(self._store), head.newest_checkpoint
-        if newest is not None and (hint.checkpoint is None or hint.checkpoint.version < newest.version):
-            write_hint(self._store, newest, max(hint.compacted, head.compacted), untold(head, hint.upkeep))
-
-    def _remove(self, gone: list[int], key: str) -> None:
-        """The object is not there."""
-        size = self._size(key)
-        if size is not None:
-            self._store.delete(key)
-            gone.append(size)
-
-    def _bury(
-        self, gone: list[int], sizes: Mapping[str, int], checkpoint: CheckpointRef, version: int
-    ) -> None:
-        """Slot `version` holds a tombstone."""
-        slot = self._slots.read(version)
-        if isinstance(slot, Commit):
-            tombstone = Tombstone(
-                slot.version,
-                slot.timestamp_us,
-                slot.token,
-                slot.digest,
-                tuple((record.token, COMMITTED) for record in slot.records),
-                checkpoint,
-            )
-            self._store.put(commit_key(version), encode_tombstone(tombstone)[0])
-            gone.append(sizes[commit_key(version)])
-
-
-def _covers(now: Retention | None, wanted: Retention) -> bool:
-    return now is not None and now.min_readable >= wanted.min_readable and now.min_epoch >= wanted.min_epoch
-
-
-_ORDER = ("_log/stats/", "_log/segments/", "_log/catalog/", "_log/parts/", "_log/checkpoints/")
-
-
-def _phases(keys: Sequence[str]) -> list[list[str]]:
-    """What goes first, and what only when that is gone."""
-    return [
-        [key for key in keys if not key.startswith(_ORDER)],
-        [key for key in keys if key.startswith(_ORDER[:3])],
-        [key for key in keys if key.startswith(_ORDER[3])],
-        [key for key in keys if key.startswith(_ORDER[4])],
-    ]
