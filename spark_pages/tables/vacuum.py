@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
 from spark_pages.io import PageHandler
@@ -14,6 +15,7 @@ from spark_pages.log.vacuum.planner import VacuumPlanner
 from spark_pages.runtime import Runtime
 from spark_pages.tables.definitions.purge import purge_dropped
 from spark_pages.tables.definitions.row_collection import collect_rows
+from spark_pages.tables.reading.expiry import looking_again
 
 _TRIES = 5
 
@@ -69,7 +71,8 @@ def vacuum(
     newest = log.refresh().state.version
     rounds = 1 if again else 0
     if pages is not None:
-        changed = [change(log, runtime, pages) for change in (purge_dropped, collect_rows)]
+        changes = [partial(change, log, runtime, pages) for change in (purge_dropped, collect_rows)]
+        changed = [looking_again(change) for change in changes]  # another vacuum may take what they read
         if any(version is not None for version in changed) and done.oldest + 2 >= newest:
             rounds = 2  # only the newest version is kept, so what is given up may go at once
     for _ in range(rounds):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
+from spark_pages.errors import ObjectNotFoundError
 from spark_pages.io import PageHandler
 from spark_pages.tables.definitions import row_collection
 from spark_pages.tables.definitions.row_collection import collect_rows
@@ -166,6 +167,26 @@ def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
 
     assert collect(worn) is None
     assert worn.history()["operation"].to_pylist().count("collect rows") == 1
+    check_rows(worn)
+
+
+@pytest.mark.parametrize("loses", ["rows_to_go", "_without"])
+def test_where_another_vacuum_took_what_it_reads_a_vacuum_looks_again(worn, monkeypatch, loses):
+    before, real, lost = shown(worn), getattr(row_collection, loses), []
+
+    def losing_once(*given):
+        if not lost:
+            lost.append(given)
+            raise ObjectNotFoundError("A page file of table 0 is gone.")
+        return real(*given)
+
+    monkeypatch.setattr(row_collection, loses, losing_once)
+
+    worn.vacuum(retention=1)
+
+    assert lost
+    assert shown(worn) == shown(Store(worn.objects)) == before
+    assert collect(worn) is None
     check_rows(worn)
 
 
