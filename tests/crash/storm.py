@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,21 +123,21 @@ def run_storm(
     began = time.monotonic()
     notes = [folder / f"acks-{writer}" for writer in range(writers)]
     lives = [0] * writers
-    _warm_up(folder)
-    _wait_for(fork(lambda: _make(place)), outcome, killed=False)
+    warm_up(folder)
+    wait_for(fork(lambda: _make(place)), outcome.faults, killed=False)
     children = [fork(_writer(place, writer, 0, notes[writer])) for writer in range(writers)]
     while outcome.kills < kills and not outcome.faults and time.monotonic() < began + limit_s:
         _wait_for_progress(notes)
         time.sleep(chance.random() * 0.05)
         writer = chance.randrange(writers)
         os.kill(children[writer], signal.SIGKILL)
-        _wait_for(children[writer], outcome, killed=True)
+        wait_for(children[writer], outcome.faults, killed=True)
         outcome.kills += 1
         lives[writer] += 1
         children[writer] = fork(_writer(place, writer, lives[writer], notes[writer]))
     for child in children:
         os.kill(child, signal.SIGKILL)
-        _wait_for(child, outcome, killed=True)
+        wait_for(child, outcome.faults, killed=True)
     outcome.seconds = round(time.monotonic() - began, 1)
     judge(place, [ack for writer, file in enumerate(notes) for ack in read_acks(file, writer)], outcome)
     return outcome
@@ -175,13 +176,23 @@ def judge(place: Place, acks: list[Ack], outcome: Outcome) -> None:
         outcome.leftovers = len(list(Path(place[0]).glob("_tmp/*")))
 
 
+@contextmanager
+def place_for(kind: str, folder: Path) -> Iterator[Place]:
+    """Where a store can be made: ``local`` in the folder, ``s3`` on a server of its own."""
+    if kind == "local":
+        yield str(folder / "store"), None
+    else:
+        with S3Server(folder) as server:
+            yield new_url(), server.options()
+
+
 def _make(place: Place) -> None:
     store = sp.create(place[0], storage_options=place[1])
     with store.transaction() as txn:
         txn.create_table("t", SCHEMA)
 
 
-def _warm_up(folder: Path) -> None:
+def warm_up(folder: Path) -> None:
     """Everything is imported that a writer needs."""
     warm = (str(folder / "warm"), None)
     _make(warm)
@@ -222,12 +233,13 @@ def fork(work: Callable[[], None]) -> int:
         os._exit(1)
 
 
-def _wait_for(child: int, outcome: Outcome, killed: bool) -> None:
+def wait_for(child: int, faults: list[str], killed: bool) -> None:
+    """The child has ended; it is a fault if it did so in another way than expected."""
     _, status = os.waitpid(child, 0)
     expected = -signal.SIGKILL if killed else 0
     code = os.waitstatus_to_exitcode(status)
     if code != expected:
-        outcome.faults.append(f"a process ended with {code} instead of {expected}; see its traceback")
+        faults.append(f"a process ended with {code} instead of {expected}; see its traceback")
 
 
 def main() -> int:
@@ -244,13 +256,8 @@ def main() -> int:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         folder = Path(name)
-        if asked.store == "local":
-            place: Place = (str(folder / "store"), None)
+        with place_for(asked.store, folder) as place:
             outcome = run_storm(place, folder, asked.kills, asked.writers, asked.seed, asked.seconds)
-        else:
-            with S3Server(folder) as server:
-                place = (new_url(), server.options())
-                outcome = run_storm(place, folder, asked.kills, asked.writers, asked.seed, asked.seconds)
     print(json.dumps({name: getattr(outcome, name) for name in Outcome.__slots__}))
     return 1 if outcome.faults else 0
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
+from tests.crash.alone import outcome_of
 from tests.crash.storm import SCHEMA, Ack, Outcome, judge
 from tests.s3.server import LONG, MISSING, server_binary
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1_800 if LONG else 240
 """Far more than a storm takes; what is judged afterwards grows with the commits of the writers."""
 
@@ -25,26 +20,7 @@ pytestmark = pytest.mark.timeout(LIMIT_S + 60)
 
 
 def storm(store: str, kills: int, folder: Path) -> dict[str, Any]:
-    """In a process of its own: writers are forked, and this one has threads. None of them outlives it."""
-    command = [sys.executable, "-m", "tests.crash.storm", "--store", store, "--kills", str(kills)]
-    process = subprocess.Popen(
-        [*command, "--folder", str(folder), "--seed", str(os.getpid())],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        told, said = process.communicate(timeout=LIMIT_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert told, said
-    outcome: dict[str, Any] = json.loads(told.splitlines()[-1])
-    assert outcome["faults"] == [], said
-    return outcome
+    return outcome_of("tests.crash.storm", ["--store", store, "--kills", str(kills)], folder, LIMIT_S)
 
 
 def test_a_storm_on_a_local_disk_loses_and_doubles_nothing(tmp_path: Path) -> None:
