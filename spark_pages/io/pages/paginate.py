@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -47,9 +49,9 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
         raise InvalidInputError(f"Cannot plan pages of {target_bytes} bytes: expected at least 1.")
     if len(array) == 0:
         return np.zeros(1, dtype=np.int64)
-    offsets = _value_offsets(array)
-    if offsets is not None:
-        return _cut_by_size(offsets, target_bytes)
+    width = _offset_bytes(array.type)
+    if width:
+        return _cut_by_size(array, width, target_bytes)
     entries = max(1, int(target_bytes / _entry_bytes(array, target_bytes)))
     if entries >= 8:
         entries -= entries % 8
@@ -58,29 +60,27 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
     return np.append(np.arange(0, len(array), entries, dtype=np.int64), np.int64(len(array)))
 
 
-def _value_offsets(array: pa.Array) -> NDArray[np.int64] | None:
-    """Arrow bytes in front of each entry and behind the last; None unless the type is text or binary."""
-    kind = array.type
+def _offset_bytes(kind: pa.DataType) -> int:
+    """Bytes of an offset of text and binary; 0 for other types."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        dtype: type[np.signedinteger] = np.int32
-    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        dtype = np.int64
-    else:
-        return None
-    raw = np.frombuffer(array.buffers()[1], dtype=dtype)
-    ends = raw[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    width = np.dtype(dtype).itemsize
-    sizes: NDArray[np.int64] = ends - ends[0] + width * np.arange(len(ends), dtype=np.int64)
-    return sizes
+        return 4
+    return 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 0
 
 
-def _cut_by_size(sizes: NDArray[np.int64], target_bytes: int) -> NDArray[np.int64]:
-    last = len(sizes) - 1
+def _cut_by_size(array: pa.Array, width: int, target_bytes: int) -> NDArray[np.int64]:
+    first, last = array.offset, len(array)
+    raw = memoryview(array.buffers()[1])[width * first : width * (first + last + 1)]
+    ends = raw.cast("i" if width == 4 else "q")
+
+    def bytes_before(entry: int) -> int:
+        return ends[entry] + width * entry
+
     cuts = [0]
     count = 0
     while cuts[-1] < last:
         start = cuts[-1]
-        most = int(np.searchsorted(sizes, sizes[start] + target_bytes, side="right")) - 1 - start
+        room = range(start, min(last, start + target_bytes // width) + 1)
+        most = bisect_right(room, bytes_before(start) + target_bytes, key=bytes_before) - 1
         if not max(most - most // _SLACK, 1) <= count <= most:
             count = max(most - most // (2 * _SLACK), 1)
         cuts.append(start + count if start + most < last else last)

@@ -19,7 +19,7 @@ from spark_pages.io.pages.batch_messages import (
 )
 from spark_pages.io.pages.codecs import MAX_UNCOMPRESSED_BYTES, Codec
 from spark_pages.io.pages.hidden import hides
-from spark_pages.io.pages.narrow import FROM_NEIGHBOUR, RESERVED, differences, one_entry
+from spark_pages.io.pages.narrow import FROM_NEIGHBOUR, RESERVED, one_entry
 from spark_pages.io.pages.narrow_rows import fewest_bytes
 from spark_pages.io.pages.page_codec import FEWEST_NARROWED, EncodedPage, sealed_page
 from spark_pages.io.pages.page_stream import END_OF_STREAM
@@ -60,6 +60,8 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
     streams += len(END_OF_STREAM)
     fits = (rows >= FEWEST_NARROWED) & (of_each < width) & (streams <= MAX_UNCOMPRESSED_BYTES)
     begins = messages.size_bytes + aligned(bitmap_bytes(rows, nulls))
+    above = lengths - np.repeat(bases.astype(lengths.dtype), rows) if bases.any() else lengths
+    kept = {narrow: above.astype(f"<u{narrow}") for narrow in {*of_each[fits].tolist()}}
     memory = memoryview(held)
 
     def page(index: int) -> EncodedPage:
@@ -75,7 +77,8 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
                 batches[index].data,
                 bitmap,
                 zeros_behind(len(bitmap)),
-                differences(lengths[first:end], base, narrow, first=1).data,
+                bytes(narrow),  # the first has no length before it
+                kept[narrow][first:end].data,
                 zeros_behind(count * narrow) + zeros_behind(count * width),
                 memory[start : start + size],
                 zeros_behind(size),

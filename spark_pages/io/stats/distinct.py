@@ -106,15 +106,22 @@ def _distinct(words_of: Callable[[Rows], Words], pages: PageRows) -> list[int]:
     for first in range(0, len(pages.starts), _TOGETHER):
         some = slice(first, first + _TOGETHER)
         starts, lengths = pages.starts[some], pages.ends[some] - pages.starts[some]
-        of_each = [_sampled(length) + start for length, start in zip(lengths.tolist(), starts, strict=True)]
-        sizes = np.array([len(rows) for rows in of_each])
-        rows = np.concatenate(of_each)
+        rows, sizes = _sampled_rows(starts, lengths)
         if pages.valid is not None:
             held = pages.valid[rows]
             sizes = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[held], minlength=len(sizes))
             rows = rows[held]
         found += _estimates(words_of(rows), sizes, lengths - pages.nulls[some])
     return found
+
+
+def _sampled_rows(starts: Rows, lengths: Rows) -> tuple[Rows, Rows]:
+    """The rows of the samples of pages, one page behind the other, and how many each has."""
+    if (lengths == lengths[0]).all():
+        of_page = _sampled(int(lengths[0]))
+        return np.add.outer(starts, of_page).ravel(), np.full(len(starts), len(of_page))
+    of_each = [_sampled(length) + start for length, start in zip(lengths.tolist(), starts, strict=True)]
+    return np.concatenate(of_each), np.array([len(rows) for rows in of_each])
 
 
 @lru_cache(256)
@@ -150,8 +157,11 @@ def _estimates(samples: Words, sizes: Rows, counts: Rows) -> list[int]:
         How many words the sample of each page has, and how many the page.
     """
     firsts = sizes.cumsum() - sizes
-    for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
-        samples[first : first + size].sort()
+    if (sizes == sizes[0]).all():
+        samples.reshape(len(sizes), -1).sort(axis=1)
+    else:
+        for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
+            samples[first : first + size].sort()
     # where a word begins that differs from the one before, or a page does; and three times behind the end
     begins = np.ones(len(samples) + 3, np.bool_)
     np.not_equal(samples[1:], samples[:-1], out=begins[1:-3])
