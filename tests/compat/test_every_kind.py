@@ -22,19 +22,19 @@ import pytest
 import spark_pages as sp
 from spark_pages.catalog.constraints import Kind
 from spark_pages.errors import SnapshotExpiredError
-from spark_pages.io.codecs import Codec, decompress
-from spark_pages.io.narrow import narrow_table
-from spark_pages.io.page_codec import arrow_stream
-from spark_pages.io.page_header import PAGE_MAGIC, PageHeader, parse_header
-from spark_pages.io.page_payload import read_payload
+from spark_pages.io.pages.codecs import Codec, decompress
+from spark_pages.io.pages.narrow import narrow_table
+from spark_pages.io.pages.page_codec import arrow_stream
+from spark_pages.io.pages.page_header import PAGE_MAGIC, PageHeader, parse_header
+from spark_pages.io.pages.page_payload import read_payload
 from spark_pages.log import names
-from spark_pages.log.commit_codec import decode_slot
-from spark_pages.log.commit_schema import COMMIT_SCHEMA
+from spark_pages.log.checkpoint.root import Root, encode_catalog, encode_root
+from spark_pages.log.checkpoint.segment import NODE_SCHEMA, SEGMENT_SCHEMA
+from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_schema import COMMIT_SCHEMA
+from spark_pages.log.encoding.few_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN
 from spark_pages.log.features import READER_FEATURES, WRITER_FEATURES
-from spark_pages.log.few_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN
 from spark_pages.log.page_folders import LOCATION_PROPERTY
-from spark_pages.log.root import Root, encode_catalog, encode_root
-from spark_pages.log.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.log.state import LogState
 from spark_pages.model import table as definitions
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
