@@ -97,10 +97,9 @@ class Model:
 
     def commit(self, ops: Iterable[Op], version: int) -> None:
         """A transaction has landed."""
-        for op in ops:
-            self.now, written = apply(self.now, op)
-            for column, first, end in written:
-                self.events.setdefault((op[1], column), []).append(Event(version, first, end))
+        self.now, written = follow(self.now, ops)
+        for mark, column, first, end in written:
+            self.events.setdefault((mark, column), []).append(Event(version, first, end))
 
     def restore(self, then: int, version: int) -> None:
         """Tables and properties are what they were."""
@@ -138,6 +137,26 @@ class Model:
         if any(event.back_to is not None for event in of):
             return None
         return {row for event in of for row in range(event.first_row, event.end_row)}
+
+
+def follow(state: State, ops: Iterable[Op]) -> tuple[State, list[tuple[str, str, int, int]]]:
+    """The state after a transaction, and which rows of which columns it wrote: marks, first row, end row.
+
+    A table that it drops can come back as it was before, though empty if it was truncated first.
+    """
+    before, written = state.tables, []
+    emptied: set[str] = set()
+    for op in ops:
+        kind, mark = op[:2]
+        state, rows = apply(state, op)
+        written += [(mark, *each) for each in rows]
+        if kind == "truncate":
+            emptied.add(mark)
+        if kind == "drop" and mark in before:
+            left = _changed(before[mark], "truncate", [])[0] if mark in emptied else before[mark]
+            state = replace(state, gone={**state.gone, mark: left})
+            written = [each for each in written if each[0] != mark]
+    return state, written
 
 
 def apply(state: State, op: Op) -> tuple[State, list[tuple[str, int, int]]]:

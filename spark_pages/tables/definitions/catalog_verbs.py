@@ -101,6 +101,8 @@ class CatalogVerbs:
     def drop_table(self, table: str) -> None:
         """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back.
 
+        What this transaction has staged for it is given up, but for a truncate.
+
         Raises
         ------
         TableNotFoundError, InvalidInputError
