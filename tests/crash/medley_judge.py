@@ -186,10 +186,10 @@ class Replay:
     def _compare_ack(self, plan: Note, version: int, exact: bool) -> None:
         name = plan["planned"]
         landed = self._landed.get(name)
-        if landed is None and "app" in plan:
-            landed = self._apps.get((plan["app"][0], plan["app"][1]))
         if landed is None and self._changes_nothing(plan["ops"], version):
             return
+        if landed is None and "app" in plan:
+            landed = self._apps.get((plan["app"][0], plan["app"][1]))
         holds = landed == version if exact else landed is not None and landed <= version
         self._expect(holds, f"{name} was told version {version}, and is in {landed}")
 
