@@ -43,31 +43,48 @@ class Model:
         self._slots: list[tuple[str, int]] = []
         self.requests = 0
 
-    def run(self, writers: int, seconds: float) -> list[list[float]]:
-        """Seconds that each commit of each writer took."""
+    def run(self, writers: int, seconds: float, late: int = 0, behind: int = 0) -> list[list[float]]:
+        """Seconds that each commit of each writer took.
+
+        Parameters
+        ----------
+        late
+            So many of the writers, the last ones, begin at half of the time.
+        behind
+            So many of the newest commits these do not know then.
+        """
         done: list[list[float]] = [[] for _ in range(writers)]
-        events = [(self._random.random() / 100, i, self._write(str(i), done[i])) for i in range(writers)]
+        events = [
+            (
+                (i >= writers - late) * seconds / 2 + self._random.random() / 100,
+                i,
+                self._write(str(i), done[i], behind),
+            )
+            for i in range(writers)
+        ]
         heapq.heapify(events)
         while events[0][0] < seconds:
             self._now, number, writer = heapq.heappop(events)
             heapq.heappush(events, (self._now + next(writer), number, writer))
         return done
 
-    def _write(self, name: str, took: list[float]) -> Generator[float, None, None]:
+    def _write(self, name: str, took: list[float], behind: int) -> Generator[float, None, None]:
         runtime = replace(Runtime(), monotonic_s=lambda: self._now, jitter=self._random.random)
         pace = Pace(runtime)
         turns: tuple[Turn, ...] = ()
-        known = 0
+        known = max(0, len(self._slots) - behind)
         while True:
             began, arrived = self._now, known - 1
             tries = 0
             while True:
-                while (first := before(turns, self._properties, name, arrived)).writers or tries > 1:
+                knows_head = tries < 2
+                while (first := before(turns, self._properties, name, arrived)).writers or not knows_head:
                     came = yield from self._let_others(pace, first, known)
                     if not came:
                         break
                     turns = self._learn(turns, known, came)
                     known += came
+                    knows_head = True
                 yield self._cpu_s * (0.7 + 0.6 * self._random.random())
                 asked = self._now
                 tries += 1
@@ -92,12 +109,17 @@ class Model:
         if first.unknown:
             yield pace.for_newcomers(first)
             return 0
-        count = min(8, max(1, first.commits + first.writers - 1)) if first.writers else 8
+        expected = min(7, max(1, first.commits + first.writers - 1)) if first.writers else 7
+        count = expected + 1
         for wait_s in pace.for_turn(first) if first.writers else (0.0,):
             yield wait_s
             came = yield from self._read(known, count)
             if came:
                 pace.head_moved()
+                more = came > expected
+                while more:
+                    found = yield from self._read(known + came, 8)
+                    came, more = came + found, found == 8
                 return came
             count = 1
         return 0

@@ -92,12 +92,12 @@ def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, 
     made = newest.last_version - newest.first_version + 1
     fair = properties.get(COMMIT_TURNS) == "fair"
     length = 1 if fair else max(1, min(_TURN_COMMITS, _ROUND_COMMITS // len(ring)))
-    to_free_slot = -(newest.last_version + 1) % (_FREE_EVERY)
     others_are_new = newest.met_others and all(turn.writer != newest.writer for turn in turns[:-1])
-    is_free = not to_free_slot or (made == 1 and others_are_new)
+    is_free = made == 1 and others_are_new
     left = length - made
     if left < 0:  # nobody else comes, as far as one can see
-        ring, left = [newest], to_free_slot
+        ring, left = [newest], -(newest.last_version + 1) % _FREE_EVERY
+        is_free = not left
     own = next((place for place, turn in enumerate(ring) if turn.writer == writer), None)
     if own is None:
         waiting = sum(turn.last_version <= arrived for turn in ring[1:])

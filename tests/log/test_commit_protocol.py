@@ -400,15 +400,15 @@ def test_writers_whose_turn_it_is_are_let_in_and_what_they_commit_is_read_at_onc
 
 def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once():
     landed = [FIRST]
-    for version in range(1, 9):
+    for version in range(1, 8):
         landed.append(commit(version, record(20 + version, **APPEND), parent=landed[-1]))
 
     group = Group([member(11, **APPEND)], BASE, landed[1:])
 
     assert kinds(group) == ["Committed"]
-    assert group.outcomes[0].version == 9
+    assert group.outcomes[0].version == 8
     assert sum(isinstance(request, CreateSlot) for request in group.requests) == 3
-    assert LetOthers(3, NOBODY) in group.requests
+    assert [each for each in group.requests if isinstance(each, LetOthers)] == [LetOthers(3, NOBODY)]
 
 
 def test_members_that_conflict_with_what_others_commit_in_their_turn_do_not_try_a_slot():

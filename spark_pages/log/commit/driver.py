@@ -30,6 +30,9 @@ _NOTHING: AbstractContextManager[object] = nullcontext()
 _LOOK = 8
 """Slots that are looked for at once: as many as are read at the same time."""
 
+_MOST_AT_ONCE = 512
+"""A writer that is further behind tries a slot in between; it has no more commits than this in memory."""
+
 
 class CommitDriver:
     """Drives the commit rule against the storage of one log.
@@ -123,19 +126,33 @@ class CommitDriver:
         if first.unknown:
             self._sleep(self.pace.for_newcomers(first), deadline)
             return []
-        count = min(_LOOK, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK
+        expected = min(_LOOK - 1, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK - 1
+        count = expected + 1  # one more tells whether the head is further on
         for wait_s in self.pace.for_turn(first) if first.writers else (0.0,):
             if not self._sleep(wait_s, deadline):
                 return []
-            try:
-                found = self._recent.next(request.start, count)
-            except StorageError:
-                return []
+            found = self._next(request.start, count)
             if found:
                 self.pace.head_moved()
-                return found
+                return found if len(found) <= expected else self._up_to_head(found, deadline)
             count = 1
         return []
+
+    def _up_to_head(self, found: list[Commit | Tombstone], deadline: float) -> list[Commit | Tombstone]:
+        """These slots and what stands behind them: who finds more than it expected is far behind the head."""
+        while isinstance(found[-1], Commit) and len(found) < _MOST_AT_ONCE and self._sleep(0.0, deadline):
+            more = self._next(found[-1].version + 1, _LOOK)
+            found = [*found, *more]
+            if len(more) < _LOOK:
+                break
+        return found
+
+    def _next(self, start: int, count: int) -> list[Commit | Tombstone]:
+        """What the slots from `start` on hold; nothing where storage does not tell."""
+        try:
+            return self._recent.next(start, count)
+        except StorageError:
+            return []
 
     def _sleep(self, wait_s: float, deadline: float) -> bool:
         """Whether there was time left to wait."""

@@ -23,6 +23,10 @@ _COMMIT_REQUESTS = 1.1
 _PATIENCE_REQUESTS = 3
 """Somebody whose turn it is may take so many requests to come."""
 
+_FREE_REQUESTS = 3
+"""A slot is left free for so many requests: a look that has just missed the one before, the next look, and a
+create. Whoever has filled it waits longer than this for the one that has left it, which so keeps its place."""
+
 _EARLY_REQUESTS = 3
 """The first look is so long before the end of a turn: who is late may be passed over."""
 
@@ -70,10 +74,9 @@ class Pace:
 
     def for_newcomers(self, before: Before) -> float:
         """Seconds that a slot is left free for writers that nobody knows: they find it, then fill it."""
-        patience_s = self._patience_s(before)
-        if self._runtime.monotonic_s() - self._moved_s >= patience_s:
+        if self._runtime.monotonic_s() - self._moved_s >= self._patience_s(before):
             return 0.0
-        return patience_s + self._request_s * (1 + self._runtime.jitter() / 2)
+        return self._request_s * (_FREE_REQUESTS + self._runtime.jitter() / 2)
 
     def for_turn(self, before: Before) -> Iterator[float]:
         """Seconds to wait before each look whether others have committed, until they are given up.

@@ -166,9 +166,10 @@ def _let_others(
 
     None where every member has met something of it.
     """
+    knows_head = group.tries < 2
     while True:
         first = before(state.turns, state.properties, writer, arrived) if writer else NOBODY
-        if not first.writers and group.tries < 2:
+        if not first.writers and knows_head:
             return state
         came = _slots((yield LetOthers(state.version + 1, first)))
         for slot in came:
@@ -179,6 +180,7 @@ def _let_others(
             return None
         if not came:
             return state
+        knows_head = True
 
 
 Settled = Slot | Unknown | NotCreated | None

@@ -1,0 +1,59 @@
+"""What the driver does to look for the commits of others: how far it reads, and in how many requests."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import spark_pages as sp
+from spark_pages.log.commit.driver import CommitDriver
+from spark_pages.log.commit.messages import LetOthers
+from spark_pages.log.slots import SlotReader
+from spark_pages.log.turns import NOBODY, Before
+from spark_pages.runtime import Runtime
+from spark_pages.storage import MeteredStore
+from tests.tables.stores import QUIET
+
+COMMITS = 100
+
+
+@pytest.fixture(scope="module")
+def meter():
+    url = f"memory://{uuid4().hex}"
+    store = sp.create(url, properties=QUIET)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema({"n": pa.int64()}))
+    while store.snapshot().version < COMMITS:
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": [1]}))
+    return MeteredStore(store.objects)
+
+
+def came(meter, start: int, first: Before) -> list[int]:
+    """The versions that a look finds."""
+    driver = CommitDriver(SlotReader(meter, Runtime().map), Runtime(), timeout_s=60)
+    driver.pace.create_took(0.002)
+    driver.pace.head_moved()
+
+    def look():
+        return (yield LetOthers(start, first))
+
+    return [slot.version for slot in driver.drive(look())]
+
+
+@pytest.mark.parametrize("first", [NOBODY, Before(1, 1), Before(1, 3), Before(8, 2)])
+def test_who_is_far_behind_reads_on_to_the_head_at_once(meter, first):
+    before = meter.counts
+
+    assert came(meter, 3, first) == list(range(3, COMMITS + 1))
+    assert (meter.counts - before).gets <= COMMITS + 8
+
+
+@pytest.mark.parametrize(("first", "gets"), [(NOBODY, 8), (Before(1, 1), 2), (Before(1, 3), 4)])
+def test_who_finds_no_more_than_it_expected_has_asked_once(meter, first, gets):
+    before = meter.counts
+
+    assert came(meter, COMMITS, first) == [COMMITS]
+    assert (meter.counts - before).gets == gets
