@@ -25,7 +25,7 @@ _PATIENCE_REQUESTS = 3
 
 _FREE_REQUESTS = 3
 """A slot is left free for so many requests: a look that has just missed the one before, the next look, and a
-create. Whoever has filled it waits longer than this for the one that has left it, which so keeps its place."""
+create. Whoever has filled it waits longer than this for the one that has left it: so that keeps its place."""
 
 _EARLY_REQUESTS = 3
 """The first look is so long before the end of a turn: who is late may be passed over."""
