@@ -301,8 +301,10 @@ class Store:
         ones none. `checkpoint` is the newest one that was there at each commit. Versions that cannot be
         read any more are left out.
         """
+        if limit is not None and as_whole(limit, "limit") < 0:
+            raise InvalidInputError(f"limit is {limit}: expected a number of versions, 0 or more.")
         head = self._log.refresh().state
-        first = 0 if limit is None else head.version + 1 - as_whole(limit, "limit")
+        first = 0 if limit is None else head.version + 1 - limit
         start = max(oldest_readable(head), first)
         return history_table(reversed(self._log.commits_left(start, head.version + 1)), head.upkeep)
 

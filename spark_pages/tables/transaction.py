@@ -18,7 +18,7 @@ from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
 from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError
-from spark_pages.given import as_text, as_whole, check_texts
+from spark_pages.given import as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit.messages import AlreadyLanded
 from spark_pages.log.features import check_writable
@@ -418,6 +418,7 @@ class Transaction(CatalogVerbs):
     def claim(self, claim: Claim) -> None:
         """An owner says that it works on some rows, or (with expiry 0) that it has finished."""
         self._check_open()
+        check_kind(claim, Claim, "claim", "a Claim")
         self._work.claims.append(claim)
 
     @property

@@ -54,6 +54,7 @@ READS = {
     "a filter": (lambda s: table(s).read(filter=[0]), "filter"),
     "changes": (lambda s: s.changes("0", 1), r"start is '0' \(str\)"),
     "history": (lambda s: s.history("2"), r"limit is '2' \(str\)"),
+    "less than no history": (lambda s: s.history(-1), "limit is -1: expected a number of versions"),
     "SQL": (lambda s: s.sql(b"select 1"), r"The statement is b'select 1' \(bytes\)"),
     "retention": (
         lambda s: s.vacuum_plan("7"),
@@ -102,6 +103,7 @@ CHANGES = {
         lambda t: t.widen_column("t", "n", "int64"),
         r"type is 'int64' \(str\): expected a pyarrow.D",
     ),
+    "a claim": (lambda t: t.claim("mine"), r"claim is 'mine' \(str\): expected a Claim"),
     "a comment": (lambda t: t.set_comment("t", 5), r"comment is 5 \(int\)"),
     "rows": (lambda t: t.append("t", pa.array([1, 2])), r"Cannot append a Int64Array: expected columns"),
     "more rows": (lambda t: t.append("t", pa.chunked_array([[1]])), r"Cannot append a ChunkedArray"),
