@@ -33,7 +33,7 @@ SNAPSHOT: dict[str, Call] = {
     "table_of": lambda s: s.table_of(s.table("t").definition).definition,
     "namespaces": lambda s: s.namespaces(),
     "types": lambda s: s.types(),
-    "uncommitted": lambda s: s.uncommitted().version,
+    "uncommitted": lambda s: s.uncommitted(unasked).version,
     "lease": unasked,
     "reopen": unasked,
 }
