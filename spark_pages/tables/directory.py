@@ -61,7 +61,7 @@ class PageDirectory:
         return f"PageDirectory({self.definition.name!r}, version {self._snapshot.state.version})"
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.expiry`.
+        """Reads the same version from what is kept now; see `tables.reading.expiry`.
 
         Raises
         ------

@@ -107,7 +107,7 @@ class Snapshot:
         return self._leases.take(self, duration, required)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.expiry`."""
+        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
         if self._open_again is None:
             raise missing
         self.log = self._open_again(self.version)

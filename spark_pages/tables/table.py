@@ -280,7 +280,7 @@ class Table:
         return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.expiry`."""
+        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
         self.directory.reopen(missing)
 
     @property

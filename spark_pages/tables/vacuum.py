@@ -63,8 +63,8 @@ def vacuum(
     -----
     Where only the newest versions are kept, what the checkpoint before this one needed becomes free by the
     first round and goes in a second one. Between the rounds dropped tables that no version shows any more are
-    given up, see `tables.purge`, and rows of table 0 that nobody needs are taken out, see
-    `tables.row_collection`; their pages go in that round, or when retention has passed the commits
+    given up, see `definitions.purge`, and rows of table 0 that nobody needs are taken out, see
+    `definitions.row_collection`; their pages go in that round, or when retention has passed the commits
     that say so.
     """
     done, again = _round(log, runtime, retention, orphans, False, pages)

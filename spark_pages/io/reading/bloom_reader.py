@@ -62,7 +62,7 @@ class BloomReader:
         chosen : bool, shape (n_pages,)
             Those that are asked about.
         hashes : uint64, shape (n_values,)
-            By `io.value_hash.hash_values`, of the values as the column has them.
+            By `io.stats.value_hash.hash_values`, of the values as the column has them.
 
         Returns
         -------

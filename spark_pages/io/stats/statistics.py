@@ -62,7 +62,7 @@ def page_stats(array: pa.Array) -> PageStats:
 
     Notes
     -----
-    O(n); some 30 µs for a page of 64 KiB, half of it for `distinct` (see `io.distinct`).
+    O(n); some 30 µs for a page of 64 KiB, half of it for the distinct estimate (see `stats.distinct`).
     """
     few = _of_few(array)
     if few is not None:

@@ -32,7 +32,7 @@ def rows_left(source: RowSource, tree: Tree, candidates: RowRanges) -> RowRanges
     Parameters
     ----------
     candidates
-        By `tables.skipping.candidate_rows`.
+        By `skipping.candidate_rows`.
 
     Notes
     -----

@@ -105,7 +105,7 @@ class RowSource:
         return self.definition.table_id != CATALOG_TABLE or column not in RESOLVED
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
-        """Reads the same version from what is kept now; see `tables.expiry`."""
+        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
         self.directory.reopen(missing)
 
     @reopening
