@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,8 +34,9 @@ def meter():
 
 def came(meter, start: int, first: Before) -> list[int]:
     """The versions that a look finds."""
-    driver = CommitDriver(SlotReader(meter, Runtime().map), Runtime(), timeout_s=60)
-    driver.pace.create_took(0.002)
+    runtime = replace(Runtime(), sleep_s=lambda _: None)
+    driver = CommitDriver(SlotReader(meter, runtime.map), runtime, timeout_s=60)
+    driver.pace.create_took(1.0)
     driver.pace.head_moved()
 
     def look():
