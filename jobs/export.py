@@ -32,6 +32,7 @@ def main() -> int:
         from spark_pages.spark.transfer import export
 
         target = External(given.format, given.output, named_options(given.option))
+        target.check_target()
         return export(
             session("export", master=None, delta=given.format == "delta"),
             given.url,

@@ -43,6 +43,8 @@ def main() -> int:
             app_id=given.app_id,
             app_version=given.app_version,
         )
+        source.check_source()
+        options.check_pair()
         spark = session("ingest", master=None, delta=given.format == "delta")
         return ingest(
             spark,

@@ -82,6 +82,8 @@ def ingest(
     source = External(format, path, named_options(option or []), schema)
     small = source.is_local and path is not None and _bytes_of(path) <= SMALL_BYTES
     options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
+    source.check_source()
+    options.check_pair()
     spark = None if small else _session("ingest", delta=format == "delta")
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
     tell("Ingest", told, json)
@@ -106,6 +108,7 @@ def export(
     from spark_pages.spark.transfer import export as bring
 
     target = External(format, output, named_options(option or []))
+    target.check_target()
     small = OutputFolder(format, output, overwrite, target.options).is_local
     small = dry_run or (small and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
     spark = None if small else _session("export", delta=format == "delta")

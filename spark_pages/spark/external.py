@@ -44,6 +44,31 @@ class External:
     options: Mapping[str, str]
     schema: str | None = None
 
+    def check_source(self) -> None:
+        """Nothing, if its format can be read.
+
+        Raises
+        ------
+        InvalidInputError
+            Names those that can.
+        """
+        if self.format not in SOURCES:
+            raise InvalidInputError(f"{self.format!r} cannot be read: expected {', '.join(SOURCES)}.")
+
+    def check_target(self) -> str:
+        """The path to write to, if the format can be written.
+
+        Raises
+        ------
+        InvalidInputError
+            Names those that can.
+        """
+        if self.format not in TARGETS or self.path is None:
+            raise InvalidInputError(
+                f"{self.format!r} cannot be written: expected {' or '.join(TARGETS)}, and a path."
+            )
+        return self.path
+
     def resolved(self) -> dict[str, str]:
         """The options with values from the environment.
 

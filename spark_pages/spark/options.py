@@ -89,6 +89,20 @@ class WriteOptions:
     app_id: str | None = None
     app_version: int | None = None
 
+    def check_pair(self) -> None:
+        """Nothing, if application and number are both given, or neither.
+
+        Raises
+        ------
+        InvalidInputError
+            If one is missing: a stream has its own numbers, nothing else has.
+        """
+        if (self.app_id is None) != (self.app_version is None):
+            raise InvalidInputError(
+                f"Application {self.app_id!r} comes with the number {self.app_version!r}: "
+                "expected both or neither."
+            )
+
 
 class SourceOptions:
     """The options of one source.

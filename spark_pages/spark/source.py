@@ -121,6 +121,7 @@ class SparkPagesDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer into a table as it is now."""
+        self._given.write("spark write").check_pair()
         return TableWriter(self._plan(schema, overwrite, "spark write"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

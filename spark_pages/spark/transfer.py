@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_pages.errors import InvalidInputError
 from spark_pages.log.log import Log
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
-from spark_pages.spark.external import SOURCES, TARGETS, External, LocalRows, SparkRows
+from spark_pages.spark.external import External, LocalRows, SparkRows
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.shipping import objects_of, store_of, store_url
@@ -64,8 +63,8 @@ def ingest(
     ------
     SchemaMismatchError, TableNotFoundError, CommitConflictError
     """
-    if source.format not in SOURCES:
-        raise InvalidInputError(f"{source.format!r} cannot be read: expected {', '.join(SOURCES)}.")
+    source.check_source()
+    options.check_pair()
     rows = LocalRows.of(source) if spark is None else SparkRows(spark, source)
     plan = plan_write(store_url(url, profile), rows.schema, overwrite, options)
     told: dict[str, Any] = {"ok": True, "table": options.table, "created": plan.creates}
@@ -139,10 +138,7 @@ def export(
     -----
     May be killed at any point and run again, and two may run at once: see `OutputFolder`.
     """
-    if target.format not in TARGETS or target.path is None:
-        raise InvalidInputError(
-            f"{target.format!r} cannot be written: expected {' or '.join(TARGETS)}, and a path."
-        )
+    path = target.check_target()
     snapshot = store_of(store_url(url, profile)).snapshot(version)
     told: dict[str, Any] = {
         "ok": True,
@@ -154,7 +150,7 @@ def export(
     }
     if dry_run:
         return {**told, "dry_run": True}
-    folder = OutputFolder(target.format, target.path, overwrite, target.resolved())
+    folder = OutputFolder(target.format, path, overwrite, target.resolved())
     phase(f"writing rows of {table}")
     if spark is None:
         rows = snapshot.table(table).scan()

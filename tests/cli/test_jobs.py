@@ -103,6 +103,33 @@ def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path
     assert f"Cannot read {tmp_path / 'rows.csv'} as parquet: " in refused["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("verb", "given", "message"),
+    [
+        ("ingest", ("--format", "xx", "--path", "rows"), "'xx' cannot be read: expected parquet, csv"),
+        (
+            "export",
+            ("--format", "xx", "--output", "out"),
+            "'xx' cannot be written: expected parquet or delta",
+        ),
+        (
+            "ingest",
+            ("--format", "csv", "--path", "rows", "--app-id", "nightly"),
+            "Application 'nightly' comes with the number None: expected both or neither",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_spark_is_started(
+    url: str, verb: str, given: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
+
+    refused = told(verb, url, "--table", "t", *given, code=1)
+
+    assert refused["error"]["type"] == "InvalidInputError"
+    assert message in refused["error"]["message"]
+
+
 def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     job = ("export", url, "--table", "t", "--output", tmp_path / "out")
 

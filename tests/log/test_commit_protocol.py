@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -212,18 +213,28 @@ def test_a_tombstone_tells_by_its_tokens_whether_mine_had_landed(transactions, e
     assert isinstance(driver.outcome, expected)
 
 
-@pytest.mark.parametrize("found", [None, ReadFailed("no route"), "own"])
-def test_no_clear_answer_before_the_deadline_is_unknown_and_keeps_what_is_needed_to_resume(found):
+@pytest.mark.parametrize(
+    ("answer", "found", "reason"),
+    [
+        (DOUBT, None, "the slot stayed empty: the connection broke"),
+        (Exists(), None, "the slot stayed empty: storage says that it is taken"),
+        (DOUBT, ReadFailed("no route"), "no route"),
+        (DOUBT, "own", "the commit is there, .* that it is durable: the connection broke"),
+    ],
+)
+def test_no_clear_answer_before_the_deadline_is_unknown_and_keeps_what_is_needed_to_resume(
+    answer, found, reason
+):
     driver = Driver(**APPEND)
 
-    driver.answer(DOUBT)
+    driver.answer(answer)
     driver.answer(driver.own() if found == "own" else found)
     driver.answer(False)
 
     assert isinstance(driver.outcome, Unknown)
     assert (driver.outcome.version, driver.outcome.token) == (1, MINE)
     assert driver.outcome.data == driver.first.data
-    assert driver.outcome.reason
+    assert re.fullmatch(reason, driver.outcome.reason)
 
 
 def test_no_time_left_after_a_rebase_is_a_conflict_because_nothing_was_put():

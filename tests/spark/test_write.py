@@ -239,6 +239,19 @@ def test_a_job_of_the_same_application_and_number_adds_nothing_twice(
     assert page_files(store) == files
 
 
+def test_an_application_without_a_number_is_refused_before_a_task_has_written(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    files = page_files(store)
+
+    with pytest.raises(
+        Exception, match=r"InvalidInputError: Application 'nightly' comes with the number None"
+    ):
+        write(frame(spark, 10, ROWS), store, appId="nightly")
+
+    assert page_files(store) == files
+
+
 def test_rows_are_not_written_on_an_old_version(spark: SparkSession, store: sp.Store) -> None:
     with pytest.raises(Exception, match=r"InvalidInputError: .*leave versionAsOf out"):
         write(frame(spark, 0, 1), store, versionAsOf=0)

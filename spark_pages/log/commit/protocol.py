@@ -53,7 +53,7 @@ from spark_pages.log.state import LogState
 from spark_pages.log.turns import NOBODY, before
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
-from spark_pages.storage.store import Created, Exists, NotCreated
+from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated
 
 GROUP_INLINE_BYTES = 256 << 10
 """Inline pages of a group commit; a transaction that would exceed this waits for the next commit."""
@@ -197,7 +197,6 @@ def settle_slot(
         Whether the bytes may be in the slot from an earlier try.
     """
     attempt = 0
-    reason = ""
     while True:
         outcome = yield CreateSlot(commit_key(version), data)
         if isinstance(outcome, Created):
@@ -211,14 +210,20 @@ def settle_slot(
         if isinstance(found, Commit):
             if isinstance(outcome, Exists):
                 return None
-            reason = f"the commit is there, but storage does not say that it is durable: {outcome!r}"
+            reason = f"the commit is there, but storage does not say that it is durable: {_in_words(outcome)}"
         elif isinstance(found, ReadFailed):
             reason = found.reason
-        elif found is not None:
+        elif found is None:
+            reason = f"the slot stayed empty: {_in_words(outcome)}"
+        else:
             raise DamageError(f"Slot {version} gave an answer of kind {type(found).__name__}.")
         attempt += 1
         if not (yield Pause(attempt)):
-            return Unknown(version, token, data, reason or f"the slot stayed empty after {outcome!r}")
+            return Unknown(version, token, data, reason)
+
+
+def _in_words(outcome: Response) -> str:
+    return outcome.reason if isinstance(outcome, Doubtful | NotCreated) else "storage says that it is taken"
 
 
 def _slots(response: Response) -> list[Slot]:
