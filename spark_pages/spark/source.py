@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema
-from spark_pages.spark.options import SourceOptions, ViewQuery
+from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader
 from spark_pages.spark.shipping import store_of
 from spark_pages.spark.stream import ChangeStream
@@ -121,16 +121,16 @@ class SparkPagesDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer into a table as it is now."""
-        self._given.write("spark write").check_pair()
-        return TableWriter(self._plan(schema, overwrite, "spark write"))
+        options = self._given.write("spark write")
+        options.check_pair()
+        return TableWriter(self._plan(schema, overwrite, options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer of micro-batches into a table."""
-        return TableStreamWriter(self._plan(schema, overwrite, "spark stream"))
+        return TableStreamWriter(self._plan(schema, overwrite, self._given.write("spark stream")))
 
-    def _plan(self, schema: StructType, overwrite: bool, operation: str) -> WritePlan:
-        rows = to_arrow_schema(schema, timezone="UTC")
-        return plan_write(self._url, rows, overwrite, self._given.write(operation))
+    def _plan(self, schema: StructType, overwrite: bool, options: WriteOptions) -> WritePlan:
+        return plan_write(self._url, to_arrow_schema(schema, timezone="UTC"), overwrite, options)
 
 
 def _struct_of(schema: pa.Schema, table: str) -> StructType:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.io.pages.stream_shape import FlatColumn
 
 TARGET_PAGE_BYTES = 65_536
 """Uncompressed Arrow bytes that a page aims at."""
@@ -49,22 +50,15 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
         raise InvalidInputError(f"Cannot plan pages of {target_bytes} bytes: expected at least 1.")
     if len(array) == 0:
         return np.zeros(1, dtype=np.int64)
-    width = _offset_bytes(array.type)
-    if width:
-        return _cut_by_size(array, width, target_bytes)
+    column = FlatColumn.of(array.type)
+    if column is not None and column.offset_bytes:
+        return _cut_by_size(array, column.offset_bytes, target_bytes)
     entries = max(1, int(target_bytes / _entry_bytes(array, target_bytes)))
     if entries >= 8:
         entries -= entries % 8
     if len(array) <= entries:
         return np.array([0, len(array)], np.int64)
     return np.append(np.arange(0, len(array), entries, dtype=np.int64), np.int64(len(array)))
-
-
-def _offset_bytes(kind: pa.DataType) -> int:
-    """Bytes of an offset of text and binary; 0 for other types."""
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return 4
-    return 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 0
 
 
 def _cut_by_size(array: pa.Array, width: int, target_bytes: int) -> NDArray[np.int64]:
