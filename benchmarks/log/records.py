@@ -91,7 +91,7 @@ def _commit(
 ) -> None:
     token = Runtime().token()
     pages = described or pages_in_a_file(entries, f"pages/{0:020d}-{token}-0.pages")
-    read = log.snapshot()
+    read = log.known()  # as a transaction does
 
     def build(_: LogState) -> TransactionRecord:
         return TransactionRecord(

@@ -72,22 +72,22 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     form = _forms.get(id(schema))
     if form is None:
         form = _forms[id(schema)] = _Form.of(schema)
-    rest = io.BytesIO()
-    rest.write(sync_marker)
+    parts = [sync_marker]
     if records:
-        block = io.BytesIO()
-        for record in records:
-            if isinstance(record, bytes):
-                block.write(record)
-            else:
-                fastavro.schemaless_writer(block, schema, record)
-        fastavro.schemaless_writer(rest, "long", len(records))
-        fastavro.schemaless_writer(rest, "bytes", block.getvalue())
-        rest.write(sync_marker)
+        encoded = [each if isinstance(each, bytes) else _encoded(schema, each) for each in records]
+        sizes = _encoded("long", len(encoded)), _encoded("long", sum(map(len, encoded)))
+        parts += [*sizes, *encoded, sync_marker]
+    rest = b"".join(parts)
     digested = form.digested.copy()
-    digested.update(rest.getbuffer())
+    digested.update(rest)
     digest = digested.hexdigest()
-    return b"".join((form.before, digest.encode(), form.behind, rest.getbuffer())), digest
+    return b"".join((form.before, digest.encode(), form.behind, rest)), digest
+
+
+def _encoded(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, value)
+    return out.getvalue()
 
 
 def _long_form(schema: Any) -> bytes:

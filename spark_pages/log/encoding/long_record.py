@@ -13,6 +13,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.model.columns import ends_of
 
@@ -79,8 +80,16 @@ def write_list(out: io.BytesIO, items: pa.BinaryArray) -> None:
     if not data or (sizes := np.diff(ends := ends_of(items))).max() >= _ONE_BYTE:
         fastavro.schemaless_writer(out, _LIST, items.to_pylist())
         return
-    # in Avro a number below 64 is a byte of twice as much
-    encoded = np.insert(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]], ends[:-1] - ends[0], 2 * sizes)
     fastavro.schemaless_writer(out, "long", len(items))
-    out.write(encoded.data)
+    out.write(_with_lengths(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]], sizes).data)
     fastavro.schemaless_writer(out, "long", 0)
+
+
+def _with_lengths(items: NDArray[np.uint8], sizes: NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    """The items, each behind its length: in Avro a number below 64 is a byte of twice as much."""
+    size = sizes[0]
+    if (sizes == size).all():  # as those of numbers
+        rows = np.empty((len(sizes), 1 + size), np.uint8)
+        rows[:, 0], rows[:, 1:] = 2 * size, items.reshape(len(sizes), size)
+        return rows
+    return np.insert(items, np.cumsum(sizes) - sizes, 2 * sizes)
