@@ -75,13 +75,23 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     parts = [sync_marker]
     if records:
         encoded = [each if isinstance(each, bytes) else _encoded(schema, each) for each in records]
-        sizes = _encoded("long", len(encoded)), _encoded("long", sum(map(len, encoded)))
-        parts += [*sizes, *encoded, sync_marker]
+        parts += [_number(len(encoded)), _number(sum(map(len, encoded))), *encoded, sync_marker]
     rest = b"".join(parts)
     digested = form.digested.copy()
     digested.update(rest)
     digest = digested.hexdigest()
     return b"".join((form.before, digest.encode(), form.behind, rest)), digest
+
+
+def _number(value: int) -> bytes:
+    """A count as Avro writes it: twice the value, seven bits to a byte, the lowest first."""
+    rest = 2 * value
+    digits = bytearray()
+    while rest > 127:
+        digits.append(rest & 127 | 128)
+        rest >>= 7
+    digits.append(rest)
+    return bytes(digits)
 
 
 def _encoded(schema: Any, value: Any) -> bytes:

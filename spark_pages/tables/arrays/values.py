@@ -47,10 +47,10 @@ def as_stream(data: Any) -> RowStream:
     -----
     A stream is read as its pieces are asked for.
     """
-    if isinstance(data, Mapping):
-        data = pa.table(dict(data))
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
+    elif not isinstance(data, pa.Table) and isinstance(data, Mapping):
+        data = pa.table(dict(data))
     if isinstance(data, pa.Table):
         table, size_bytes = data, data.get_total_buffer_size()
         if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
