@@ -89,7 +89,7 @@ def commits():
     for each in made:
         each.may_end.release(100)
         for forgotten in each.group._waiting:
-            forgotten.wake.set()
+            forgotten.wake.put(None)
         each.threads.shutdown()
 
 

@@ -55,8 +55,10 @@ def encode_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Cod
 
 def _together(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> Sequence[EncodedPage | None]:
     """The first pages, where they can be encoded together; None for each that cannot be."""
+    if len(bounds) <= _FEWEST:
+        return []
     column = FlatColumn.of(values.type)
-    if column is None or len(bounds) <= _FEWEST or _writes_whole_bitmap(values, bounds):
+    if column is None or _writes_whole_bitmap(values, bounds):
         return []
     if column.offset_bytes:
         return encode_text_pages(values, bounds, codec)

@@ -20,8 +20,8 @@ def without_hidden(array: pa.Array) -> pa.Array:
     O(n). Under a null number stands the one before it, which costs the fewest bytes; under null text nothing.
     What a list or struct has under its nulls, and a boolean, stays.
     """
-    column = FlatColumn.of(array.type)
-    if not array.null_count or column is None:
+    column = FlatColumn.of(array.type) if array.null_count else None
+    if column is None:
         return array
     if column.offset_bytes:
         return array.take(pa.array(np.arange(len(array)))) if hides(array) else array
@@ -37,8 +37,8 @@ def without_hidden(array: pa.Array) -> pa.Array:
 
 def hides(array: pa.Array) -> bool:
     """Whether there are bytes under nulls of text or binary values."""
-    column = FlatColumn.of(array.type)
-    if not array.null_count or column is None:
+    column = FlatColumn.of(array.type) if array.null_count else None
+    if column is None:
         return False
     width = column.offset_bytes
     ends = np.frombuffer(array.buffers()[1], f"<i{width}", len(array) + 1, width * array.offset)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -45,6 +46,7 @@ class FlatColumn:
     offset_bytes: int
 
     @classmethod
+    @lru_cache(256)
     def of(cls, kind: pa.DataType) -> FlatColumn | None:
         """None for types that are not flat."""
         types = pa.types

@@ -115,6 +115,9 @@ class ColumnIngest:
 
     def _cut(self, values: pa.Array) -> list[Full]:
         """The full pages of these values; the last one waits, full or not."""
+        self.waiting = values
+        if self.waiting_bytes <= self.page_bytes:
+            return []
         bounds = plan_pages(values, self.page_bytes)
         last = int(bounds[-2]) if len(bounds) > 1 else 0
         self.waiting = values.slice(last)
