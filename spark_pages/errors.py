@@ -6,6 +6,7 @@ A class exists only where a caller would act differently::
     ├── NotFoundError                    ask for something else
     │   ├── StoreNotFoundError           no store at this address: create it
     │   ├── ObjectNotFoundError          no object under this key
+    │   ├── NamespaceNotFoundError       no such namespace in this version
     │   ├── TableNotFoundError           no such table in this version
     │   ├── ColumnNotFoundError          no such column in this table
     │   ├── PageNotFoundError            no page of this id in this version
@@ -81,6 +82,10 @@ class StoreNotFoundError(NotFoundError):
 
 class ObjectNotFoundError(NotFoundError):
     """There is no object under this key."""
+
+
+class NamespaceNotFoundError(NotFoundError):
+    """The version that is read has no such namespace."""
 
 
 class TableNotFoundError(NotFoundError):

@@ -12,7 +12,12 @@ from spark_pages.catalog.identifiers import (
     column_of,
     suggest,
 )
-from spark_pages.errors import ColumnNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
+from spark_pages.errors import (
+    ColumnNotFoundError,
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
 from spark_pages.given import as_names, as_text
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
@@ -45,14 +50,14 @@ def namespace_id(namespace: str, names: Names) -> int:
 
     Raises
     ------
-    NotFoundError
+    NamespaceNotFoundError
         If there is none of that name.
     """
     if namespace in BUILT_IN:
         return BUILT_IN[namespace]
     found = names.table((NAMESPACE_NAMES, namespace))
     if found is None:
-        raise NotFoundError(
+        raise NamespaceNotFoundError(
             f"There is no namespace {namespace!r}.",
             hint="`transaction.create_namespace` makes one; `snapshot.namespaces()` lists them.",
             namespace=namespace,
@@ -67,7 +72,7 @@ def parse_name(text: str, names: Names) -> TableName:
     ------
     InvalidInputError
         If the text is empty or half a name.
-    NotFoundError
+    NamespaceNotFoundError
         If there is no such namespace.
     """
     namespace, name = split_name(text)
@@ -107,7 +112,7 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
     """
     try:
         definition = snapshot.table(parse_name(text, snapshot))
-    except NotFoundError as missing:
+    except NamespaceNotFoundError as missing:
         raise TableNotFoundError(
             f"There is no table {text!r} at version {snapshot.state.version}: {missing.message}",
             hint=missing.hint,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
-from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
+from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, SparkPagesError, StorageError
 from spark_pages.log.background import Background
 from spark_pages.log.checkpoint.planned import CarryOut
 from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
@@ -25,6 +27,8 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.runtime import Runtime
+
+Done = TypeVar("Done")
 
 _logger = logging.getLogger(__name__)
 
@@ -86,7 +90,7 @@ class LogCare:
         -----
         Grows with the segments and parts touched since the last checkpoint.
         """
-        return self._checkpoint(self._refresh(), carry_out)
+        return self._looking_again(lambda: self._checkpoint(self._refresh(), carry_out))
 
     def _checkpoint(self, head: LogSnapshot, carry_out: CarryOut | None = None) -> CheckpointRef:
         base = head.checkpoint
@@ -154,9 +158,17 @@ class LogCare:
         if due:
             self._background.ask(due)
 
+    def _looking_again(self, work: Callable[[], Done]) -> Done:
+        """What the work gives; once more on the newest version where a vacuum has taken away what it read."""
+        try:
+            return work()
+        except (ObjectNotFoundError, SnapshotExpiredError):
+            self._refresh()
+        return work()
+
     def _do(self, due: Due) -> None:
         try:
-            self._do_now(due)
+            self._looking_again(partial(self._do_now, due))
         except (ObjectNotFoundError, StorageError):
             if not self._store_is_gone():
                 raise

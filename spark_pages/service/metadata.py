@@ -10,7 +10,12 @@ import pyarrow as pa
 
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import namespace_id
-from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, TableNotFoundError
+from spark_pages.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+)
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.head import version_at
@@ -280,7 +285,7 @@ class MetadataService:
         shown = f"{db}.{table}"
         try:
             namespace = namespace_id(db, snapshot)
-        except NotFoundError as missing:
+        except NamespaceNotFoundError as missing:
             raise TableNotFoundError(
                 f"There is no table {shown!r} at version {version}: {missing.message}",
                 table=shown,

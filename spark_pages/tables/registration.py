@@ -13,7 +13,7 @@ from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.catalog.widening import stored_types
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import FieldId, TableId
@@ -81,6 +81,12 @@ class StagedDirectory(PageDirectory):
     def __repr__(self) -> str:
         version = self._snapshot.state.version
         return f"StagedDirectory({show_name(self.definition)!r}, on version {version})"
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version, with what is staged, from what is kept now."""
+        if self._shown is None:
+            raise missing
+        self._shown.reopen(missing)
 
     def chain(self, column: str) -> ColumnChain:
         """The chain of a column with what is staged; see `PageDirectory.chain`."""

@@ -17,7 +17,12 @@ from numpy.typing import ArrayLike
 from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
-from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError
+from spark_pages.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+)
 from spark_pages.given import as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit.messages import AlreadyLanded
@@ -38,7 +43,7 @@ from spark_pages.tables.arrays.values import as_stream
 from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.checks.update_checks import check_updates
 from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs
-from spark_pages.tables.reading.expiry import overtaking
+from spark_pages.tables.reading.expiry import moving_on, overtaking
 from spark_pages.tables.reading.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
@@ -119,7 +124,7 @@ class Transaction(CatalogVerbs):
         self._page_files = PageFileNames(self._heading.token, lambda: self._work, lambda: self._base)
         self._directories: dict[str, StagedDirectory] = {}
         self._closed = False
-        self._is_settled = base is not None  # whoever gives one keeps to it
+        self._is_settled = self._is_seen = base is not None  # whoever gives one keeps to it
         self._base = base or log.known()
         self._work.since = self._read_version
         self._rows = StagedRows(
@@ -166,8 +171,10 @@ class Transaction(CatalogVerbs):
     def snapshot(self) -> Snapshot:
         """The store as the transaction found it; what is staged is not in it."""
         self._stand_on_newest()
+        self._is_seen = True
         return self._view(self._base)
 
+    @moving_on
     def table(self, name: str) -> Table:
         """A table with what this transaction has staged so far.
 
@@ -180,10 +187,12 @@ class Transaction(CatalogVerbs):
         if split_name(name)[0] != "system":
             name = show_name(self._tables.find(name))  # a temporary table comes first
         table = self._staged(name, ragged=False)
+        self._is_seen = True
         if self._relied_on is not None:
             self._relied_on.add(table.definition.table_id)
         return table
 
+    @moving_on
     def directory(self, table: str) -> StagedDirectory:
         """Which pages hold which rows, with what is staged; takes pages that others have written.
 
@@ -209,6 +218,7 @@ class Transaction(CatalogVerbs):
                 is_of_another=self._page_files.is_of_another,
             )
         self._check_current(definition)
+        self._is_seen = True
         if self._relied_on is not None:
             self._relied_on.add(definition.table_id)
         return known
@@ -223,6 +233,7 @@ class Transaction(CatalogVerbs):
                 hint="Ask for it again.",
             )
 
+    @moving_on
     def _staged(self, name: str, *, ragged: bool) -> Table:
         """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
         self._rows.settle()
@@ -274,6 +285,23 @@ class Transaction(CatalogVerbs):
             self._base = newest
         self._is_settled = True
 
+    def move_on(self) -> int:
+        """It stands on what is kept: on the newest version, or on the same one where something rests on it.
+
+        Raises
+        ------
+        CommitConflictError
+            If something does, and retention has passed that version.
+        """
+        if not self._is_seen and self._work.empty and self._rows.empty:
+            self._is_settled = False
+        if not self._is_settled:
+            self._stand_on_newest()
+            return self._read_version
+        with overtaking(self._read_version):
+            self._base = self._log.reopen(self._read_version)
+        return self._read_version
+
     @property
     def _read_version(self) -> int:
         return self._base.state.version
@@ -318,7 +346,7 @@ class Transaction(CatalogVerbs):
         fails, the transaction goes on without any of its rows.
         """
         self._check_open()
-        definition = self._tables.find(table)
+        definition = self._known(table)
         if entry_meta is not None or page_metadata:
             self._rows.append_with_meta(definition, data, entry_meta, page_metadata, self._page_bytes)
         else:
@@ -329,6 +357,14 @@ class Transaction(CatalogVerbs):
         if self._directories:
             self._rows.settle()
 
+    @moving_on
+    def _known(self, table: str) -> TableDefinition:
+        """The table, of which all is known that an append reads: a stream is not read twice."""
+        definition = self._tables.find(table)
+        self._rows.learn(definition)
+        return definition
+
+    @moving_on
     def append_written(self, table: str, written: Sequence[WrittenRows]) -> None:
         """Rows that other processes have written stand behind those of the table, from this commit on.
 
@@ -344,6 +380,7 @@ class Transaction(CatalogVerbs):
         table has a primary key: the commit compares the keys with each other and with those that are there.
         """
         self._check_open()
+        self._is_seen = True
         definition = self._tables.find(table)
         self._rows.settle()
         table_id = definition.table_id
@@ -356,6 +393,7 @@ class Transaction(CatalogVerbs):
             self._work.definitions[table_id] = definition
             self._work.written.append(StagedWrites(table_id, definition.field_ids, before, some))
 
+    @moving_on
     def update(self, table: str, column: str | None = None, rows: ArrayLike = (), values: Any = None) -> None:
         """The rows hold other values from this commit on.
 
@@ -426,6 +464,7 @@ class Transaction(CatalogVerbs):
         """Where page files go."""
         return self._log.store
 
+    @moving_on
     def next_page_file(self, table: str | None = None) -> str:
         """Key of the next page file of this transaction; where the namespace of a table has its files.
 
@@ -441,6 +480,7 @@ class Transaction(CatalogVerbs):
         """
         self._check_open()
         self._stand_on_newest()
+        self._is_seen = True
         return self._page_files.next(None if table is None else self._tables.find(table))
 
     # finishing
@@ -471,13 +511,21 @@ class Transaction(CatalogVerbs):
             return landed
         try:
             with overtaking(self._read_version):
-                self.version = self._commit()
+                self.version = self._commit_or_tell()
         except CommitConflictError as error:
             raise self._with_who_landed(error, _met(error)) from error.__cause__
         return self.version
 
     def _with_who_landed(self, error: CommitConflictError, meets: Meets) -> CommitConflictError:
         return with_who_landed(error, self._log, self._read_version, meets)
+
+    def _commit_or_tell(self) -> int:
+        """Commit; where an object is gone, tell that retention has passed the version, if it has."""
+        try:
+            return self._commit()
+        except ObjectNotFoundError:
+            self._log.reopen(self._read_version)
+            raise
 
     def _commit(self) -> int:
         with self._log.turn if self._rows.are_few else nullcontext():
@@ -536,13 +584,19 @@ class Transaction(CatalogVerbs):
         return lambda _: prepared, True
 
     def _bring_in(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
-        """Commit; where a conflict may only come from standing on an old version, once more on the newest."""
+        """Commit; once more on the newest version where that may help.
+
+        It does where a conflict may only come from standing on an old one, and where a vacuum has taken away
+        what must be read of the version on top of which it is brought in.
+        """
         try:
             return self._send(prepare, same_on_any)
         except CommitConflictError:
             if self._is_settled:
                 raise
-            self._stand_on_newest()
+        except (ObjectNotFoundError, SnapshotExpiredError):
+            self._log.refresh()
+        self._stand_on_newest()
         return self._send(prepare, same_on_any)
 
     def _send(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:

@@ -18,6 +18,7 @@ from spark_pages.tables.definitions.column_changes import ColumnChanges
 from spark_pages.tables.definitions.constraint_changes import ConstraintChanges, ForeignKey
 from spark_pages.tables.definitions.object_changes import ObjectChanges
 from spark_pages.tables.definitions.table_changes import TableChanges
+from spark_pages.tables.reading.expiry import moving_on
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.workspace import Workspace
@@ -33,6 +34,10 @@ class CatalogVerbs:
     _constraints: ConstraintChanges
 
     def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def move_on(self) -> int:
+        """It stands on what is kept now; see `Transaction.move_on`."""
         raise NotImplementedError
 
     def _begin_catalog(
@@ -65,6 +70,7 @@ class CatalogVerbs:
 
     # tables
 
+    @moving_on
     def create_table(
         self,
         name: str,
@@ -98,6 +104,7 @@ class CatalogVerbs:
         check_texts(properties, "properties")
         self._tables.create(name, schema, properties, aligned)
 
+    @moving_on
     def drop_table(self, table: str) -> None:
         """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back.
 
@@ -111,6 +118,7 @@ class CatalogVerbs:
         self._check_open()
         self._tables.drop(table)
 
+    @moving_on
     def undrop_table(self, table: str) -> None:
         """The table of this name that was dropped last is there again, with its rows.
 
@@ -122,6 +130,7 @@ class CatalogVerbs:
         self._check_open()
         self._tables.undrop(table)
 
+    @moving_on
     def rename_table(self, table: str, name: str) -> None:
         """The table has another name from this commit on, or is in another namespace; no page moves.
 
@@ -132,17 +141,20 @@ class CatalogVerbs:
         self._check_open()
         self._tables.rename(table, name)
 
+    @moving_on
     def truncate_table(self, table: str) -> None:
         """The table has no rows from this commit on, but those appended after this call."""
         self._check_open()
         self._tables.truncate(table)
 
+    @moving_on
     def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
         """The table has these properties from this commit on; None takes one away."""
         self._check_open()
         check_texts(properties, "properties", removable=True)
         self._tables.set_properties(table, properties)
 
+    @moving_on
     def set_comment(self, table: str, comment: str | None, column: str | None = None) -> None:
         """The table, or one of its columns, has this comment from this commit on; None takes it away."""
         self._check_open()
@@ -152,6 +164,7 @@ class CatalogVerbs:
 
     # columns
 
+    @moving_on
     def add_column(self, table: str, column: pa.Field, default: Any = None) -> None:
         """The table has one more column, behind the others.
 
@@ -175,21 +188,25 @@ class CatalogVerbs:
         check_kind(column, pa.Field, "column", "a pyarrow.Field")
         self._columns.add(table, column, default)
 
+    @moving_on
     def drop_column(self, table: str, column: str) -> None:
         """The table no longer has the column. Earlier versions keep it; its id is never used again."""
         self._check_open()
         self._columns.drop(table, column)
 
+    @moving_on
     def rename_column(self, table: str, column: str, name: str) -> None:
         """The column has another name from this commit on, and the pages that it had."""
         self._check_open()
         self._columns.rename(table, column, name)
 
+    @moving_on
     def reorder_columns(self, table: str, columns: Sequence[str]) -> None:
         """The columns named come first, in this order, and the others behind them as they were."""
         self._check_open()
         self._columns.reorder(table, columns)
 
+    @moving_on
     def widen_column(self, table: str, column: str, type: pa.DataType) -> None:
         """The column is of a wider type from this commit on; no page is rewritten.
 
@@ -211,6 +228,7 @@ class CatalogVerbs:
         check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
         self._columns.widen(table, column, type)
 
+    @moving_on
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
         """Rows of the column may be null from this commit on, or may not.
 
@@ -222,6 +240,7 @@ class CatalogVerbs:
         self._check_open()
         self._columns.set_nullable(table, column, nullable)
 
+    @moving_on
     def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
         """The column has these properties from this commit on; None takes one away."""
         self._check_open()
@@ -230,6 +249,7 @@ class CatalogVerbs:
 
     # namespaces
 
+    @moving_on
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Tables can be made in the namespace from now on.
 
@@ -249,6 +269,7 @@ class CatalogVerbs:
         check_texts(properties, "properties")
         self._objects.create_namespace(name, properties)
 
+    @moving_on
     def drop_namespace(self, name: str) -> None:
         """The namespace is gone from this commit on.
 
@@ -260,6 +281,7 @@ class CatalogVerbs:
         self._check_open()
         self._objects.drop_namespace(name)
 
+    @moving_on
     def set_namespace_properties(self, name: str, properties: Mapping[str, str | None]) -> None:
         """The namespace has these properties from this commit on; None takes one away."""
         self._check_open()
@@ -268,6 +290,7 @@ class CatalogVerbs:
 
     # types
 
+    @moving_on
     def create_type(
         self, name: str, base: pa.DataType | str, not_null: bool = False, check: str | None = None
     ) -> None:
@@ -290,6 +313,7 @@ class CatalogVerbs:
         self._check_open()
         self._objects.create_type(name, base, not_null, check)
 
+    @moving_on
     def drop_type(self, name: str) -> None:
         """The type is gone from this commit on.
 
@@ -307,6 +331,7 @@ class CatalogVerbs:
 
     # constraints
 
+    @moving_on
     def add_constraint(
         self,
         table: str,
@@ -339,6 +364,7 @@ class CatalogVerbs:
         self._check_open()
         self._constraints.add(table, name, check, primary_key, foreign_key)
 
+    @moving_on
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
         self._check_open()

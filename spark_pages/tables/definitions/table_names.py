@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.catalog.resolve import parse_name
 from spark_pages.catalog.table_zero import CATALOG_NAME
-from spark_pages.errors import InvalidInputError, NotFoundError
+from spark_pages.errors import InvalidInputError, NamespaceNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, SYSTEM_NAMESPACE
 from spark_pages.tables.definitions.system_tables import SYSTEM_TABLES
@@ -94,7 +94,7 @@ def known_name(snapshot: Snapshot, parts: Sequence[str]) -> str | None:
 def _is_there(snapshot: Snapshot, name: str) -> bool:
     try:
         return snapshot.log.table(parse_name(name, snapshot.log)) is not None
-    except NotFoundError:
+    except NamespaceNotFoundError:
         return False
 
 

@@ -15,6 +15,14 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from spark_pages.errors import CommitConflictError, DamageError, ObjectNotFoundError, SnapshotExpiredError
 
 
+class Moving(Protocol):
+    """A transaction that is open."""
+
+    def move_on(self) -> int:
+        """It stands on what is kept now; gives the version, and raises where there is no way to."""
+        ...
+
+
 class Reopenable(Protocol):
     """Something that reads one version."""
 
@@ -24,6 +32,7 @@ class Reopenable(Protocol):
 
 
 Reader = TypeVar("Reader", bound=Reopenable)
+Writer = TypeVar("Writer", bound=Moving)
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
@@ -42,9 +51,11 @@ def looking_again(work: Callable[[], Answer]) -> Answer:
 
 @contextmanager
 def overtaking(read_version: int) -> Iterator[None]:
-    """Inside a commit, that retention has passed what the transaction read is a conflict with a vacuum."""
+    """Inside a transaction, that retention has passed what it read is a conflict with a vacuum."""
     try:
         yield
+    except ObjectNotFoundError as missing:
+        raise _is_needed(missing) from missing
     except SnapshotExpiredError as expired:
         raise CommitConflictError(
             f"The transaction that read version {read_version} was overtaken by a vacuum, and what it must "
@@ -78,10 +89,39 @@ def reopening(
             return read(reader, *args, **kwargs)
         except ObjectNotFoundError as missing:
             reader.reopen(missing)
-            raise DamageError(
-                f"An object is missing that a version which can still be read needs: {missing.message}",
-                hint="Run `spark-pages verify`.",
-                **missing.context,
-            ) from missing
+            raise _is_needed(missing) from missing
 
     return again
+
+
+def moving_on(
+    stage: Callable[Concatenate[Writer, Given], Answer],
+) -> Callable[Concatenate[Writer, Given], Answer]:
+    """The method of a transaction, tried again where a vacuum has taken away what it reads.
+
+    Raises
+    ------
+    CommitConflictError
+        If the transaction rests on a version that retention has passed.
+    DamageError
+        If an object is missing all the same.
+    """
+
+    @wraps(stage)
+    def again(writer: Writer, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        try:
+            return stage(writer, *args, **kwargs)
+        except (ObjectNotFoundError, SnapshotExpiredError):
+            stands_on = writer.move_on()
+        with overtaking(stands_on):
+            return stage(writer, *args, **kwargs)
+
+    return again
+
+
+def _is_needed(missing: ObjectNotFoundError) -> DamageError:
+    return DamageError(
+        f"An object is missing that a version which can still be read needs: {missing.message}",
+        hint="Run `spark-pages verify`.",
+        **missing.context,
+    )

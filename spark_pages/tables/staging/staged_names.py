@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_pages.catalog.resolve import find_table, namespace_id, parse_name, show_name, split_name
-from spark_pages.errors import InvalidInputError, NotFoundError, TableExistsError, TableNotFoundError
+from spark_pages.errors import (
+    InvalidInputError,
+    NamespaceNotFoundError,
+    TableExistsError,
+    TableNotFoundError,
+)
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TEMPORARY_TABLES, TableId, is_temporary
@@ -63,13 +68,13 @@ class StagedNames:
         """
         try:
             found = self.known(text)
-        except NotFoundError:
+        except NamespaceNotFoundError:
             found = None
         if found is None:
             self._stand_on_newest()
             try:
                 found = self.known(text)
-            except NotFoundError as missing:
+            except NamespaceNotFoundError as missing:
                 raise TableNotFoundError(missing.message, hint=missing.hint, table=text) from missing
         if found is not None:
             return found
@@ -83,7 +88,7 @@ class StagedNames:
 
         Raises
         ------
-        InvalidInputError, NotFoundError, TableExistsError
+        InvalidInputError, NamespaceNotFoundError, TableExistsError
             If it lies in the store's own namespace, in none that there is, or is taken.
         """
         name = parse_name(text, self)

@@ -72,6 +72,13 @@ class StagedRows:
         self._names = page_files
         self._ingests: dict[TableId, TableIngest] = {}
 
+    def learn(self, definition: TableDefinition) -> None:
+        """What an append to the table reads has been read, before any of its rows are taken."""
+        if definition.table_id not in self._ingests:
+            for field_id in definition.field_ids.values():
+                self._rows_before(definition.table_id, field_id)
+            self._names.namespace(definition)
+
     def append(self, definition: TableDefinition, rows: RowStream, page_bytes: int) -> None:
         """The rows stand behind those of the table; see `Transaction.append`."""
         ingest = self._ingests.get(definition.table_id)
@@ -179,6 +186,11 @@ class StagedRows:
         return SwapOrAppend.of(place_in_memory(self._store, splices), splices, base.state, now_us, append)
 
     @property
+    def empty(self) -> bool:
+        """Whether no rows wait for their pages."""
+        return not self._ingests
+
+    @property
     def are_few(self) -> bool:
         """Whether all that is staged are a few rows that wait: to prepare them takes no request."""
         columns = [column for ingest in self._ingests.values() for column in ingest.columns]
@@ -208,9 +220,7 @@ class StagedRows:
         splices = []
         for column, field_id in definition.field_ids.items():
             if definition.aligned or column in given:
-                first_row = self._work.staged_rows(table_id, field_id)
-                if table_id >= 0 and table_id not in self._work.ddl.truncated:
-                    first_row += self._base().num_rows((table_id, field_id))
+                first_row = self._rows_before(table_id, field_id)
                 splices.append(StagedSplice(table_id, field_id, first_row, (), 0, []))
         namespace = self._names.namespace(definition)
         inherited = namespace.properties if namespace is not None else {}
@@ -219,6 +229,13 @@ class StagedRows:
         self._ingests[table_id] = ingest
         self._work.definitions[table_id] = definition
         return ingest
+
+    def _rows_before(self, table_id: TableId, field_id: int) -> int:
+        """Rows of a chain with what is staged."""
+        staged = self._work.staged_rows(table_id, field_id)
+        if table_id < 0 or table_id in self._work.ddl.truncated:
+            return staged
+        return staged + self._base().num_rows((table_id, field_id))
 
     def _take(self, ingest: TableIngest) -> None:
         self._work.splices += [column.splice for column in ingest.columns if column.splice.pages]
