@@ -258,3 +258,27 @@ def test_a_leader_that_is_stopped_while_it_waits_for_others_leaves_the_lead_to_t
     for each in others:
         each.result(SOON_S)
     assert some.sizes == [1, 7, 3]
+
+
+@has_ctrl_c
+def test_those_behind_one_that_is_stopped_while_a_commit_has_it_are_told_all_the_same(commits):
+    some = commits(0.0)
+    first = some.begin(1)
+    some.began.acquire()
+    second = some.begin(1)
+    some.wait_for(1)
+    behind = []
+
+    def when() -> None:
+        some.wait_for(2)
+        behind.extend(some.begin(2))
+        some.wait_for(4)
+        some.may_end.release()
+        some.began.acquire()
+
+    some.is_stopped(when)
+    some.may_end.release(2)
+
+    for each in [*first, *second, *behind]:
+        each.result(SOON_S)
+    assert some.sizes == [1, 4]

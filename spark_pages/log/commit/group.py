@@ -6,7 +6,9 @@ of transactions in each follows the load.
 
 Threads whose transactions have just landed come back one by one. If the first of them led at once, it would
 hold the log for a whole request with one transaction while all others wait. So a leader waits for half of
-those that were there a moment ago: one half is on its way while the other half prepares.
+those that were there a moment ago: one half is on its way while the other half prepares. For the same
+reason a leader tells one of those that have landed, and that one tells the next: all at once they would
+keep the next leader from its work.
 
 A thread that is stopped while it waits, by Ctrl-C say, leaves: its transaction is not in the log, unless a
 commit under way had taken it along.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
@@ -102,6 +105,7 @@ class CommitGroup:
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._leader: _Ticket | None = None
+        self._untold: deque[_Ticket] = deque()
         self._lately = 0
         self._enough = 0
         self._are_enough = threading.Event()
@@ -122,6 +126,9 @@ class CommitGroup:
                 if len(self._waiting) == self._enough:
                     self._are_enough.set()
             ticket.wake.get()
+            if ticket.result is not None:
+                with self._lock:
+                    self._tell_next()
             while ticket.result is None:
                 self._lead()
         except BaseException:
@@ -158,17 +165,24 @@ class CommitGroup:
         else:
             _settle(tickets, told[-1])
         finally:
-            self._hand_over(len(tickets), [ticket for ticket in tickets if ticket.result is None])
-            for ticket in tickets:
-                if ticket.result is not None:
-                    ticket.wake.put(None)
+            self._hand_over(tickets)
 
-    def _hand_over(self, led: int, put_off: list[_Ticket]) -> None:
-        """Those that were put off are first in line, and the next one leads."""
+    def _hand_over(self, led: Sequence[_Ticket]) -> None:
+        """Those that were put off are first in line, the next one leads, and the others are told."""
         with self._lock:
-            self._lately = led + len(self._waiting)
-            self._waiting[:0] = [ticket for ticket in put_off if not ticket.gone]
+            self._lately = len(led) + len(self._waiting)
+            self._waiting[:0] = [ticket for ticket in led if ticket.result is None and not ticket.gone]
             self._choose_leader()
+            self._untold += [ticket for ticket in led[1:] if ticket.result is not None]
+            self._tell_next()
+
+    def _tell_next(self) -> None:
+        """The next thread hears of its outcome, and tells the one behind it; called under the lock."""
+        while self._untold:
+            ticket = self._untold.popleft()
+            if not ticket.gone:
+                ticket.wake.put(None)
+                return
 
     def _leave(self, ticket: _Ticket) -> None:
         """Nobody waits for a thread that was stopped; if it was to lead, the next one does."""
@@ -177,6 +191,7 @@ class CommitGroup:
             self._waiting = [other for other in self._waiting if other is not ticket]
             if self._leader is ticket:
                 self._choose_leader()
+            self._tell_next()
 
     def _choose_leader(self) -> None:
         """The first in line leads next; called under the lock."""
