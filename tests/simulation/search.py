@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from unittest.mock import patch
 
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log import background, newest
@@ -18,7 +19,7 @@ from tests.simulation.actor import forget_too_many
 from tests.simulation.independence import is_alone
 from tests.simulation.invariants import Violation, holds
 from tests.simulation.process import OK, Process, ProcessSpec
-from tests.simulation.threads import Threads
+from tests.simulation.threads import SimpleQueue, Threads
 from tests.simulation.values import memory, values
 from tests.simulation.world import (
     DELIVERED,
@@ -45,21 +46,18 @@ def simulation(remember: bool = True) -> Iterator[None]:
     remember
         Whether pure steps are done once for all schedules.
     """
-    modules = (background, group, newest)
-    real = [module.threading for module in modules]
     logger = logging.getLogger("spark_pages")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # what fails here is meant to
-    for module in modules:
-        module.threading = Threads  # type: ignore[assignment]
     try:
-        with values(remember):
+        with ExitStack() as strands, values(remember):
+            for module in (background, group, newest):
+                strands.enter_context(patch.object(module, "threading", Threads))
+            strands.enter_context(patch.object(group, "SimpleQueue", SimpleQueue))
             _remembers[:] = [True] if remember else []
             yield
     finally:
         logger.setLevel(level)
-        for module, threads in zip(modules, real, strict=True):
-            module.threading = threads
 
 
 class Drawn:

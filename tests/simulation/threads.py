@@ -40,6 +40,27 @@ class Event:
         return True
 
 
+class SimpleQueue:
+    """`queue.SimpleQueue` for threads of the simulation."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._is_there = Event()
+
+    def put(self, item: Any) -> None:
+        """Whoever waits for it may go on."""
+        self._items.append(item)
+        self._is_there.set()
+
+    def get(self) -> Any:
+        """Let others go on until one is there."""
+        self._is_there.wait()
+        item = self._items.pop(0)
+        if not self._items:
+            self._is_there.clear()
+        return item
+
+
 class Lock:
     """`threading.Lock` for threads of the simulation, which switch only where they ask storage."""
 
