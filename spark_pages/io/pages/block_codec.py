@@ -9,7 +9,7 @@ Nothing is believed here that is not believed there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -31,7 +31,7 @@ from spark_pages.io.pages.page_header import (
     STREAM_SIZE,
     header_fields,
     header_words,
-    seal_of,
+    seals_of,
 )
 from spark_pages.io.pages.page_key import PageKey
 from spark_pages.io.pages.plain_page import PlainPage, layout_of
@@ -72,19 +72,35 @@ def open_alike(
     Some 5 µs a page beside checksums and decompression, where `open_page` takes some 25.
     """
     found: list[PlainPage | None] = [None] * len(packed)
+    for indices, block in open_blocks(packed, keys, apart=apart, borrowed=borrowed):
+        for number, index in enumerate(indices):
+            found[index] = PlainPage(block, number)
+    return found
+
+
+def open_blocks(
+    packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False, borrowed: bool = False
+) -> Iterator[tuple[list[int], PageBlock]]:
+    """The same pages as the blocks that they are in, each with the indices of its pages; without the rest.
+
+    Parameters
+    ----------
+    packed, keys, apart, borrowed
+        See `open_alike`.
+    """
     if len(packed) < _FEWEST:
-        return found
+        return
     words = header_words(packed)
     order, edges = _in_stretches(words)
     for first, stop in pairwise([0, *edges, len(order)]):
         if stop - first >= _FEWEST:
             share = order[first:stop]
             some, theirs = [packed[index] for index in share], [keys[index] for index in share]
-            for index, page in zip(
-                share, _open_block(some, theirs, words[share], apart, borrowed) or (), strict=False
-            ):
-                found[index] = page
-    return found
+            blocks = _open_blocks(some, theirs, words[share], apart, borrowed)
+            if apart:
+                yield from (([index], block) for index, block in zip(share, blocks, strict=False))
+            else:
+                yield from ((share, block) for block in blocks)
 
 
 def _in_stretches(words: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
@@ -108,14 +124,14 @@ def _edges(words: NDArray[np.uint64]) -> list[int]:
     return found
 
 
-def _open_block(
+def _open_blocks(
     packed: Sequence[memoryview],
     keys: Sequence[PageKey],
     words: NDArray[np.uint64],
     apart: bool,
     borrowed: bool,
-) -> list[PlainPage] | None:
-    """Pages whose headers say the same; None where they are to be opened one by one."""
+) -> list[PageBlock]:
+    """Pages whose headers say the same: one block, or one of each; none where each is to be opened alone."""
     where = [f"{key[0]}@{key[1]}" for key in keys]
     stored, sizes = words[:, STORED].tolist(), words[:, SIZE].tolist()
     streams = words[:, STREAM_SIZE].tolist()
@@ -126,49 +142,47 @@ def _open_block(
             if narrowed:
                 check_stream_bytes(size, stream)
     except SparkPagesError:
-        return None
+        return []
     payloads = [page[PAGE_HEADER_SIZE:] for page in packed]
     _, _, _, _, sums, expected = zip(*keys, strict=True)
     stride = -(-max(sizes) // _LINE) * _LINE
     if (
         stored != list(map(len, payloads))
-        or words[:, SEAL].tolist() != list(map(seal_of, packed))
+        or words[:, SEAL].tolist() != seals_of(packed)
         or not words[:, CHECKSUM].tolist() == list(map(xxhash.xxh3_64_intdigest, payloads)) == list(sums)
         or expected.count(entries) != len(keys)
         or not min(sizes)
         or (not narrowed and any(streams))
         or stride * len(sizes) > _MOST_ROOM * sum(sizes)
     ):
-        return None
+        return []
     if apart:
         plains = _each_plain(codec, payloads, sizes)
         if plains is None:
-            return None
+            return []
         width = min(*sizes, _HEAD_BYTES)
         heads = np.stack([np.frombuffer(plain, np.uint8, width) for plain in plains])
         alike = _held_against_first(plains[0], heads, words, entries, where[0])
         if alike is None:
-            return None
+            return []
         extent, entry, *numbers = alike
         each_page = zip(plains, *numbers, where, strict=True)
-        blocks = [
+        return [
             PageBlock(p, p.size, extent, entry, (n,), (t,), (b,), (f,), (w,))
             for p, n, t, b, f, w in each_page
         ]
-        return [PlainPage(block, 0) for block in blocks]
     where_they_are = _in_place(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
     if where_they_are is not None:
         memory, stride = where_they_are
     else:
         memory = _all_plain(codec, payloads, sizes, stride)
     if memory is None:
-        return None
+        return []
     heads = np.ndarray((len(packed), min(stride, *sizes)), np.uint8, memory, 0, (stride, 1))
     alike = _held_against_first(memory.slice(0, sizes[0]), heads, words, entries, where[0])
     if alike is None:
-        return None
-    block = PageBlock(memory, stride, *alike, where)
-    return [PlainPage(block, index) for index in range(len(where))]
+        return []
+    return [PageBlock(memory, stride, *alike, where)]
 
 
 def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[int]) -> list[pa.Buffer] | None:

@@ -175,9 +175,10 @@ def header_words(packed: Sequence[memoryview]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join([page[:PAGE_HEADER_SIZE] for page in packed]), "<u8").reshape(-1, 8)
 
 
-def seal_of(packed: memoryview) -> int:
-    """The checksum that the header in front of a page should have."""
-    return xxhash.xxh3_64_intdigest(packed[: _HEADER.size])
+def seals_of(packed: Sequence[memoryview]) -> list[int]:
+    """The checksum that the header in front of each page should have."""
+    seal, size = xxhash.xxh3_64_intdigest, _HEADER.size
+    return [seal(page[:size]) for page in packed]
 
 
 def _damage(where: str, what: str, expected: object, found: object) -> DamageError:

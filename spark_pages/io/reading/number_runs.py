@@ -8,7 +8,7 @@ were read, and each value is copied once, to its place among those of the run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 
 import numpy as np
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from spark_pages.io.files.local_spans import Read
 from spark_pages.io.files.read_plan import PageSpan, plan_spans
-from spark_pages.io.pages.block_codec import open_alike
+from spark_pages.io.pages.block_codec import open_blocks
+from spark_pages.io.pages.page_block import PageBlock
 from spark_pages.io.pages.page_codec import open_page
 from spark_pages.io.pages.page_key import PageKey, keys_of_run
 from spark_pages.io.pages.plain_page import PlainPage
@@ -115,12 +116,9 @@ class _NumberRun:
         self._lacking -= len(keys)
         if self._is_odd:
             return
-        first = size = 0
-        for stop, page in enumerate(packed, 1):
-            size += len(page)
-            if size >= _TOGETHER_BYTES or stop == len(packed):
-                self._place(keys[first:stop], packed[first:stop])
-                first, size = stop, 0
+        parts = -(-sum(map(len, packed)) // _TOGETHER_BYTES)
+        for first, stop in pairwise(len(packed) * part // parts for part in range(parts + 1)):
+            self._place(keys[first:stop], packed[first:stop])
 
     def array(self) -> pa.Array | None:
         """The values of all pages, once they were there; None if one of them was of another kind."""
@@ -135,61 +133,56 @@ class _NumberRun:
         return pa.Array.from_buffers(self._column.kind, rows, buffers, nulls)
 
     def _place(self, keys: Sequence[PageKey], packed: Sequence[memoryview]) -> None:
-        alike = open_alike(packed, keys, borrowed=True)
-        pages: list[PlainPage | pa.RecordBatch] = []
-        for key, each, found in zip(keys, packed, alike, strict=True):
-            page = found or open_page(
-                each, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5]
-            )
-            pages.append(page)
+        places = np.array([self._places[key] for key in keys])
+        left = np.ones(len(keys), np.bool_)
+        for indices, block in open_blocks(packed, keys, borrowed=True):
+            self._place_block(block, places[indices])
+            left[indices] = False
+        for index in np.flatnonzero(left).tolist():
+            key = keys[index]
+            where = f"{key[0]}@{key[1]}"
+            page = open_page(packed[index], where=where, expected_checksum=key[4], expected_entries=key[5])
+            if isinstance(page, PlainPage):
+                self._place_block(page.block, places[index : index + 1])
+            else:
+                self._place_batch(page, int(places[index]))
+
+    def _place_block(self, block: PageBlock, places: NDArray[np.int64]) -> None:
+        """Pages that were opened together go where they belong, neighbours there at once."""
+        if not self._takes(block.schema):
+            return
+        edges = (np.flatnonzero(np.diff(places) != 1) + 1).tolist()
+        for first, stop in pairwise([0, *edges, len(places)]):
+            block.numbers_into(first, stop, self._room(int(places[first]), int(places[stop - 1])))
+        if any(block.nulls):
+            for index, place in enumerate(places.tolist()):
+                if block.nulls[index]:
+                    PlainPage(block, index).valid_into(self._validity(place))
+
+    def _place_batch(self, page: pa.RecordBatch, place: int) -> None:
+        if self._takes(page.schema):
+            values, out = page.column(0), self._room(place, place)
+            out[:] = np.frombuffer(values.buffers()[1], np.uint8, len(out))
+            if values.null_count:
+                self._validity(place)[:] = valid_of(values)
+
+    def _takes(self, schema: pa.Schema) -> bool:
+        """Whether such pages belong into the array; one that does not makes the run odd."""
+        self._is_odd |= bool(schema.metadata) or schema.types != [self._column.kind]
+        return not self._is_odd
+
+    def _rows(self, first: int, last: int) -> slice:
+        return slice(self._ends[first - 1] if first else 0, self._ends[last])
+
+    def _room(self, first: int, last: int) -> NDArray[np.uint8]:
+        """Where the values of pages `first` to `last` belong."""
         if self._values is None:
             self._values = pa.allocate_buffer(self._ends[-1] * self._width)
-        out = np.frombuffer(self._values, np.uint8)
-        first = 0
-        places = [self._places[key] for key in keys]
-        while first < len(pages) and not self._is_odd:
-            first = self._place_stretch(pages, places, first, out)
+        rows = self._rows(first, last)
+        return np.frombuffer(self._values, np.uint8)[rows.start * self._width : rows.stop * self._width]
 
-    def _place_stretch(
-        self,
-        pages: Sequence[PlainPage | pa.RecordBatch],
-        places: Sequence[int],
-        first: int,
-        out: NDArray[np.uint8],
-    ) -> int:
-        """Pages from `first` on that lie side by side, here and there; gives where they end."""
-        page, place, stop = pages[first], places[first], first + 1
-        if page.schema.metadata or page.schema.types != [self._column.kind]:
-            self._is_odd = True
-            return stop
-        begin = self._ends[place - 1] if place else 0
-        if isinstance(page, PlainPage):
-            block, index = page.block, page.index
-            while stop < len(pages) and places[stop] == place + stop - first:
-                other = pages[stop]
-                if not isinstance(other, PlainPage) or other.block is not block:
-                    break
-                if other.index != index + stop - first:
-                    break
-                stop += 1
-            end = self._ends[place + stop - first - 1]
-            block.numbers_into(index, index + stop - first, out[begin * self._width : end * self._width])
-        else:
-            end = self._ends[place]
-            values, size = page.column(0).buffers()[1], (end - begin) * self._width
-            out[begin * self._width : end * self._width] = np.frombuffer(values, np.uint8, size)
-        if not isinstance(page, PlainPage) or any(page.block.nulls):
-            for each, at in zip(pages[first:stop], places[first:stop], strict=True):
-                self._place_nulls(each, at)
-        return stop
-
-    def _place_nulls(self, page: PlainPage | pa.RecordBatch, place: int) -> None:
-        if not (page.nulls if isinstance(page, PlainPage) else page.column(0).null_count):
-            return
+    def _validity(self, place: int) -> NDArray[np.bool_]:
+        """Where it belongs which values of a page are not null."""
         if self._valid is None:
             self._valid = np.ones(self._ends[-1], np.bool_)
-        share = self._valid[self._ends[place - 1] if place else 0 : self._ends[place]]
-        if isinstance(page, PlainPage):
-            page.valid_into(share)
-        else:
-            share[:] = valid_of(page.column(0))
+        return self._valid[self._rows(place, place)]

@@ -274,8 +274,11 @@ class PageReader:
 def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
     """The pages of some spans, and header and payload of each."""
     keys = [key for span, _ in read for key in span.keys]
-    places = ((view, key[1] - span.start, key[3]) for span, view in read for key in span.keys)
-    return keys, [view[first : first + size] for view, first, size in places]
+    packed: list[memoryview] = []
+    for span, view in read:
+        start = span.start
+        packed += [view[(first := key[1] - start) : first + key[3]] for key in span.keys]
+    return keys, packed
 
 
 def _check_paddings(read: Read, flight: Flight) -> None:
