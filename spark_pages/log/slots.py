@@ -152,11 +152,21 @@ class SlotReader:
         return [first, second] if second else [first]
 
     def _slots_from(self, start: int, size: int) -> list[Commit | Tombstone]:
-        """What slots hold, up to the first empty one or a tombstone, in rounds of growing size."""
+        """What slots hold, up to the first empty one or a tombstone, in rounds of growing size.
+
+        Raises
+        ------
+        DamageError
+            If one of a round is empty, and another one behind it is not.
+        """
         found: list[Commit | Tombstone] = []
         while True:
             first = start + len(found)
-            for slot in self.read_many(range(first, first + size)):
+            asked = self.read_many(range(first, first + size))
+            for version, answer in enumerate(asked, first):
+                slot = answer
+                if slot is None and any(asked[version - first :]):
+                    slot = self.read(version) or as_commit(None, version)  # it may have come meanwhile
                 if slot is None:
                     return found
                 found.append(slot)

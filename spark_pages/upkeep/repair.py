@@ -11,10 +11,9 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
+from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.head import base_state, write_hint
+from spark_pages.log.head import SlotReader, base_state, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
 from spark_pages.model.actions import CheckpointRef, TransactionRecord
@@ -26,7 +25,7 @@ from spark_pages.upkeep.faults import Fault, FaultKind
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.ranges import recover_slots, remake_ranges
 from spark_pages.upkeep.remake import as_if, remake_manifests, remake_trees, write_again
-from spark_pages.upkeep.slots import is_slot
+from spark_pages.upkeep.slots import slot_of
 from spark_pages.upkeep.survey import Survey
 from spark_pages.upkeep.trees import SurveyedTree
 from spark_pages.upkeep.verify import TEMPORARY_AGE_US, look, temporaries
@@ -144,14 +143,14 @@ class RepairPlan:
         return tuple(done)
 
     def _put_back(self, key: str) -> None:
-        if not is_slot(key):
+        version = slot_of(key)
+        if version is None:
             self.store.put(key, self.objects[key])
             return
         try:
-            decode_slot(self.store.get(key), key)
-        except ObjectNotFoundError:
-            self.store.create(key, self.objects[key])  # never over a tombstone that came meanwhile
-        except DamageError:
+            if SlotReader(self.store).read(version) is None:
+                self.store.create(key, self.objects[key])  # never over a tombstone that came meanwhile
+        except DamageError:  # a commit of another slot is damage, too
             self.store.put(key, self.objects[key])
 
     def _write_checkpoint(self) -> None:

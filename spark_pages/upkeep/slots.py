@@ -13,7 +13,8 @@ import xxhash
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
+from spark_pages.log.retention import further
+from spark_pages.model.actions import CheckpointRef, Commit, Retention, Tombstone
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
 
@@ -25,9 +26,10 @@ _SLOT = re.compile(r"_log/(\d{20})\.avro")
 LOST, COMMIT, TOMBSTONE = 0, 1, 2
 
 
-def is_slot(key: str) -> bool:
-    """Whether a key is that of a slot."""
-    return _SLOT.fullmatch(key) is not None
+def slot_of(key: str) -> int | None:
+    """The version of which the key names the slot, or None where it names another object."""
+    match = _SLOT.fullmatch(key)
+    return int(match[1]) if match else None
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +44,8 @@ class SlotSurvey:
         Every checkpoint that a slot names, by the key of its root.
     newest_ref
         The one that the newest slot names.
+    retention
+        What commits say that is kept: of vacuums the one that keeps least. None buries its own commit.
     errors
         Why the lost ones cannot be read.
     hashes
@@ -51,6 +55,7 @@ class SlotSurvey:
     kinds: bytearray = field(default_factory=bytearray)
     refs: dict[str, CheckpointRef] = field(default_factory=dict)
     newest_ref: CheckpointRef | None = None
+    retention: Retention | None = None
     errors: dict[int, SparkPagesError] = field(default_factory=dict)
     hashes: array[int] = field(default_factory=lambda: array("Q"))
 
@@ -100,6 +105,8 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
                 digest, time_us = slot.digest, slot.timestamp_us
                 if slot.checkpoint is not None:
                     survey.refs[slot.checkpoint.location.key] = survey.newest_ref = slot.checkpoint
+                for record in slot.records if isinstance(slot, Commit) else ():
+                    survey.retention = further(survey.retention, record.retention)
                 for token in _tokens(slot):
                     tokens.append(int(token[:16], 16))
                     versions.append(version)

@@ -15,7 +15,7 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.segment import decode_manifest
 from spark_pages.log.digest import check_object
-from spark_pages.log.head import SlotReader, base_state, find_head, read_hint
+from spark_pages.log.head import SlotReader, base_state, read_hint
 from spark_pages.log.names import HINT_KEY, LOG, commit_key
 from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.snapshot import LogSnapshot
@@ -92,23 +92,15 @@ class Survey:
         phase("reading the log")
         self.slots = survey_slots(self.store, set(self.listed), self.findings)
         phase("reading checkpoints and pages")
-        self._walk(self._needed(self._retention()))
+        retention = self.slots.retention
+        if retention is not None:
+            self.oldest = min(int(retention.min_readable), max(self.slots.head, 0))
+        self._walk(self._needed(retention.checkpoint if retention else None))
         self._tell_lost_slots()
         self._check_hint()
         self._tell_pages()
 
     # which versions, which checkpoints
-
-    def _retention(self) -> CheckpointRef | None:
-        """Learn the oldest version that is kept; gives the checkpoint that it is read from."""
-        try:
-            state = find_head(SlotReader(self.store), self.reader, self.read_manifest)
-        except SparkPagesError:
-            return None  # what is wrong is told where it is found
-        if state.retention is None:
-            return None
-        self.oldest = min(int(state.retention.min_readable), max(self.slots.head, 0))
-        return state.retention.checkpoint
 
     def _needed(self, oldest: CheckpointRef | None) -> dict[int, list[CheckpointRef]]:
         """Checkpoints that snapshots of the kept versions may stand on.

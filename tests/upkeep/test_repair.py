@@ -14,16 +14,18 @@ from spark_pages.errors import StorageError
 from spark_pages.log.checkpoint import packing
 from spark_pages.log.checkpoint.segment import encode_nodes
 from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.encoding.commit_codec import encode_tombstone
 from spark_pages.log.hint import read_hints
 from spark_pages.log.names import HINT_KEY, commit_key
 from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
+from spark_pages.model.actions import Tombstone
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
 from spark_pages.upkeep.repair import RepairPlan, StepKind, plan_repair
 from spark_pages.upkeep.verify import verify
 from tests.tables.stores import store_with
-from tests.upkeep.stores import flip, keys_of, rich_store
+from tests.upkeep.stores import flip, keys_of, rich_store, slot
 
 
 @pytest.fixture
@@ -350,14 +352,18 @@ def test_a_slot_that_no_later_commit_vouches_for_is_not_taken_from_a_range(url: 
 
 
 def test_a_tombstone_that_came_meanwhile_is_not_overwritten(compacted: Store) -> None:
+    commit = slot(compacted.objects, 5)
+    checkpoint = compacted.checkpoint()
     compacted.objects.delete(commit_key(5))
     plan = plan_repair(compacted.objects)
-    other = compacted.objects.get(commit_key(4))
-    compacted.objects.put(commit_key(5), other)
+    tombstone = Tombstone(commit.version, commit.timestamp_us, commit.token, commit.digest, (), checkpoint)
+    buried = encode_tombstone(tombstone)[0]
+    compacted.objects.put(commit_key(5), buried)
 
     plan.execute()
 
-    assert compacted.objects.get(commit_key(5)) == other
+    assert plan.steps[0].key == commit_key(5)
+    assert compacted.objects.get(commit_key(5)) == buried
 
 
 def test_a_damaged_compacted_range_is_made_again(compacted: Store) -> None:
