@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from types import UnionType
+from typing import TypeVar, cast
 
 from spark_pages.errors import InvalidInputError
+
+Kind = TypeVar("Kind")
 
 _SHOWN = 60
 
@@ -39,9 +43,8 @@ def as_text(value: object, what: str) -> str:
     InvalidInputError
         If it is something else.
     """
-    if not isinstance(value, str):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected text.")
-    return value
+    check_kind(value, str, what, "text")
+    return cast(str, value)
 
 
 def as_names(value: object, what: str) -> list[str]:
@@ -56,12 +59,30 @@ def as_names(value: object, what: str) -> list[str]:
         raise InvalidInputError(
             f"{what} is the text {value!r}: expected a list of names, such as [{value!r}]."
         )
-    if not isinstance(value, Iterable):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected a list of names.")
-    return [as_text(each, f"A name in {what}") for each in value]
+    return [as_text(each, f"A name in {what}") for each in as_list(value, object, what, "names")]
 
 
-def check_kind(value: object, kind: type, what: str, expected: str) -> None:
+def as_list(value: object, kind: type[Kind] | UnionType, what: str, expected: str) -> list[Kind]:
+    """Several values of one type, in order.
+
+    Parameters
+    ----------
+    expected
+        What they are, in words.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are no list, or one of them is something else.
+    """
+    check_kind(value, Iterable, what, f"a list of {expected}")
+    found = list(cast("Iterable[Kind]", value))
+    for each in found:
+        check_kind(each, kind, f"A value in {what}", f"one of {expected}")
+    return found
+
+
+def check_kind(value: object, kind: type | UnionType, what: str, expected: str) -> None:
     """Nothing, if it is of this type.
 
     Parameters
@@ -91,9 +112,8 @@ def check_texts(value: object, what: str, removable: bool = False) -> None:
     InvalidInputError
         If it is something else.
     """
-    if not isinstance(value, Mapping):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected texts by name.")
-    for name, each in value.items():
+    check_kind(value, Mapping, what, "texts by name")
+    for name, each in cast(Mapping[object, object], value).items():
         as_text(name, f"A name in {what}")
         if each is not None or not removable:
             as_text(each, f"{name!r} in {what}")

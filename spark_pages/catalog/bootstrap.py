@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from spark_pages.catalog.table_zero import catalog_rows, table_zero
 from spark_pages.io import encode_page, page_stats
-from spark_pages.log.page_folders import refuse_location_properties
+from spark_pages.log.properties import check_store_properties
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.own_pages import OwnPages
@@ -64,7 +64,7 @@ def describe(
 
 def first_record(runtime: Runtime, properties: Mapping[str, str]) -> TransactionRecord:
     """The record of commit 0: table 0, which describes itself."""
-    refuse_location_properties(properties)
+    check_store_properties(properties)
     zero = table_zero(runtime.now_us())
     described, splices = describe([zero], 0, first_page=0)
     return TransactionRecord(

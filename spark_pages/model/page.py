@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.given import as_text, as_whole
 from spark_pages.model.ids import PageId, format_page_id
 
 PAGE_ALIGNMENT = 4096
@@ -174,6 +175,12 @@ class PendingPage:
     stats: PageStats | None = None
 
     def __post_init__(self) -> None:
+        as_text(self.column, "The column of a page")
+        as_text(self.disk_path, "The path of a page")
+        for what in ("offset", "alloc_len", "actual_len", "entry_count"):
+            as_whole(getattr(self, what), what)
+        if self.checksum is not None:
+            as_whole(self.checksum, "checksum")
         problems = []
         if self.offset < 0 or self.offset % PAGE_ALIGNMENT:
             problems.append(f"offset {self.offset} is not a multiple of {PAGE_ALIGNMENT}")

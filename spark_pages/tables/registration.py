@@ -14,6 +14,7 @@ from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
+from spark_pages.given import as_list
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import FieldId, TableId
@@ -184,6 +185,7 @@ class StagedDirectory(PageDirectory):
         number of rows changes with `replace_last`, if another one appended to the table or shortened it.
         """
         self._check_current()
+        pages = as_list(pages, PendingPage, "pages", "PendingPages")
         for page in pages:
             check_columns(self.definition, [page.column])
         self._refuse_rules()

@@ -10,6 +10,7 @@ from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
 from spark_pages.catalog.resolve import find_table, show_name, split_name
 from spark_pages.catalog.types import UserType, user_type
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
+from spark_pages.given import check_kind
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
@@ -150,6 +151,7 @@ class Snapshot:
 
     def table_of(self, definition: TableDefinition) -> Table:
         """The table that a definition of this version describes."""
+        check_kind(definition, TableDefinition, "definition", "a TableDefinition")
 
         def directory_as_of(timestamp_us: int) -> PageDirectory:
             assert self._as_of is not None

@@ -515,6 +515,8 @@ def create(
     ------
     StoreExistsError
         If there is one already.
+    InvalidInputError
+        If one of these properties has a value that it cannot have, or belongs to tables.
     """
     check_texts(properties or {}, "properties")
     runtime = Runtime()

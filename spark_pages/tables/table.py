@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.resolve import check_columns, show_name, visible_table
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
-from spark_pages.given import as_whole
+from spark_pages.given import as_list, as_whole, check_kind
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.page import PageDescriptor
@@ -145,6 +145,8 @@ class Table:
         names = check_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
         parsed = self._parse(filter)
+        check_kind(trace, _TRACE, "trace", "a ReadTrace")
+        check_kind(entry_meta, bool, "entry_meta", "True or False")
         if entry_meta:
             if parsed is not None:
                 raise InvalidInputError("Entry metadata is read by rows: give start and stop, and no filter.")
@@ -188,6 +190,7 @@ class Table:
         once these are done. The caches are left to random reads. See `docs/reading.md`.
         """
         request = self._scan_request(columns, start, stop, filter, batch_rows)
+        check_kind(trace, _TRACE, "trace", "a ReadTrace")
         return pa.RecordBatchReader.from_batches(
             self._source.schema_of(request.names), scan_batches(self._source, request, trace)
         )
@@ -230,6 +233,7 @@ class Table:
         rows wanted are copied.
         """
         names = check_columns(self.definition, columns)
+        check_kind(trace, _TRACE, "trace", "a ReadTrace")
         return self._source.take(names, row_numbers(rows, self.num_rows, self.name), Reading(trace=trace))
 
     @reopening
@@ -302,17 +306,16 @@ class Table:
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
         check_columns(self.definition, [column])
-        return self._source.page_values(column, pages)
+        return self._source.page_values(column, as_list(pages, PageDescriptor, "pages", "page descriptors"))
 
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that statistics cannot rule out."""
         start, stop = self._row_range(start, stop)
-        parsed = self._parse(filter)
-        assert parsed is not None
-        return candidate_rows(self._source, parsed.tree, start, stop)
+        return candidate_rows(self._source, self._parse_one(filter).tree, start, stop)
 
     def rows_in(self, columns: Iterable[str], ranges: RowRanges) -> pa.Table:
         """The rows of some ranges, in order; the caches are left to others."""
+        check_kind(ranges, RowRanges, "ranges", "RowRanges")
         return self._source.slices(check_columns(self.definition, columns), ranges, Reading(admit=False))
 
     def filter_columns(self, filter: Filter | None) -> Sequence[str]:
@@ -323,15 +326,20 @@ class Table:
     def rows_to_read(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that neither statistics nor bloom filters rule out."""
         start, stop = self._row_range(start, stop)
-        parsed = self._parse(filter)
-        assert parsed is not None
-        return rows_to_read(self._source, parsed.tree, start, stop)
+        return rows_to_read(self._source, self._parse_one(filter).tree, start, stop)
 
     def _namespace(self) -> TableDefinition | None:
         """What tells of the table's namespace, where users made that."""
         if self._snapshot is None or self.definition.namespace_id in BUILT_IN.values():
             return None
         return self._snapshot.log.table((NAMESPACE_NAMES, self.definition.namespace))
+
+    def _parse_one(self, given: Filter) -> ParsedFilter:
+        """As `_parse`, where there must be a condition."""
+        parsed = self._parse(given)
+        if parsed is None:
+            raise InvalidInputError(f"filter is {given!r}: expected a condition on rows.")
+        return parsed
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:
         """The filter, tried on no rows and a row of nulls: one that does not fit is refused at once."""
@@ -381,6 +389,7 @@ def _row_of_nulls(schema: pa.Schema) -> pa.Table:
     return pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
 
 
+_TRACE = ReadTrace | None
 _NO_COLUMN = pa.schema([("", pa.null())])
 
 

@@ -23,12 +23,12 @@ from spark_pages.errors import (
     ObjectNotFoundError,
     SnapshotExpiredError,
 )
-from spark_pages.given import as_text, as_whole, check_kind, check_texts
+from spark_pages.given import as_list, as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit.messages import AlreadyLanded
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
-from spark_pages.log.page_folders import refuse_location_properties
+from spark_pages.log.properties import check_store_properties
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -60,6 +60,7 @@ from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.versions.exactly_once import landed_in
 from spark_pages.tables.writing.page_file_names import PageFileNames
+from spark_pages.tables.writing.page_writer import StagedPage
 from spark_pages.tables.writing.written_rows import StagedWrites, WrittenRows, with_written
 
 MEMORY_BYTES = 256 << 20
@@ -293,6 +294,7 @@ class Transaction(CatalogVerbs):
         CommitConflictError
             If something does, and retention has passed that version.
         """
+        self._check_open()
         if not self._is_seen and self._work.empty and self._rows.empty:
             self._is_settled = False
         if not self._is_settled:
@@ -388,7 +390,8 @@ class Transaction(CatalogVerbs):
         before = sum(each.num_rows for of in staged for each in of.written)
         if table_id >= 0 and table_id not in self._work.ddl.truncated:
             before += min(self._base.num_rows((table_id, each)) for each in definition.field_ids.values())
-        some = tuple(each for each in written if each.num_rows)
+        given = as_list(written, WrittenRows, "written", "WrittenRows")
+        some = tuple(each for each in given if each.num_rows)
         if some:
             self._work.definitions[table_id] = definition
             self._work.written.append(StagedWrites(table_id, definition.field_ids, before, some))
@@ -425,7 +428,7 @@ class Transaction(CatalogVerbs):
         """The store has these properties from this commit on."""
         self._check_open()
         check_texts(properties, "properties")
-        refuse_location_properties(properties)
+        check_store_properties(properties)
         self._work.properties.update(properties)
 
     def replace_pages(
@@ -448,9 +451,13 @@ class Transaction(CatalogVerbs):
             Written pages that hold the same rows.
         """
         self._check_open()
+        for what, number in (("table_id", table_id), ("field_id", field_id), ("first_row", first_row)):
+            as_whole(number, what)
+        gone = tuple(as_list(removed, int, "removed", "ids of pages"))
+        pages = as_list(pages, NewPage | StagedPage, "pages", "written pages")
         entries = sum(page.entry_count for page in pages)
         self._work.splices.append(
-            StagedSplice(table_id, field_id, first_row, tuple(removed), entries, pages, data_change=False)
+            StagedSplice(table_id, field_id, first_row, gone, entries, pages, data_change=False)
         )
 
     def claim(self, claim: Claim) -> None:

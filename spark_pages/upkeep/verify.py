@@ -10,6 +10,7 @@ from spark_pages.errors import (
     SparkPagesError,
     StoreNotFoundError,
 )
+from spark_pages.given import as_text
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.names import LOG, commit_key, is_published
@@ -84,7 +85,7 @@ def verify(
 
 def look(store: ObjectStore, runtime: Runtime, pages: PagesMode, fraction: float) -> Survey:
     """What `verify` finds, in the form that `repair` plans from."""
-    if pages not in ("all", "sample", "none"):
+    if as_text(pages, "pages") not in ("all", "sample", "none"):
         raise InvalidInputError(f"pages is {pages!r}: expected 'all', 'sample' or 'none'.")
     if not 0 <= fraction <= 1:
         raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")

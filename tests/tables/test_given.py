@@ -78,6 +78,32 @@ READS = {
     "a transaction": (lambda s: s.transaction(read_version="0"), r"read_version is '0' \(str\)"),
     "what is done": (lambda s: s.transaction(5), r"operation is 5 \(int\)"),
     "parameters": (lambda s: s.transaction(parameters={"n": 1}), r"'n' in parameters is 1 \(int\)"),
+    "a definition": (
+        lambda s: s.snapshot().table_of("t"),
+        r"definition is 't' \(str\): expected a TableDefinition",
+    ),
+    "pages": (lambda s: table(s).page_values("n", ["t"]), r"A value in pages is 't' \(str\)"),
+    "no pages": (lambda s: table(s).page_values("n", 5), r"pages is 5 \(int\): expected a list of page"),
+    "ranges": (lambda s: table(s).rows_in(["n"], 1), r"ranges is 1 \(int\): expected RowRanges"),
+    "a trace": (lambda s: table(s).read(trace="x"), r"trace is 'x' \(str\): expected a ReadTrace"),
+    "a scan's trace": (lambda s: table(s).scan(trace=1), r"trace is 1 \(int\)"),
+    "a trace of rows": (lambda s: table(s).take([0], trace=[]), r"trace is \[\] \(list\)"),
+    "candidates of nothing": (
+        lambda s: table(s).candidate_rows(None),
+        "filter is None: expected a condition",
+    ),
+    "rows of nothing": (lambda s: table(s).rows_to_read(None), "filter is None: expected a condition"),
+    "metadata": (lambda s: table(s).read(entry_meta=np.array([0, 1])), r"entry_meta is array"),
+    "which pages": (lambda s: s.verify(pages=np.array([0, 1])), r"pages is array.*expected text"),
+    "pages to mend": (lambda s: s.repair_plan(pages=1), r"pages is 1 \(int\): expected text"),
+    "a number of a store": (
+        lambda _: sp.create("memory://no", properties={"checkpoint_commits": "-1"}),
+        "checkpoint_commits of a store is '-1': expected a whole number",
+    ),
+    "an option of a table": (
+        lambda _: sp.create("memory://no", properties={"page_bytes": "-1"}),
+        "page_bytes is none of a store.*Give it to a table",
+    ),
     "an application": (lambda s: s.transaction(app_id="a", app_version="1"), r"app_version is '1' \(str\)"),
 }
 
@@ -104,6 +130,48 @@ CHANGES = {
         r"type is 'int64' \(str\): expected a pyarrow.D",
     ),
     "a claim": (lambda t: t.claim("mine"), r"claim is 'mine' \(str\): expected a Claim"),
+    "a run": (
+        lambda t: t.replace_pages("t", 1, 0, [], []),
+        r"table_id is 't' \(str\): expected a whole number",
+    ),
+    "what gives way": (lambda t: t.replace_pages(1, 1, 0, 5, []), r"removed is 5 \(int\): expected a list"),
+    "new pages": (lambda t: t.replace_pages(1, 1, 0, [1], ["x"]), r"A value in pages is 'x' \(str\)"),
+    "written rows": (
+        lambda t: t.append_written("t", [{"n": [1]}]),
+        r"A value in written is \{'n': \[1\]\} \(dict\): expected one of WrittenRows",
+    ),
+    "a foreign key": (
+        lambda t: t.add_constraint("t", "f", foreign_key=5),
+        r"foreign_key is 5 \(int\): expected a list of columns",
+    ),
+    "half a foreign key": (
+        lambda t: t.add_constraint("t", "f", foreign_key=(["n"], "t")),
+        "foreign_key has 2 parts: expected columns, a table",
+    ),
+    "its columns": (
+        lambda t: t.add_constraint("t", "f", foreign_key=("n", "t", ["n"])),
+        "foreign_key is the text 'n': expected a list of names",
+    ),
+    "a key": (lambda t: t.add_constraint("t", "k", primary_key=5), r"primary_key is 5 \(int\)"),
+    "a check": (lambda t: t.add_constraint("t", "c", check=5), r"check is 5 \(int\): expected text"),
+    "whose rule": (lambda t: t.add_constraint("t", 5, check="n > 0"), "The name of a constraint is 5"),
+    "where a page is": (
+        lambda t: t.directory("t").register_page("n", "data/x", "0"),
+        r"offset is '0' \(str\)",
+    ),
+    "whose page": (
+        lambda t: t.directory("t").register_page("n", 5, 0),
+        r"The path of a page is 5 \(int\)",
+    ),
+    "its size": (
+        lambda t: t.directory("t").register_page_with_sizes("n", "data/x", 0, 4096, 1.5, 1),
+        r"actual_len is 1.5 \(float\): expected a whole number",
+    ),
+    "a batch": (lambda t: t.directory("t").register_batch([7]), r"A value in pages is 7 \(int\)"),
+    "a number of the store": (
+        lambda t: t.set_properties({"retention_versions": "many"}),
+        "retention_versions of a store is 'many'",
+    ),
     "a comment": (lambda t: t.set_comment("t", 5), r"comment is 5 \(int\)"),
     "rows": (lambda t: t.append("t", pa.array([1, 2])), r"Cannot append a Int64Array: expected columns"),
     "more rows": (lambda t: t.append("t", pa.chunked_array([[1]])), r"Cannot append a ChunkedArray"),

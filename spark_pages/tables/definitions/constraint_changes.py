@@ -15,6 +15,7 @@ from spark_pages.catalog.constraints import (
 )
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import ConstraintError, InvalidInputError
+from spark_pages.given import as_list, as_names, as_text
 from spark_pages.model.ids import is_temporary
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.checks.constraint_tests import compile_check
@@ -54,6 +55,10 @@ class ConstraintChanges:
         """See `Transaction.add_constraint`."""
         if sum(each is not None for each in (check, key, reference)) != 1:
             raise InvalidInputError("Give exactly one of check, primary_key and foreign_key.")
+        as_text(name, "The name of a constraint")
+        if check is not None:
+            as_text(check, "check")
+        key = None if key is None else as_names(key, "primary_key")
         definition = self._tables.begin(table)
         if check is not None:
             constraint = self._check(definition, name, check)
@@ -61,8 +66,18 @@ class ConstraintChanges:
             constraint = primary_key(definition, name, key)
             self._refuse_unaligned(definition)
         else:
-            assert reference is not None
-            constraint = self._reference(definition, name, *reference)
+            parts = as_list(reference, object, "foreign_key", "columns, a table, and columns of that")
+            if len(parts) != 3:
+                raise InvalidInputError(
+                    f"foreign_key has {len(parts)} parts: expected columns, a table, and columns of that."
+                )
+            constraint = self._reference(
+                definition,
+                name,
+                as_names(parts[0], "foreign_key"),
+                as_text(parts[1], "The table of foreign_key"),
+                as_names(parts[2], "foreign_key"),
+            )
         changed = with_constraint(definition, constraint)
         if check is not None:
             self._test_rows(definition, constraint)

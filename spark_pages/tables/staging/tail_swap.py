@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.widening import same_family
 from spark_pages.io import decode_page, page_stats
+from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Claim
@@ -35,7 +36,7 @@ from spark_pages.tables.writing.page_writer import (
 )
 
 TAIL_PAGE_BYTES = 8 << 10
-"""A page of this size at the end of a chain stays as it is; store property ``tail_page_bytes``."""
+"""A page of this size at the end of a chain stays as it is, where the store says nothing."""
 
 RUN = 3
 """So many pages at the end of a chain that are about as small as what comes are joined with it."""
@@ -43,7 +44,7 @@ RUN = 3
 
 def tail_page_bytes(properties: Mapping[str, str]) -> int:
     """How large a page at the end of a chain may become, as a store's properties say; 0 for not at all."""
-    value = properties.get("tail_page_bytes", "")
+    value = properties.get(TAIL_BYTES_PROPERTY, "")
     return min(int(value), INLINE_PAGE_BYTES) if value.isascii() and value.isdigit() else TAIL_PAGE_BYTES
 
 

@@ -1,0 +1,45 @@
+"""Which values the properties of a store may have, held against before a commit says them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
+from spark_pages.log.page_folders import refuse_location_properties
+from spark_pages.log.retention import SECONDS_PROPERTY, VERSIONS_PROPERTY
+
+TAIL_BYTES_PROPERTY = "tail_page_bytes"
+"""Property of a store: a page of this size at the end of a chain stays as it is; 0 for all."""
+
+_NUMBERS = {
+    CHECKPOINT_BYTES,
+    CHECKPOINT_COMMITS,
+    LOG_COMPACTION_COMMITS,
+    SECONDS_PROPERTY,
+    TAIL_BYTES_PROPERTY,
+    VERSIONS_PROPERTY,
+}
+_MOST = 1 << 53
+_OF_TABLES = {"page_bytes", "codec", "bloom"}
+
+
+def check_store_properties(properties: Mapping[str, str]) -> None:
+    """Refuse what a store cannot do; of names that nobody looks at the value is free.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the property, its value and what is expected.
+    """
+    refuse_location_properties(properties)
+    for name, value in properties.items():
+        if name in _NUMBERS and not (value.isascii() and value.isdigit() and int(value[:20]) <= _MOST):
+            raise InvalidInputError(
+                f"The property {name} of a store is {value!r}: expected a whole number from 0 to {_MOST}."
+            )
+        if name.partition(".")[0] in _OF_TABLES:
+            raise InvalidInputError(
+                f"The property {name} is none of a store: it would hold for nothing.",
+                hint="Give it to a table or to a namespace.",
+            )
