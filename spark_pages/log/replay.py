@@ -32,6 +32,7 @@ from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, Piece
 from spark_pages.model.columns import number_column
 from spark_pages.model.ids import page_id
 from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
+from spark_pages.runtime import Mapper
 
 _MOST_TOLD = 16
 """Deletions by vacuums that are remembered as told: an older one that turns up again is told twice."""
@@ -395,3 +396,15 @@ class ManifestPages:
         start, count = self.start, self.stop - self.start
         # Holds both: who asks for the same manifest while there is the run gets what was loaded.
         return [PageRun(batch.slice(start, count), lambda: loaded[1].slice(start, count))]
+
+
+def read_manifests(pieces: Iterable[Piece], at_once: Mapper) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """What is listed in the page manifests that hold promised pages, each read once, several at a time.
+
+    Notes
+    -----
+    As long as the answer is held, the pieces are opened without a request.
+    """
+    promised = [piece.expand for piece in pieces if isinstance(piece, LazyRun)]
+    listed = {each.manifest.location: each for each in promised if isinstance(each, ManifestPages)}
+    return at_once(lambda each: each.load(each.manifest), list(listed.values()))

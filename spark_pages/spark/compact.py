@@ -69,7 +69,9 @@ def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict
         (looked at), ``seconds``.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
-    tasks = plan_compaction(snapshot.table(table))
+    whole = snapshot.table(table)
+    whole.directory.load(Runtime().map)
+    tasks = plan_compaction(whole)
     return {
         "dry_run": True,
         "table": table,

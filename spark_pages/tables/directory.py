@@ -18,12 +18,14 @@ from spark_pages.errors import (
     PageNotFoundError,
     RowOutOfRangeError,
 )
+from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
 from spark_pages.model.ids import parse_page_id
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition
+from spark_pages.runtime import Mapper
 from spark_pages.tables.reading.expiry import reopening
 
 
@@ -142,6 +144,21 @@ class PageDirectory:
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
         """The chain of a key; one that was never written has no pages."""
         return self._snapshot.chain(key)
+
+    @reopening
+    def load(self, at_once: Mapper) -> None:
+        """The pages of all columns are loaded.
+
+        Parameters
+        ----------
+        at_once
+            Reads several page manifests at a time; each is read once.
+        """
+        chains = [self.chain(column) for column in self.definition.field_ids]
+        held = read_manifests([piece for chain in chains for piece in chain.pieces], at_once)
+        for chain in chains:
+            chain.all_pages()
+        del held
 
     @reopening
     def stretch(self, column: str, start: int, stop: int) -> RunSlice:

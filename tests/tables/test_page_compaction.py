@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
 from spark_pages.runtime import Runtime
+from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.compaction import plan as compaction_plan
 from spark_pages.tables.compaction.compact import compact_table, rewrite_here
 from spark_pages.tables.compaction.plan import plan_compaction
@@ -253,3 +256,44 @@ def test_pages_that_a_few_updates_moved_away_stay_where_they_are(url: str) -> No
 
     assert spans(store, "a") == 7
     assert plan_compaction(store.snapshot().table("t")) == []
+
+
+class Meeting(MeteredStore):
+    """Storage that answers the first two requests for a page manifest only once both have come."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked: list[str] = []
+        self._both = Barrier(2)
+
+    def get(self, key: str) -> bytes:
+        if key.startswith("_log/manifests/"):
+            self.asked.append(key)
+            if len(self.asked) <= self._both.parties:
+                self._both.wait(timeout=20)
+        return super().get(key)
+
+
+def test_page_manifests_are_read_several_at_a_time_and_each_once(url: str) -> None:
+    store = store_of_many_manifests(url)
+    listed = [info.key for info in store.objects.list("_log/manifests/")]
+    objects = Meeting(store.objects)
+
+    (done,) = Store(objects).compact_pages("t")
+
+    assert done["pages_after"] < done["pages_before"]
+    assert len(listed) > 2
+    assert sorted(key for key in objects.asked if key in listed) == sorted(listed)
+
+
+def store_of_many_manifests(url: str) -> Store:
+    store = sp.create(url, properties={"tail_page_bytes": "0"})
+    rows = pa.table({"a": np.arange(100_000), "b": np.arange(100_000)})
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema, properties={"page_bytes": "1024"})
+    for _ in range(5):
+        with store.transaction() as txn:
+            txn.append("t", rows)
+    with store.transaction() as txn:
+        txn.set_table_properties("t", {"page_bytes": "16384"})
+    return store

@@ -116,7 +116,9 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | 
     Two commits where there is something to do, the first of which only claims. Runs of which another commit
     has replaced pages are left out, and the others are committed.
     """
-    planned = plan_compaction(begin("compact pages").snapshot.table(name))
+    whole = begin("compact pages").snapshot.table(name)
+    whole.directory.load(runtime.map)
+    planned = plan_compaction(whole)
     if not planned:
         return Compaction()
     wanted = claimed_ranges(planned)
