@@ -342,6 +342,11 @@ class Survey:
                 what = f"{HINT_KEY} makes no sense: opening takes more requests."
             elif tree is None or tree.root is None:
                 what = f"{HINT_KEY} names {ref.location.key}, which is no readable checkpoint of this log."
+            elif wanted == self.slots.newest_ref and ref.version < wanted.version:
+                what = (
+                    f"{HINT_KEY} names the checkpoint of version {ref.version}, though commits name that of "
+                    f"version {wanted.version}: opening takes more requests, until the next checkpoint."
+                )
             else:
                 return
         self.hint_wrong = True

@@ -15,13 +15,14 @@ from spark_pages.log.checkpoint import packing
 from spark_pages.log.checkpoint.segment import encode_nodes
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.encoding.commit_codec import encode_tombstone
-from spark_pages.log.hint import read_hints
+from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.names import HINT_KEY, commit_key
 from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
 from spark_pages.model.actions import Tombstone
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
+from spark_pages.upkeep.faults import FaultKind
 from spark_pages.upkeep.repair import RepairPlan, StepKind, plan_repair
 from spark_pages.upkeep.verify import verify
 from tests.tables.stores import store_with
@@ -132,6 +133,27 @@ def test_a_lost_slot_is_beyond_repair_and_nothing_is_deleted(rich: Store) -> Non
     assert [fault.key for fault in plan.beyond] == [commit_key(2)]
     assert "Versions from 2 up to 3 cannot be read" in plan.beyond[0].what
     assert keys_of(rich) == before
+
+
+def test_a_hint_that_stayed_behind_is_told_and_moved_on_and_so_does_the_next_checkpoint(rich: Store) -> None:
+    named = slot(rich.objects, 8).checkpoint
+    older = slot(rich.objects, 4).checkpoint
+    assert older.version < named.version
+    write_hint(rich.objects, older)
+
+    found = verify(rich.objects)
+    plan = plan_repair(rich.objects)
+    plan.execute()
+
+    assert found.ok
+    assert [notice.kind for notice in found.notices] == [FaultKind.HINT]
+    assert kinds(plan) == [StepKind.HINT]
+    assert read_hints(rich.objects).checkpoint == named
+
+    write_hint(rich.objects, older)
+    made = Store(rich.objects).checkpoint()
+
+    assert read_hints(rich.objects).checkpoint == made
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"nonsense"])
