@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class History:
-    """A row for each transaction, newest first."""
+    """A row for each transaction and each upkeep of the log, newest first."""
 
     def eval(self, url: str, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
         """Those of the newest `limit` versions, or all."""
