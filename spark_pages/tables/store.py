@@ -291,7 +291,7 @@ class Store:
         )
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """A row for each transaction and each upkeep of the log, newest first; `limit` bounds the versions read.
+        """A row for each transaction and upkeep of the log, newest first; `limit` bounds the versions read.
 
         Notes
         -----
