@@ -20,6 +20,7 @@ CLASSES = (sp.Store, sp.Snapshot, sp.Table, sp.PageDirectory, StagedDirectory, s
 
 FOR_OTHER_MODULES = "for other modules of the package, and in no document: "
 NOT_DRIVEN = {
+    "PageDirectory.load": FOR_OTHER_MODULES + "page compaction: `tests/tables/test_page_compaction.py`",
     "PageDirectory.check_lengths": FOR_OTHER_MODULES + "what a read compares: `tests/tables/test_lengths.py`",
     "PageDirectory.of_unfinished": FOR_OTHER_MODULES + "what a transaction that registers pages shows",
     "PageDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
@@ -27,6 +28,7 @@ NOT_DRIVEN = {
     "Snapshot.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Snapshot.table_of": FOR_OTHER_MODULES + "a table by its definition",
     "Snapshot.uncommitted": FOR_OTHER_MODULES + "what a transaction shows",
+    "StagedDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Table.candidate_rows": FOR_OTHER_MODULES + "the rows of a Spark task",
     "Table.filter_columns": FOR_OTHER_MODULES + "the columns of a Spark task",
     "Table.page_folder": FOR_OTHER_MODULES + "where Spark tasks write",
@@ -35,6 +37,7 @@ NOT_DRIVEN = {
     "Table.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Table.rows_in": FOR_OTHER_MODULES + "the rows of a Spark task",
     "Table.rows_to_read": FOR_OTHER_MODULES + "the rows of a Spark task",
+    "Transaction.move_on": FOR_OTHER_MODULES + "what goes on after a vacuum",
     "Transaction.replace_pages": "what page compaction calls; `test_one_truth.py` compacts by hand",
     "Transaction.append_written": "takes what Spark tasks have written: `tests/spark/test_write.py`",
 }

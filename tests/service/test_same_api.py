@@ -74,6 +74,7 @@ DIRECTORY: dict[str, Call] = {
     "key": lambda d: tuple(d.key("n")),
     "stretch": lambda d: d.stretch("n", 0, 1).run.num_pages,
     "check_lengths": lambda d: d.check_lengths([]),
+    "load": lambda d: d.load(lambda read, manifests: [read(each) for each in manifests]),
     "of_unfinished": lambda d: d.of_unfinished().definition.aligned,
     "reopen": unasked,
 }
