@@ -27,6 +27,7 @@ from spark_pages.log.commit.messages import (
     Member,
     Outcome,
     PutOff,
+    Ready,
     Refused,
     Slot,
     Unknown,
@@ -217,7 +218,7 @@ class Log:
         read: LogSnapshot,
         build: Build,
         reads: frozenset[int] = frozenset(),
-        same_on_any: bool = False,
+        ready: Ready | None = None,
     ) -> Committed:
         """Bring a transaction into the log.
 
@@ -229,8 +230,8 @@ class Log:
             Gives the transaction's record on top of a state; called again after each rebase.
         reads
             Tables whose rows must not have changed since then.
-        same_on_any
-            Whether `build` gives the same record on every state with the same tables.
+        ready
+            What `build` gives, where that is known already.
 
         Raises
         ------
@@ -244,7 +245,7 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        member = Member(read.state.version, build, reads, same_on_any)
+        member = Member(read.state.version, build, reads, ready)
         outcome = self._group.commit(member)
         match outcome:
             case Committed():

@@ -25,7 +25,8 @@ from spark_pages.errors import (
 )
 from spark_pages.given import as_list, as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
-from spark_pages.log.commit.messages import AlreadyLanded
+from spark_pages.log.commit.messages import AlreadyLanded, Ready
+from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.properties import check_store_properties
@@ -537,13 +538,24 @@ class Transaction(CatalogVerbs):
     def _commit(self) -> int:
         with self._log.turn if self._rows.are_few else nullcontext():
             prepare, is_fixed = self._prepare()
-        if prepare is None:
-            return self._read_version
-        depends = self._work.created or self._work.ddl or self._heading.app_id is not None
+            if prepare is None:
+                return self._read_version
+            depends = self._work.created or self._work.ddl or self._heading.app_id is not None
+            ready = self._ready(prepare) if is_fixed and not depends else None
         try:
-            return self._bring_in(prepare, same_on_any=is_fixed and not depends)
+            return self._bring_in(prepare, ready)
         finally:
             self._let_go()
+
+    def _ready(self, prepare: Callable[[LogState], Prepared]) -> Ready | None:
+        """What the log is told whatever others commit meanwhile, unless that is a change of the catalog."""
+        state = self._log.known().state
+        if state.catalog_version > self._work.since:
+            return None
+        record = self._record(prepare, state)
+        if record.manifests:
+            return None
+        return Ready(record, EncodedTransaction.of(record), self._work.since)
 
     def _prepare(self) -> tuple[Callable[[LogState], Prepared] | None, bool]:
         """What gives, on top of a state, the splices and their pages; and whether on any state the same.
@@ -590,24 +602,24 @@ class Transaction(CatalogVerbs):
                 self._work.relied.add(definition.table_id)
         return lambda _: prepared, True
 
-    def _bring_in(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
+    def _bring_in(self, prepare: Callable[[LogState], Prepared], ready: Ready | None) -> int:
         """Commit; once more on the newest version where that may help.
 
         It does where a conflict may only come from standing on an old one, and where a vacuum has taken away
         what must be read of the version on top of which it is brought in.
         """
         try:
-            return self._send(prepare, same_on_any)
+            return self._send(prepare, ready)
         except CommitConflictError:
             if self._is_settled:
                 raise
         except (ObjectNotFoundError, SnapshotExpiredError):
             self._log.refresh()
         self._stand_on_newest()
-        return self._send(prepare, same_on_any)
+        return self._send(prepare, None)  # it reads a newer version now, and says so
 
-    def _send(self, prepare: Callable[[LogState], Prepared], same_on_any: bool) -> int:
-        committed = self._log.commit(self._base, self._build(prepare), self._reads(), same_on_any)
+    def _send(self, prepare: Callable[[LogState], Prepared], ready: Ready | None) -> int:
+        committed = self._log.commit(self._base, self._build(prepare), self._reads(), ready)
         if committed.commit is None:
             return self._landed_in(committed.state) or int(committed.version)
         return committed.version
@@ -619,10 +631,12 @@ class Transaction(CatalogVerbs):
             landed = self._landed(state)
             if landed is not None:
                 return AlreadyLanded(landed)
-            work, prepared = self._work, prepare(state)
-            return work.record(self._heading, prepared, self._read_version, state, self._show)
+            return self._record(prepare, state)
 
         return build
+
+    def _record(self, prepare: Callable[[LogState], Prepared], state: LogState) -> TransactionRecord:
+        return self._work.record(self._heading, prepare(state), self._read_version, state, self._show)
 
     def _reads(self) -> frozenset[int]:
         """Tables whose rows must not change before the commit."""

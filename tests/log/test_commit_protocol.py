@@ -22,11 +22,12 @@ from spark_pages.log.commit.messages import (
     ReadFailed,
     ReadSlot,
     ReadSlots,
+    Ready,
     Refused,
     Unknown,
 )
 from spark_pages.log.commit.protocol import commit_protocol
-from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_codec import EncodedTransaction, decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState
@@ -318,6 +319,39 @@ def test_a_group_is_one_commit_with_a_record_for_each_and_ordinals_that_follow_o
     assert replay(BASE, [landed], lambda _: None).tokens.keys() >= {token(11), token(12), token(13)}
 
 
+def ready(number: int, asked: list[LogState], since: int) -> Member:
+    """A member whose record is known, and who notes on which states it is asked for it none the less."""
+    says = record(number, read_version=0, **APPEND)
+
+    def build(state: LogState) -> Any:
+        asked.append(state)
+        return replace(says, parameters={"asked": "yes"})
+
+    return Member(0, build, ready=Ready(says, EncodedTransaction.of(says), since))
+
+
+def test_a_record_that_was_ready_is_committed_behind_the_pages_of_others_and_nobody_is_asked_for_it():
+    asked: list[LogState] = []
+
+    group = Group([member(11, **APPEND), ready(12, asked, since=0), ready(13, asked, since=0)])
+
+    assert kinds(group) == ["Committed"] * 3
+    assert [r.base_ordinal for r in group.slots[1].records] == [0, 1, 2]
+    assert [r.token for r in group.slots[1].records] == [token(11), token(12), token(13)]
+    assert asked == []
+
+
+def test_a_record_that_was_ready_before_the_catalog_changed_is_asked_for_on_what_is_there_now():
+    asked: list[LogState] = []
+    renamed = commit(1, record(2, intents=(create(2, "y"),)), parent=FIRST)
+
+    group = Group([ready(12, asked, since=0), ready(13, asked, since=0)], BASE, [renamed])
+
+    assert kinds(group) == ["Committed", "Committed"]
+    assert [r.parameters for r in group.slots[2].records] == [{"asked": "yes"}] * 2
+    assert {state.catalog_version for state in asked} == {1}
+
+
 def test_should_the_thread_be_stopped_only_those_in_the_commit_that_was_put_are_in_doubt():
     group = Group([member(11, **PAGE_7), member(12, **PAGE_7), member(13, **APPEND)])
 
@@ -371,7 +405,7 @@ def test_what_a_member_says_for_the_check_of_conflicts_is_what_it_commits_unless
             asked[number].append(on)
             return record(number, **APPEND)
 
-        return Member(0, build, same_on_any=True)
+        return Member(0, build)
 
     alone = Group([says(11)], state, [second])
     raced = Group([says(12)], state, [second, third])

@@ -17,7 +17,7 @@ from spark_pages.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from spark_pages.log.commit.messages import AlreadyLanded, Unknown
+from spark_pages.log.commit.messages import AlreadyLanded, Ready, Unknown
 from spark_pages.log.names import page_file_key
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -30,7 +30,7 @@ from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from tests.simulation.invariants import pages_of, seen
 from tests.simulation.process import Process, Program
-from tests.simulation.values import memory, standing
+from tests.simulation.values import Encoded, memory, standing
 
 ROWS, COUNTER = 1, 2
 """Tables of every store here: rows that are appended (two columns), and one page that counts."""
@@ -102,13 +102,18 @@ def record_of(
 
 
 def commit(
-    process: Process, read: LogSnapshot, token: str, build: Build, reads: frozenset[int] = frozenset()
+    process: Process,
+    read: LogSnapshot,
+    token: str,
+    build: Build,
+    reads: frozenset[int] = frozenset(),
+    ready: Ready | None = None,
 ) -> str:
     """Commit and note what was told: ``committed``, ``conflict``, ``unknown`` or ``failed``."""
     if reads:
         process.tell("relies", token, read.state.version, reads)
     try:
-        outcome = process.log.commit(read, build, reads)
+        outcome = process.log.commit(read, build, reads, ready)
     except CommitConflictError as error:
         process.tell("refuse", token, f"a conflict was reported: {error.message}")
         told = "conflict"
@@ -174,7 +179,9 @@ def _append(process: Process, number: int, inline: bool, exactly_once: bool) -> 
         process.landed_before[token] = app
         return AlreadyLanded(landed)
 
-    return commit(process, read, token, build).startswith("committed")
+    ready = Ready(record, Encoded(record), read.state.version)  # type: ignore[arg-type]
+    told = commit(process, read, token, build, ready=None if exactly_once else ready)
+    return told.startswith("committed")
 
 
 @dataclass(frozen=True)

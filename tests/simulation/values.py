@@ -9,10 +9,11 @@ The pure steps of replay are remembered too. The codecs themselves are tested in
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -101,8 +102,23 @@ def _key_of(record: TransactionRecord) -> tuple[Any, ...]:
     )
 
 
-def encode_commit(commit: Commit) -> tuple[bytes, str]:
+@dataclass(frozen=True, eq=False, slots=True)
+class Encoded:
+    """Takes the place of `commit_codec.EncodedTransaction`."""
+
+    record: TransactionRecord
+
+
+def encode_commit(commit: Commit, encoded: Mapping[str, Any] = MappingProxyType({})) -> tuple[bytes, str]:
     """Takes the place of `commit_codec.encode_commit`."""
+    if encoded:  # they are what is written
+        records = (
+            replace(encoded[each.token].record, base_ordinal=each.base_ordinal)
+            if each.token in encoded
+            else each
+            for each in commit.records
+        )
+        commit = replace(commit, records=tuple(records))
     header = tuple(getattr(commit, name) for name in _HEADER)
     key = (header, tuple(_key_of(record) for record in commit.records))
     known = _commits.get(key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.commit.conflict import Overlap
+from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.state import LogState
 from spark_pages.log.turns import Before
 from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
@@ -94,6 +95,32 @@ Build = Callable[[LogState], TransactionRecord | AlreadyLanded]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Ready:
+    """What a transaction says on every state whose catalog is not newer than `since`.
+
+    So it need not be shown what the other members of its group do, and is encoded before it waits for them,
+    while others are on their way: what the leader of a group computes keeps all of it waiting.
+
+    Attributes
+    ----------
+    record
+        Without page manifests, whose ordinals depend on the other members.
+    encoded
+        Its bytes.
+    since
+        A version of the log.
+    """
+
+    record: TransactionRecord
+    encoded: EncodedTransaction
+    since: int
+
+    def holds_on(self, state: LogState) -> bool:
+        """Whether it says that on top of this state too."""
+        return state.catalog_version <= self.since
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Member:
     """A transaction that is to be committed.
 
@@ -105,15 +132,14 @@ class Member:
         Gives its record.
     reads
         Tables whose rows must not have changed since then (serializable isolation); often none.
-    same_on_any
-        Whether `build` gives the same on every state with the same tables, so that it need not be shown one
-        with what other members of its group have done.
+    ready
+        What `build` gives, where its thread knew that already.
     """
 
     read_version: int
     build: Build
     reads: frozenset[int] = frozenset()
-    same_on_any: bool = False
+    ready: Ready | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -45,7 +45,7 @@ from spark_pages.log.commit.messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.encoding.commit_codec import encode_commit, with_digest
+from spark_pages.log.encoding.commit_codec import EncodedTransaction, encode_commit, with_digest
 from spark_pages.log.features import check_writable, with_needs
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
@@ -134,7 +134,7 @@ def commit_protocol(
             compacted=state.compacted,
             upkeep=state.upkeep,
         )
-        data, digest = encode_commit(commit)
+        data, digest = encode_commit(commit, group.encoded)
         tries += 1
         group.tries = tries
         if_stopped(group.stopped(Unknown(commit.version, commit_token, data, _STOPPED, tries)))
@@ -233,7 +233,15 @@ def _slots(response: Response) -> list[Slot]:
 
 
 class _Group:
-    """The members, which of them are in the commit that is being tried, and the outcomes so far."""
+    """The members, which of them are in the commit that is being tried, and the outcomes so far.
+
+    Attributes
+    ----------
+    encoded
+        By token, those in the commit that need not be encoded any more.
+    tries
+        Slots that were tried.
+    """
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
@@ -241,11 +249,12 @@ class _Group:
         self._built: dict[int, TransactionRecord] = {}
         self._said: dict[int, tuple[LogState, TransactionRecord | AlreadyLanded]] = {}
         self._fold: Fold | None = None
+        self.encoded: dict[str, EncodedTransaction] = {}
         self.tries = 0
 
     def build(self, base: LogState, load_manifest: LoadManifest) -> tuple[TransactionRecord, ...]:
         """The records that go together on top of the state."""
-        self._built = {}
+        self._built, self.encoded = {}, {}
         fold = self._fold = Fold(base, load_manifest)
         others: list[TransactionRecord] = []  # that do more than append
         pages = inline = 0
@@ -253,7 +262,8 @@ class _Group:
             if index in self._outcomes:
                 continue
             try:
-                record = self._on(fold.state() if self._built and not member.same_on_any else base, index)
+                ready = member.ready if member.ready is not None and member.ready.holds_on(base) else None
+                record = self._on(fold.state() if self._built and ready is None else base, index)
             except SparkPagesError as error:
                 self._outcomes[index] = Refused(error)
                 continue
@@ -275,6 +285,8 @@ class _Group:
             pages, inline = pages + more_pages, inline + more_inline
             fold.record(record, base.version + 1)
             self._built[index] = record
+            if ready is not None:
+                self.encoded[record.token] = ready.encoded
             if not appends:
                 others.append(record)
         return tuple(self._built.values())
@@ -330,6 +342,9 @@ class _Group:
 
     def _on(self, state: LogState, index: int) -> TransactionRecord | AlreadyLanded:
         """What a member says on top of a state; it is not asked again of the one it spoke of last."""
+        ready = self._members[index].ready
+        if ready is not None and ready.holds_on(state):
+            return ready.record
         if index not in self._said or self._said[index][0] is not state:
             self._said[index] = state, self._members[index].build(state)
         return self._said[index][1]

@@ -7,7 +7,9 @@ whole object with those characters replaced by zeros, so that no bit of a commit
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import fastavro
@@ -16,7 +18,9 @@ import pyarrow as pa
 from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
 from spark_pages.log.encoding.commit_schema import (
     COMMIT_SCHEMA,
-    LONG_TRANSACTION,
+    CONTENT,
+    HEADING,
+    LONG_CONTENT,
     SHORT_SCHEMA,
     TOLD_SCHEMA,
     TRANSACTION_NUMBER,
@@ -25,6 +29,7 @@ from spark_pages.log.encoding.commit_schema import (
 from spark_pages.log.encoding.container import (
     DIGEST_KEY,
     ContainerSchema,
+    avro_count,
     check_container,
     decode_container,
     encode_container,
@@ -59,9 +64,16 @@ MAX_COMMIT_BYTES = 64 << 20
 _COMMIT = "spark_pages.CommitHeader"
 """The first record of a slot that is not cleaned."""
 
+_NONE: Mapping[str, EncodedTransaction] = MappingProxyType({})
 
-def encode_commit(commit: Commit) -> tuple[bytes, str]:
+
+def encode_commit(commit: Commit, encoded: Mapping[str, EncodedTransaction] = _NONE) -> tuple[bytes, str]:
     """Bytes of a commit, and its digest. The same commit always gives the same bytes.
+
+    Parameters
+    ----------
+    encoded
+        Transactions of it that have been encoded before, by token.
 
     Raises
     ------
@@ -84,7 +96,10 @@ def encode_commit(commit: Commit) -> tuple[bytes, str]:
     if commit.upkeep:
         schema = TOLD_SCHEMA
         header["upkeep"] = [upkeep_to_plain(note) for note in commit.upkeep]
-    records = [(_COMMIT, header), *map(_transaction_to_container, commit.records)]
+    records: list[Any] = [(_COMMIT, header)]
+    for record in commit.records:
+        transaction = encoded.get(record.token) or EncodedTransaction.of(record)
+        records.append(transaction.at(record.base_ordinal))
     data, digest = encode_container(schema, records, bytes.fromhex(commit.token))
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
@@ -280,19 +295,36 @@ def _checkpoint_from_avro(value: dict[str, Any]) -> CheckpointRef:
     return CheckpointRef(Version(value["version"]), location_from_avro(value["location"]))
 
 
-def _transaction_to_container(record: TransactionRecord) -> tuple[str, dict[str, Any]] | bytes:
-    """A transaction as `encode_container` takes it."""
-    value = _transaction_to_avro(record)
-    if record.own.few is not None:
-        return "spark_pages.Transaction", value
-    out = io.BytesIO()
-    out.write(TRANSACTION_NUMBER)
-    LONG_TRANSACTION.write(out, value)
-    return out.getvalue()
+@dataclass(frozen=True, slots=True)
+class EncodedTransaction:
+    """A transaction in Avro but for the ordinal of its first page.
+
+    Attributes
+    ----------
+    heading, content
+        What stands before it, and behind.
+    """
+
+    heading: bytes
+    content: bytes
+
+    @classmethod
+    def of(cls, record: TransactionRecord) -> EncodedTransaction:
+        """The bytes of a record, whatever its `base_ordinal`; where it has manifests, they have theirs."""
+        content = io.BytesIO()
+        if record.own.few is not None:
+            fastavro.schemaless_writer(content, CONTENT, _content_to_avro(record))
+        else:
+            LONG_CONTENT.write(content, _content_to_avro(record))
+        return cls(_heading_bytes(record), content.getvalue())
+
+    def at(self, base_ordinal: int) -> bytes:
+        """An item of the union of `commit_schema`."""
+        return b"".join((self.heading, avro_count(base_ordinal), self.content))
 
 
-def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
-    return {
+def _heading_bytes(record: TransactionRecord) -> bytes:
+    heading = {
         "token": record.token,
         "operation": record.operation,
         "parameters": dict(record.parameters),
@@ -300,7 +332,15 @@ def _transaction_to_avro(record: TransactionRecord) -> dict[str, Any]:
         "app_id": record.app_id,
         "app_version": record.app_version,
         "read_version": record.read_version,
-        "base_ordinal": record.base_ordinal,
+    }
+    out = io.BytesIO()
+    out.write(TRANSACTION_NUMBER)
+    fastavro.schemaless_writer(out, HEADING, heading)
+    return out.getvalue()
+
+
+def _content_to_avro(record: TransactionRecord) -> dict[str, Any]:
+    return {
         "pages": pages_to_avro(record.own),
         "manifests": [
             {

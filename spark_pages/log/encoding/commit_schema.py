@@ -25,6 +25,13 @@ def _array(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
+def _known(schema: dict[str, Any]) -> dict[str, Any]:
+    """Names that others may refer to, as fastavro takes them."""
+    names: dict[str, Any] = {}
+    fastavro.parse_schema(schema, names)
+    return names
+
+
 _STRING_MAP = {"type": "map", "values": "string"}
 
 _LOCATION = _record(
@@ -139,8 +146,7 @@ _RETENTION = _record(
     ("min_readable", "long"),
     ("checkpoint", ["null", "spark_pages.CheckpointRef"]),
 )
-_TRANSACTION = _record(
-    "Transaction",
+_HEADING_FIELDS: tuple[tuple[str, Any], ...] = (
     ("token", "string"),
     ("operation", "string"),
     ("parameters", _STRING_MAP),
@@ -148,7 +154,8 @@ _TRANSACTION = _record(
     ("app_id", ["null", "string"]),
     ("app_version", ["null", "long"]),
     ("read_version", "long"),
-    ("base_ordinal", "long"),
+)
+_CONTENT_FIELDS: tuple[tuple[str, Any], ...] = (
     ("pages", _PAGES),
     ("manifests", _array(_MANIFEST)),
     ("splices", _array(_SPLICE)),
@@ -159,6 +166,7 @@ _TRANSACTION = _record(
     ("retention", ["null", _RETENTION]),
     ("properties", {"type": "map", "values": ["null", "string"]}),
 )
+_TRANSACTION = _record("Transaction", *_HEADING_FIELDS, ("base_ordinal", "long"), *_CONTENT_FIELDS)
 _TOMBSTONE = _record(
     "Tombstone",
     ("version", "long"),
@@ -181,8 +189,14 @@ SHORT_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION, _TOMBSTONE])
 TRANSACTIONS_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION])
 """The beginning of that: what most commits hold."""
 
-LONG_TRANSACTION = LongRecord(_TRANSACTION, [_CHECKPOINT])
-"""Writes a transaction of many pages."""
-
 TRANSACTION_NUMBER = b"\x02"
 """Stands before a transaction: it is the second in each of these unions."""
+
+HEADING = fastavro.parse_schema(_record("Transaction", *_HEADING_FIELDS))
+"""The beginning of a transaction, up to its first ordinal, which depends on those before it in the commit."""
+
+CONTENT = fastavro.parse_schema(_record("Transaction", *_CONTENT_FIELDS), _known(_CHECKPOINT))
+"""What is behind that."""
+
+LONG_CONTENT = LongRecord(_record("Transaction", *_CONTENT_FIELDS), [_CHECKPOINT])
+"""Writes that of a transaction of many pages."""

@@ -75,7 +75,7 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     parts = [sync_marker]
     if records:
         encoded = [each if isinstance(each, bytes) else _encoded(schema, each) for each in records]
-        parts += [_number(len(encoded)), _number(sum(map(len, encoded))), *encoded, sync_marker]
+        parts += [avro_count(len(encoded)), avro_count(sum(map(len, encoded))), *encoded, sync_marker]
     rest = b"".join(parts)
     digested = form.digested.copy()
     digested.update(rest)
@@ -83,7 +83,7 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     return b"".join((form.before, digest.encode(), form.behind, rest)), digest
 
 
-def _number(value: int) -> bytes:
+def avro_count(value: int) -> bytes:
     """A count as Avro writes it: twice the value, seven bits to a byte, the lowest first."""
     rest = 2 * value
     digits = bytearray()
