@@ -206,6 +206,8 @@ class Log:
                 return self._advance(state)
             case Unknown():
                 raise unknown_error(outcome)
+            case Refused():
+                raise outcome.error
             case _:
                 raise StoreExistsError(
                     f"There is a spark_pages store at {self.store.url} already.",

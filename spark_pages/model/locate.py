@@ -63,10 +63,10 @@ def _starts(prefix_entries: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return starts
 
 
-def row_out_of_range(row: int, num_rows: int) -> RowOutOfRangeError:
-    """The error for a row that a column does not have."""
+def row_out_of_range(row: int, num_rows: int, column: str = "the column") -> RowOutOfRangeError:
+    """The error for a row that a column does not have; whoever knows its name tells it."""
     return RowOutOfRangeError(
-        f"Row {row} is not in the column: it has {num_rows} rows, numbered from 0.",
+        f"Row {row} is not in {column}: it has {num_rows} rows, numbered from 0.",
         row=row,
         num_rows=num_rows,
     )

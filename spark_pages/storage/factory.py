@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.given import check_kind
 from spark_pages.storage.clients import REMOTE_SCHEMES
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.remote import RemoteStore
@@ -44,6 +45,7 @@ def open_object_store(
         If the scheme is unknown, a secret is part of the address, or options are given for an address that
         takes none.
     """
+    check_kind(url, str | os.PathLike, "The address of a store", "a path or a URL")
     address = os.fspath(url)
     scheme, separator, rest = address.partition("://")
     if not address:

@@ -22,6 +22,7 @@ from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
 from spark_pages.model.ids import parse_page_id
+from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition
@@ -192,6 +193,8 @@ class PageDirectory:
             return chain.locate_row(row)
         except ObjectNotFoundError:
             return self._locate_again(column, row)
+        except RowOutOfRangeError:
+            raise self._no_such_row(column, row) from None
 
     @reopening
     def _locate_again(self, column: str, row: int) -> RowLocation:
@@ -213,7 +216,14 @@ class PageDirectory:
         """
         chain = self.chain(column)
         wanted = row_numbers(rows, chain.known_rows, self.definition.name)
-        return chain.locate_rows(wanted.view(np.uint64))
+        try:
+            return chain.locate_rows(wanted.view(np.uint64))
+        except RowOutOfRangeError as error:
+            raise self._no_such_row(column, error.context["row"]) from None
+
+    def _no_such_row(self, column: str, row: int) -> RowOutOfRangeError:
+        named = f"column {column!r} of table {self.definition.name!r}"
+        return row_out_of_range(row, self.chain(column).num_rows, named)
 
     @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:

@@ -28,6 +28,11 @@ def table(store):
 
 
 READS = {
+    "no address": (
+        lambda _: sp.open(None),
+        r"address of a store is None \(NoneType\): expected a path or a URL",
+    ),
+    "an address in bytes": (lambda _: sp.create(b"x"), r"address of a store is b'x' \(bytes\)"),
     "a version as text": (lambda s: s.snapshot("1"), r"version is '1' \(str\): expected a whole number"),
     "half a version": (lambda s: s.snapshot(0.5), r"version is 0.5 \(float\)"),
     "a truth": (lambda s: s.snapshot(True), r"version is True \(bool\)"),

@@ -9,6 +9,7 @@ from spark_pages.errors import (
     InvalidInputError,
     RowOutOfRangeError,
     SchemaMismatchError,
+    StorageError,
     StoreExistsError,
     StoreNotFoundError,
     TableExistsError,
@@ -350,6 +351,32 @@ def test_a_store_is_made_once_and_opened_only_where_there_is_one(url):
         store_module.open(url + "other")
     with pytest.raises(StoreExistsError):
         Store(first.objects)._log.create(lambda _: store_module.first_record(first._runtime, {}))
+
+
+def test_a_store_that_cannot_be_made_where_it_should_be_is_told_why_and_not_called_one_that_is_there(
+    tmp_path,
+):
+    (tmp_path / "file").write_text("no folder")
+
+    with pytest.raises(StorageError, match="Not a directory"):
+        store_module.create(str(tmp_path / "file" / "store"))
+
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+def test_a_row_that_is_not_there_is_told_with_its_column_and_table(store):
+    with store.transaction() as txn:
+        txn.create_table("t", TABLE.schema)
+        txn.append("t", TABLE)
+    directory = store.snapshot().table("t").directory
+    told = rf"Row 1000 is not in column 'n' of table 't': it has {TABLE.num_rows} rows"
+
+    with pytest.raises(RowOutOfRangeError, match=told):
+        directory.locate_row("n", 1000)
+    with pytest.raises(RowOutOfRangeError, match=rf"{told}|Row 1000 is not in table 't'"):
+        directory.locate_rows("n", [0, 1000])
+    with pytest.raises(RowOutOfRangeError, match=told), store.transaction() as txn:
+        txn.update("t", "n", [0, 1000], [1, 2])
 
 
 def test_columns_of_a_table_that_is_not_aligned_may_differ_in_length(store):

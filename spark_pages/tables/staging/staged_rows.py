@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import TableId, is_temporary
+from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
@@ -128,8 +128,10 @@ class StagedRows:
         numbers = checked_rows(table, rows)
         given = values_by_column(definition, column, len(numbers), values)
         for name in given:
-            key = (definition.table_id, definition.field_ids[name])
-            self._base().chain(key).locate_rows(numbers.astype(np.uint64))
+            there = self._base().num_rows((definition.table_id, definition.field_ids[name]))
+            beyond = numbers[numbers >= there]
+            if len(beyond):
+                raise row_out_of_range(int(beyond[0]), there, f"column {name!r} of table {table!r}")
         self._work.definitions[definition.table_id] = definition
         for name, array in given.items():
             updates = self._work.updates.setdefault((definition.table_id, name), Updates())
