@@ -84,6 +84,7 @@ def ingest(
     options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
     source.check_source()
     options.check_pair()
+    source.check_there()
     spark = None if small else _session("ingest", delta=format == "delta")
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
     tell("Ingest", told, json)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc")
 TARGETS = ("parquet", "delta")
+_WILDCARDS = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,38 @@ class External:
     schema: str | None = None
 
     def check_source(self) -> None:
-        """Nothing, if its format can be read.
+        """Nothing, if its format can be read, and it is said where it is.
 
         Raises
         ------
         InvalidInputError
-            Names those that can.
+            Names the formats that can; or says that there is no path, or one where there is a URL.
         """
         if self.format not in SOURCES:
             raise InvalidInputError(f"{self.format!r} cannot be read: expected {', '.join(SOURCES)}.")
+        if (self.path is None) != (self.format == "jdbc"):
+            expected = "no path, but --option url=…" if self.path is not None else "a path"
+            raise InvalidInputError(f"{self.format} comes with path {self.path!r}: expected {expected}.")
+
+    def check_there(self) -> None:
+        """Nothing, unless its path is one of this machine and leads nowhere.
+
+        Raises
+        ------
+        InvalidInputError
+            Names it.
+
+        Notes
+        -----
+        For readers on this machine: on a cluster a path without a scheme may be one of its file system.
+        """
+        if self.path is None or "://" in self.path or "HADOOP_CONF_DIR" in os.environ:
+            return
+        if not _WILDCARDS.intersection(self.path) and not os.path.exists(os.path.expanduser(self.path)):
+            raise InvalidInputError(
+                f"There is nothing at {self.path}: expected a file or folder of {self.format}.",
+                hint=f"The working directory is {os.getcwd()}.",
+            )
 
     def check_target(self) -> str:
         """The path to write to, if the format can be written.

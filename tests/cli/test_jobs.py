@@ -112,6 +112,9 @@ def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path
             ("--format", "xx", "--output", "out"),
             "'xx' cannot be written: expected parquet or delta",
         ),
+        ("ingest", ("--format", "csv"), "csv comes with path None: expected a path"),
+        ("ingest", ("--format", "jdbc", "--path", "x"), "jdbc comes with path 'x': expected no path"),
+        ("ingest", ("--format", "json", "--path", "nowhere"), "There is nothing at nowhere: expected a file"),
         (
             "ingest",
             ("--format", "csv", "--path", "rows", "--app-id", "nightly"),
