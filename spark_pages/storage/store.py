@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from spark_pages.errors import ObjectNotFoundError
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # in collections.abc only from Python 3.12
 
@@ -322,3 +324,11 @@ class ObjectStore(Protocol):
             Microseconds since 1970 (UTC), or None: no backend of this release tells its clock.
         """
         ...
+
+
+def size_if_there(store: ObjectStore, key: str) -> int | None:
+    """Bytes of an object; None where there is none."""
+    try:
+        return store.size(key)
+    except ObjectNotFoundError:
+        return None

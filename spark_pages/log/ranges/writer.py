@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
+from spark_pages.errors import SparkPagesError, StorageError
 from spark_pages.log.encoding.commit_codec import is_commit
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.log_range import (
@@ -20,7 +20,7 @@ from spark_pages.log.ranges.log_range import (
     plan_ranges,
 )
 from spark_pages.runtime import Mapper
-from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore
+from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore, size_if_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Builder:
 
     def write(self, wanted: LogRange) -> int:
         """Bytes written; 0 where the range was there already, or is not to be made."""
-        if self._is_there(wanted):
+        if size_if_there(self._store, wanted.key):
             return 0
         slots = self._slots(wanted)
         if slots is not None and sum(map(len, slots)) > MAX_RANGE_BYTES:
@@ -107,12 +107,6 @@ class _Builder:
                 hint="Run log compaction again; it goes on where it stopped.",
             )
         return len(data)
-
-    def _is_there(self, wanted: LogRange) -> bool:
-        try:
-            return self._store.size(wanted.key) > 0
-        except ObjectNotFoundError:
-            return False
 
     def _slots(self, wanted: LogRange) -> list[bytes] | None:
         """The slots of a range as they are in storage; None if it is not to be made."""

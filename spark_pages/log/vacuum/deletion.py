@@ -24,7 +24,7 @@ from spark_pages.log.names import commit_key
 from spark_pages.log.newest import untold
 from spark_pages.log.retention import oldest_to_keep
 from spark_pages.log.state import LogState
-from spark_pages.log.vacuum.garbage import CommitWalker, Item, TreeWalker, rounds, size_if_there
+from spark_pages.log.vacuum.garbage import CommitWalker, Item, TreeWalker, rounds
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.log.who_landed import with_who_landed
 from spark_pages.model.actions import (
@@ -39,6 +39,7 @@ from spark_pages.model.actions import (
 )
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, writer_name
+from spark_pages.storage.store import size_if_there
 
 
 class Deletion:

@@ -20,7 +20,6 @@ from spark_pages.log.ranges.log_range import LARGEST, LogRange
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.runtime import Mapper
-from spark_pages.storage.store import ObjectStore
 
 Item = TypeVar("Item")
 
@@ -162,14 +161,6 @@ class TreeWalker:
             return self._paths(node)
         except ObjectNotFoundError:
             return []
-
-
-def size_if_there(store: ObjectStore, key: str) -> int | None:
-    """Bytes of an object; None where there is none."""
-    try:
-        return store.size(key)
-    except ObjectNotFoundError:
-        return None
 
 
 def rounds(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

@@ -30,7 +30,6 @@ from spark_pages.log.vacuum.garbage import (
     first_commit,
     ranges_below,
     rounds,
-    size_if_there,
 )
 from spark_pages.log.vacuum.orphans import find_orphans
 from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan
@@ -38,6 +37,7 @@ from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.storage.store import size_if_there
 
 
 class VacuumPlanner:
