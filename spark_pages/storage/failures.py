@@ -13,6 +13,8 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
+_REDIRECTED = "redirect without LOCATION"
+"""What obstore says of a server that sends it away without saying where to."""
 
 
 def is_failure(error: BaseException) -> bool:
@@ -46,6 +48,26 @@ def describe(error: BaseException) -> str:
     """
     status = _STATUS.search(str(error))
     return type(error).__name__ + (f", HTTP {status[1]}" if status else "")
+
+
+def refusal(error: BaseException) -> str | None:
+    """Why a server that was asked once did nothing, in words; None where it may have done it.
+
+    Parameters
+    ----------
+    error
+        What obstore raised.
+
+    Notes
+    -----
+    A request is checked for credentials, bucket and region before anything is done with it.
+    """
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return "the credentials are wrong, or may not write here"
+    status = _STATUS.search(str(error))
+    if isinstance(error, FileNotFoundError) and status is not None and status[1] == "404":
+        return "there is no such bucket or container"
+    return "the bucket is in another region" if _REDIRECTED in str(error) else None
 
 
 def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesError:

@@ -13,11 +13,11 @@ from obstore.exceptions import AlreadyExistsError
 
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from spark_pages.storage.clients import Clients, claim_threads, clean_url, client_builder
-from spark_pages.storage.failures import describe, is_failure, told
+from spark_pages.storage.failures import describe, is_failure, refusal, told
 from spark_pages.storage.keys import check_key, check_prefix, is_key
 from spark_pages.storage.profiles import options_of
 from spark_pages.storage.ranges import check_answer, check_range, past_end
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo
+from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, NotCreated, ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -93,7 +93,11 @@ class RemoteStore:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            return Doubtful(f"Creating {key!r} in {self._url} failed: {describe(error)}.")
+            failed = f"Creating {key!r} in {self._url} failed"
+            refused = refusal(error)
+            if refused is not None:
+                return NotCreated(f"{failed}: {refused} ({describe(error)}).")
+            return Doubtful(f"{failed}: {describe(error)}.")
         return Created()
 
     def put(self, key: str, data: Buffer) -> None:

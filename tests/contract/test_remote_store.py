@@ -16,7 +16,7 @@ from obstore import exceptions
 from obstore.store import MemoryStore
 
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
-from spark_pages.storage import Created, Doubtful, Exists, RemoteStore, clients, open_object_store
+from spark_pages.storage import Created, Doubtful, Exists, NotCreated, RemoteStore, clients, open_object_store
 
 CANARY = "CANARY-SECRET"
 OPTIONS = {"access_key_id": "CANARY-ID", "secret_access_key": CANARY, "region": "us-east-1"}
@@ -59,13 +59,16 @@ def raising(error: BaseException):
         (exceptions.AlreadyExistsError(BODY), Exists),
         (exceptions.PreconditionError(BODY), Doubtful),
         (exceptions.GenericError(BODY), Doubtful),
-        (exceptions.PermissionDeniedError(BODY), Doubtful),
-        (exceptions.UnauthenticatedError(BODY), Doubtful),
+        (exceptions.PermissionDeniedError(BODY), NotCreated),
+        (exceptions.UnauthenticatedError(BODY), NotCreated),
         (exceptions.NotSupportedError(BODY), Doubtful),
         (exceptions.NotModifiedError(BODY), Doubtful),
         (exceptions.InvalidPathError(BODY), Doubtful),
         (exceptions.JoinError(BODY), Doubtful),
         (FileNotFoundError(BODY), Doubtful),
+        (FileNotFoundError(BODY.replace("403", "404")), NotCreated),
+        (exceptions.GenericError(BODY.replace("403", "404")), Doubtful),
+        (exceptions.GenericError(f"Received redirect without LOCATION {CANARY}"), NotCreated),
         (FileExistsError(BODY), Doubtful),
         (TimeoutError(BODY), Doubtful),
         (ValueError(BODY), Doubtful),
@@ -81,7 +84,7 @@ def test_whatever_obstore_raises_a_create_is_answered_by_a_value(store, monkeypa
     assert CANARY not in repr(answer)
 
 
-def test_the_reason_of_a_doubt_names_the_key_the_kind_and_the_status(store, monkeypatch):
+def test_the_reason_of_a_refusal_names_the_key_the_kind_and_the_status(store, monkeypatch):
     monkeypatch.setattr(obstore, "put", raising(exceptions.PermissionDeniedError(BODY)))
 
     reason = store.create("_log/0", b"x").reason

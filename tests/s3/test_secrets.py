@@ -11,7 +11,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitUnknownError, InvalidInputError, SparkPagesError, StorageError
-from spark_pages.storage import Doubtful, open_object_store
+from spark_pages.storage import NotCreated, open_object_store
 from tests.s3.proxy import Fault, FaultProxy
 from tests.s3.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server, options_for
 
@@ -69,7 +69,7 @@ def test_wrong_credentials_are_refused_by_an_error_that_shows_neither_them_nor_t
     objects = open_object_store(url, wrong)
 
     outcome = objects.create("_log/0", b"x")
-    assert isinstance(outcome, Doubtful)
+    assert isinstance(outcome, NotCreated)
     assert "403" in outcome.reason
     assert not shows_a_secret(outcome)
     for call in (

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import StoreExistsError, StoreNotFoundError
+from spark_pages.errors import StorageError, StoreExistsError, StoreNotFoundError
 from tests.invariants import check_store
+from tests.s3.proxy import Fault, FaultProxy, Kind
 from tests.s3.server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -78,6 +79,24 @@ def test_a_second_create_and_an_open_of_nothing_are_told_apart(server: S3Server,
 
     with pytest.raises(StoreExistsError):
         sp.create(url, storage_options=server.options())
+
+
+def test_a_store_that_cannot_be_made_is_told_why_at_once(
+    server: S3Server, proxy: FaultProxy, url: str
+) -> None:
+    wrong = {**server.options(), "secret_access_key": "wrong"}
+    away = proxy.options("2s")
+    proxy.inject(Fault("another region", "no", 301), times=None)
+
+    with pytest.raises(StorageError, match=r"the credentials are wrong.*HTTP 403.*Nothing was committed"):
+        sp.create(url, storage_options=wrong)
+    with pytest.raises(StorageError, match=r"there is no such bucket.*HTTP 404.*Nothing was committed"):
+        sp.create("s3://no-such-bucket/store", storage_options=server.options())
+    with pytest.raises(StorageError, match=r"the bucket is in another region.*Nothing was committed"):
+        sp.create(url, storage_options=away)
+
+    assert len([each for each in proxy.seen if each.kind is Kind.CREATE]) == 1
+    assert sp.create(url, storage_options=server.options()).snapshot().version == 0
 
 
 def test_two_processes_that_race_on_s3_lose_no_commit_and_double_none(server: S3Server, url: str) -> None:
