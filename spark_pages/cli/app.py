@@ -250,7 +250,7 @@ def read(
             wanted is None and limit
         ):  # what is not shown need not be read; one row more tells that there is more
             end = source.num_rows if stop is None else stop
-            stop = min(end, start + limit + 1) if start <= end else stop
+            stop = min(end, start + limit + 1) if start <= end <= source.num_rows else stop
         found = source.read(names, start, stop, wanted, trace=trace)
     shown = found.slice(0, limit) if limit else found
     if json:

@@ -153,6 +153,13 @@ def test_read_says_that_it_shows_only_the_first_rows(url: str) -> None:
     assert (len(whole["rows"]), whole["truncated"]) == (100, False)
 
 
+def test_rows_that_are_not_there_are_named_as_they_were_asked_for(url: str) -> None:
+    result = run("read", url, "things", "--start", 90, "--stop", 300)
+
+    assert result.exit_code == 1
+    assert "Rows [90, 300) are not in table 'things': it has 100 rows" in result.stderr
+
+
 def test_a_value_that_is_no_number_is_null_in_json(url: str) -> None:
     document = run_json("read", url, "things", "--rows", "3")
 

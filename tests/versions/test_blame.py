@@ -170,5 +170,7 @@ def test_a_compaction_behind_which_nothing_can_be_read_gives_the_version_before_
     ],
 )
 def test_what_is_not_there_is_refused_by_name(ten, given, error):
-    with pytest.raises(error):
+    told = rf"Row {given[2]} is not in column 'n' of table 't'" if error is RowOutOfRangeError else None
+
+    with pytest.raises(error, match=told):
         ten.blame(*given)

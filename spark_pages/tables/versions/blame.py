@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 from spark_pages.catalog.resolve import check_columns, find_table
 from spark_pages.errors import VersionNotFoundError
+from spark_pages.given import as_whole
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import page_version
+from spark_pages.model.locate import row_out_of_range
 from spark_pages.tables.reading.expiry import looking_again
 from spark_pages.tables.versions.changes import Changes, rows_of, touched_rows
 
@@ -61,6 +63,9 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
     definition = find_table(heads[0], table)
     check_columns(definition, [column])
     key = (definition.table_id, definition.field_ids[column])
+    row, num_rows = as_whole(row, "row"), heads[0].num_rows(key)
+    if not 0 <= row < num_rows:
+        raise row_out_of_range(row, num_rows, f"column {column!r} of table {definition.name!r}")
     return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
 
 
