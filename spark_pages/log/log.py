@@ -17,6 +17,7 @@ from spark_pages.errors import (
 from spark_pages.log.care import LogCare
 from spark_pages.log.checkpoint.planned import CarryOut
 from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.errors import conflict_error, slot_taken_error, unknown_error
 from spark_pages.log.commit.group import CommitGroup
@@ -221,6 +222,7 @@ class Log:
         build: Build,
         reads: frozenset[int] = frozenset(),
         ready: Ready | None = None,
+        named: Named = by_ids,
     ) -> Committed:
         """Bring a transaction into the log.
 
@@ -234,6 +236,8 @@ class Log:
             Tables whose rows must not have changed since then.
         ready
             What `build` gives, where that is known already.
+        named
+            How the transaction calls tables and columns, for what it is told of a conflict.
 
         Raises
         ------
@@ -247,7 +251,7 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        member = Member(read.state.version, build, reads, ready)
+        member = Member(read.state.version, build, reads, ready, named)
         outcome = self._group.commit(member)
         match outcome:
             case Committed():

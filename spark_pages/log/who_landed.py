@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_pages.errors import CommitConflictError, SparkPagesError
+from spark_pages.log.commit.errors import counted_tries
 from spark_pages.log.log import Log
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.runtime import writer_name
@@ -43,7 +44,9 @@ def with_who_landed(
         who += f"; version {version} was committed by {writer} ({operation}) in the meantime"
     told = {"chains": [], "tries": 1, **error.context}
     told |= {"read_version": read_version, "conflicting_version": version, "conflicting_writer": writer}
-    return CommitConflictError(f"{error.message}{who}; {told['tries']} tries.", hint=error.hint, **told)
+    return CommitConflictError(
+        f"{error.message}{who}; {counted_tries(told['tries'])}.", hint=error.hint, **told
+    )
 
 
 def _newest(log: Log, read_version: int, meets: Meets) -> tuple[int | None, str | None, str | None]:

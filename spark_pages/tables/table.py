@@ -195,6 +195,14 @@ class Table:
             self._source.schema_of(request.names), scan_batches(self._source, request, trace)
         )
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows as a stream in Arrow's C interface: a `scan`, for whoever takes Arrow.
+
+        ``polars.DataFrame(table)``, ``pyarrow.table(table)`` and DuckDB's ``FROM table`` read it, and
+        `Transaction.append` takes it into another table.
+        """
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     def explain(
         self,
         columns: Iterable[str] | None = None,

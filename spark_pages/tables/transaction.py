@@ -25,6 +25,7 @@ from spark_pages.errors import (
 )
 from spark_pages.given import as_list, as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
+from spark_pages.log.commit.conflict import by_ids
 from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.features import check_writable
@@ -619,7 +620,8 @@ class Transaction(CatalogVerbs):
         return self._send(prepare, None)  # it reads a newer version now, and says so
 
     def _send(self, prepare: Callable[[LogState], Prepared], ready: Ready | None) -> int:
-        committed = self._log.commit(self._base, self._build(prepare), self._reads(), ready)
+        build = self._build(prepare)
+        committed = self._log.commit(self._base, build, self._reads(), ready, self._named)
         if committed.commit is None:
             return self._landed_in(committed.state) or int(committed.version)
         return committed.version
@@ -637,6 +639,15 @@ class Transaction(CatalogVerbs):
 
     def _record(self, prepare: Callable[[LogState], Prepared], state: LogState) -> TransactionRecord:
         return self._work.record(self._heading, prepare(state), self._read_version, state, self._show)
+
+    def _named(self, table_id: int, field_id: int | None) -> str:
+        """``column 'day' of table 'flights'``, for people; by its id what was not written to."""
+        definition = self._work.definitions.get(TableId(table_id))
+        if definition is None:
+            return by_ids(table_id, field_id)
+        table = f"table {show_name(definition)!r}"
+        columns = [name for name, each in definition.field_ids.items() if each == field_id]
+        return f"column {columns[0]!r} of {table}" if columns else table
 
     def _reads(self) -> frozenset[int]:
         """Tables whose rows must not change before the commit."""

@@ -67,9 +67,9 @@ FREE = [
     (REQUIRE_1, APPEND),
 ]
 IN_THE_WAY = [
-    (PAGE_7, PAGE_7, "both replace 1 pages"),
-    (PAGE_7, PAGE_7_COMPACTED, "both replace 1 pages"),
-    (PAGE_7_COMPACTED, PAGE_7, "both replace 1 pages"),
+    (PAGE_7, PAGE_7, "both replace 1 page"),
+    (PAGE_7, PAGE_7_COMPACTED, "both replace 1 page"),
+    (PAGE_7_COMPACTED, PAGE_7, "both replace 1 page"),
     (TAIL_GROWN, APPEND, "number of rows"),
     (TAIL_GROWN, TAIL_GROWN, "both replace"),
     (CREATE_X, CREATE_X_TOO, "name 'x'"),

@@ -179,6 +179,14 @@ CHANGES = {
     ),
     "a comment": (lambda t: t.set_comment("t", 5), r"comment is 5 \(int\)"),
     "rows": (lambda t: t.append("t", pa.array([1, 2])), r"Cannot append a Int64Array: expected columns"),
+    "columns of two lengths": (
+        lambda t: t.append("t", {"name": ["a"], "n": [1, 2]}),
+        r"Cannot append this mapping: expected columns of equal length by name, and Arrow says: .*length",
+    ),
+    "a column that is no list": (
+        lambda t: t.append("t", {"name": "a", "n": 1}),
+        r"Cannot append this mapping",
+    ),
     "more rows": (lambda t: t.append("t", pa.chunked_array([[1]])), r"Cannot append a ChunkedArray"),
 }
 

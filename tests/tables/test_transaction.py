@@ -194,7 +194,8 @@ def test_a_conflict_names_versions_writers_chains_and_tries():
         txn.update("t", "n", [0], [7])
     one.commit()
 
-    with pytest.raises(CommitConflictError, match="both replace 1 pages") as failure:
+    told = "both replace 1 page of column 'n' of table 't'.*after 1 try"
+    with pytest.raises(CommitConflictError, match=told) as failure:
         two.commit()
 
     context = failure.value.context

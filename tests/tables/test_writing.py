@@ -266,7 +266,7 @@ def test_updates_of_the_same_page_conflict_and_those_of_others_do_not():
 
     first.commit()
     third.commit()
-    with pytest.raises(CommitConflictError, match="both replace 1 pages"):
+    with pytest.raises(CommitConflictError, match="both replace 1 page"):
         second.commit()
 
     assert column(store) == [10, 2, 3, 1, 2, 30]
@@ -351,6 +351,20 @@ def test_a_store_is_made_once_and_opened_only_where_there_is_one(url):
         store_module.open(url + "other")
     with pytest.raises(StoreExistsError):
         Store(first.objects)._log.create(lambda _: store_module.first_record(first._runtime, {}))
+
+
+def test_a_table_is_rows_to_whoever_takes_arrow_and_so_to_another_table(store):
+    with store.transaction() as txn:
+        txn.create_table("t", TABLE.schema)
+        txn.create_table("copy", TABLE.schema)
+        txn.append("t", TABLE)
+    table = store.snapshot().table("t")
+
+    with store.transaction() as txn:
+        txn.append("copy", table)
+
+    assert pa.table(table).equals(TABLE)
+    assert store.snapshot().table("copy").read().equals(TABLE)
 
 
 def test_a_store_that_cannot_be_made_where_it_should_be_is_told_why_and_not_called_one_that_is_there(

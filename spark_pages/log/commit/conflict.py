@@ -7,16 +7,26 @@ it appends. So no chain has to be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
+from spark_pages.show.text import count
 
 _CHANGES_TABLE = frozenset(
     {IntentKind.ALTER, IntentKind.DROP, IntentKind.UNDROP, IntentKind.TRUNCATE, IntentKind.PURGE}
 )
+
+
+Named = Callable[[int, int | None], str]
+"""How people call a table, or a column of it, given their ids."""
+
+
+def by_ids(table_id: int, field_id: int | None = None) -> str:
+    """``table 3`` or ``column 1 of table 3``, where nobody knows a name."""
+    return f"table {table_id}" if field_id is None else f"column {field_id} of table {table_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ def find_overlap(
     version: int,
     landed: Iterable[TransactionRecord],
     reads: frozenset[int] = frozenset(),
+    named: Named = by_ids,
 ) -> Overlap | None:
     """The first reason why `mine` cannot be put after the transactions of a commit; None if it can.
 
@@ -68,15 +79,17 @@ def find_overlap(
         The commit's version and transactions.
     reads
         Tables whose rows `mine` relies on.
+    named
+        How `mine` calls tables and columns.
     """
     for other in landed:
         what = (
             _names(mine, other)
             or _tables(mine, other)
-            or _pages(mine, other)
-            or _reads(reads, other)
+            or _pages(mine, other, named)
+            or _reads(reads, other, named)
             or _retention(mine, other)
-            or _claims(mine, other)
+            or _claims(mine, other, named)
         )
         if what is not None:
             return Overlap(version, other.writer, other.operation, what, shared_chains(mine, other))
@@ -160,7 +173,7 @@ def _lets(alter: CatalogIntent, written: Splice) -> bool:
     return not adds or written.added_entries >= written.removed_entries
 
 
-def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+def _pages(mine: TransactionRecord, other: TransactionRecord, named: Named) -> str | None:
     new = _created(mine)
     removed: dict[tuple[int, int], set[int]] = {}
     resized: set[int] = set()
@@ -174,15 +187,15 @@ def _pages(mine: TransactionRecord, other: TransactionRecord) -> str | None:
         both = removed.get((splice.table_id, splice.field_id), set()).intersection(splice.removed)
         if both:
             return (
-                f"both replace {len(both)} pages of table {splice.table_id}, column {splice.field_id}, "
+                f"both replace {count(len(both), 'page')} of {named(splice.table_id, splice.field_id)}, "
                 f"the first of them {min(both):016x}"
             )
         if not splice.row_preserving and splice.table_id in resized:
-            return f"both change the number of rows of table {splice.table_id}"
+            return f"both change the number of rows of {named(splice.table_id, None)}"
     return None
 
 
-def _claims(mine: TransactionRecord, other: TransactionRecord) -> str | None:
+def _claims(mine: TransactionRecord, other: TransactionRecord, named: Named) -> str | None:
     """Two owners claim the same rows: the first one has them."""
     for claim in mine.claims:
         for held in other.claims:
@@ -192,21 +205,19 @@ def _claims(mine: TransactionRecord, other: TransactionRecord) -> str | None:
                 and claim.owner != held.owner
                 and held.meets((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
             ):
-                return (
-                    f"{held.owner} claims rows [{held.first_row}, {held.end_row}) of table {held.table_id}, "
-                    f"column {held.field_id}"
-                )
+                rows = f"rows [{held.first_row}, {held.end_row})"
+                return f"{held.owner} claims {rows} of {named(held.table_id, held.field_id)}"
     return None
 
 
-def _reads(reads: frozenset[int], other: TransactionRecord) -> str | None:
+def _reads(reads: frozenset[int], other: TransactionRecord, named: Named) -> str | None:
     written = {splice.table_id for splice in other.splices if splice.data_change}
     changed = {intent.table_id for intent in other.intents if intent.kind in _CHANGES_TABLE}
     both = sorted(reads & (written | changed))
     if not both:
         return None
-    table = f"it changed {'rows of ' if both[0] in written else ''}table {both[0]}"
-    return f"{table}, on which this transaction relies by serializable isolation or by a constraint"
+    changes = f"it changed {'rows of ' if both[0] in written else ''}{named(both[0], None)}"
+    return f"{changes}, on which this transaction relies by serializable isolation or by a constraint"
 
 
 def _retention(mine: TransactionRecord, other: TransactionRecord) -> str | None:

@@ -28,7 +28,7 @@ def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
         )
     return CommitConflictError(
         f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in the "
-        f"meantime: {overlap.what}. Nothing was committed, after {max(outcome.tries, 1)} tries.",
+        f"meantime: {overlap.what}. Nothing was committed, after {counted_tries(max(outcome.tries, 1))}.",
         hint="Read again and repeat the transaction.",
         read_version=read_version,
         conflicting_version=overlap.version,
@@ -36,6 +36,11 @@ def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
         chains=[list(chain) for chain in overlap.chains],
         tries=max(outcome.tries, 1),
     )
+
+
+def counted_tries(tries: int) -> str:
+    """``1 try``, ``3 tries``."""
+    return "1 try" if tries == 1 else f"{tries} tries"
 
 
 def unknown_error(outcome: Unknown) -> CommitUnknownError:
@@ -77,7 +82,7 @@ def slot_taken_error(mine: Unknown, theirs: Slot) -> CommitConflictError:
     return CommitConflictError(
         f"The commit of {who} with token {mine.token} that read version {read_version} is not in the log: "
         f"slot {mine.version} holds another commit, of {writer} ({operation}). Nothing was committed, after "
-        f"{tries} tries.",
+        f"{counted_tries(tries)}.",
         hint="Read again and repeat the transaction.",
         read_version=read_version,
         conflicting_version=mine.version,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.commit.conflict import Overlap
+from spark_pages.log.commit.conflict import Named, Overlap, by_ids
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.state import LogState
 from spark_pages.log.turns import Before
@@ -134,12 +134,15 @@ class Member:
         Tables whose rows must not have changed since then (serializable isolation); often none.
     ready
         What `build` gives, where its thread knew that already.
+    named
+        How it calls tables and columns, for what it is told of a conflict.
     """
 
     read_version: int
     build: Build
     reads: frozenset[int] = frozenset()
     ready: Ready | None = None
+    named: Named = by_ids
 
 
 @dataclass(frozen=True, eq=False, slots=True)

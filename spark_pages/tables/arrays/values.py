@@ -50,7 +50,7 @@ def as_stream(data: Any) -> RowStream:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif not isinstance(data, pa.Table) and isinstance(data, Mapping):
-        data = pa.table(dict(data))
+        data = _table_of(data)
     if isinstance(data, pa.Table):
         table, size_bytes = data, data.get_total_buffer_size()
         if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
@@ -68,6 +68,15 @@ def as_stream(data: Any) -> RowStream:
         f"Cannot append a {type(data).__name__}: expected columns with names and __arrow_c_stream__, such as "
         f"a pyarrow.Table."
     )
+
+
+def _table_of(columns: Mapping[str, Any]) -> pa.Table:
+    try:
+        return pa.table(dict(columns))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"Cannot append this mapping: expected columns of equal length by name, and Arrow says: {error}."
+        ) from error
 
 
 def _slices(table: pa.Table, size_bytes: int, most_bytes: int) -> Iterator[pa.Table]:
