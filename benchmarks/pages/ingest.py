@@ -1,8 +1,11 @@
 """A table of ten mixed columns into a new store, beside Parquet written by pyarrow, durable both.
 
-Both get the same record batches one after another, take turns, and sync what they have written. Parquet is
-written with LZ4 and without dictionaries, as the nearest to pages; with dictionaries, its default, for
-comparison of sizes. `payload` is header and payload of pages, `allocated` what they take at 4 KiB places.
+Both get the same rows in pieces of `PIECE_ROWS`, one after another, take turns, and sync file and folder.
+Parquet is written with LZ4 and without dictionaries, as the nearest to pages; with dictionaries, its default,
+for comparison of sizes. It keeps no checksums of its pages here, as is its default; pages always have theirs.
+`--batch-rows` cuts what pages get into smaller batches, as a stream from elsewhere has them; Parquet gets its
+pieces whole even so, because each batch would be a row group of it. `payload` is header and payload of pages,
+`allocated` what they take at 4 KiB places.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,34 +23,34 @@ import pyarrow.parquet as pq
 
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, peak_mb, show
-from benchmarks.pages.mixed_table import SCHEMA, pieces
-
-BATCH_ROWS = 1 << 17
+from benchmarks.pages.mixed_table import PIECE_ROWS, SCHEMA, pieces
 
 
-def batches(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Record batches of the tables."""
+def batches(tables: list[pa.Table], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Record batches of the tables, none with more rows than this."""
     for table in tables:
-        yield from table.to_batches(max_chunksize=BATCH_ROWS)
+        yield from table.to_batches(max_chunksize=batch_rows)
 
 
-def into_pages(folder: Path, tables: list[pa.Table]) -> Path:
+def into_pages(folder: Path, tables: list[pa.Table], batch_rows: int = PIECE_ROWS) -> Path:
     """A store with the rows, by one transaction that gets a stream."""
     store = sp.create(str(folder / "store"), properties={"checkpoint_commits": "0", "checkpoint_bytes": "0"})
     with store.transaction("ingest") as txn:
         txn.create_table("t", SCHEMA)
-        txn.append("t", pa.RecordBatchReader.from_batches(SCHEMA, batches(tables)))
+        txn.append("t", pa.RecordBatchReader.from_batches(SCHEMA, batches(tables, batch_rows)))
     return folder / "store"
 
 
 def into_parquet(folder: Path, tables: list[pa.Table], use_dictionary: bool = False) -> Path:
-    """A Parquet file with the rows, synced."""
+    """A Parquet file with the rows; file and folder are synced."""
     path = folder / f"{use_dictionary}.parquet"
     with pq.ParquetWriter(path, SCHEMA, compression="lz4", use_dictionary=use_dictionary) as writer:
         for table in tables:
             writer.write_table(table)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    for synced in (path, folder):
+        descriptor = os.open(synced, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
     return path
 
 
@@ -84,13 +88,13 @@ def sizes(tables: list[pa.Table]) -> dict[str, float]:
         }
 
 
-def measure(rows: int, rounds: int) -> list[Row]:
+def measure(rows: int, rounds: int, batch_rows: int = PIECE_ROWS) -> list[Row]:
     """Speed and sizes."""
     tables = list(pieces(rows))
     log_note(f"{rows:,} rows, {sum(table.nbytes for table in tables) / 1e6:,.0f} MB in Arrow: made")
     spent: dict[str, list[tuple[float, float]]] = {"pages": [], "parquet": []}
     for number in range(rounds + 1):
-        for name, work in (("pages", into_pages), ("parquet", into_parquet)):
+        for name, work in (("pages", partial(into_pages, batch_rows=batch_rows)), ("parquet", into_parquet)):
             seconds = timed(work, tables, check=name == "pages" and not number)
             if number:
                 spent[name].append(seconds)
@@ -99,6 +103,7 @@ def measure(rows: int, rounds: int) -> list[Row]:
     pairs = list(zip(spent["pages"], spent["parquet"], strict=True))
     row: Row = {
         "rows": rows,
+        "rows a batch": batch_rows,
         "pages s": ours,
         "Parquet s": theirs,
         "time / Parquet": statistics.median(one[0] / other[0] for one, other in pairs),
@@ -112,8 +117,11 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch-rows", type=int, default=PIECE_ROWS)
     options = parser.parse_args()
-    show("ingest of 10 mixed columns", measure(options.rows, options.rounds), options.json)
+    show(
+        "ingest of 10 mixed columns", measure(options.rows, options.rounds, options.batch_rows), options.json
+    )
 
 
 if __name__ == "__main__":
