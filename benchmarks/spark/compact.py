@@ -55,11 +55,14 @@ def raw_seconds(folder: Path, size_bytes: int) -> float:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     started = time.perf_counter()
-    with source.open("rb") as read, target.open("wb") as write:
+    with source.open("rb") as read, target.open("xb") as write:
         while data := read.read(_BLOCK):
             write.write(data)
         os.fsync(write.fileno())
-    return time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    for path in (source, target):  # here, or emptying the old target is timed in the next round
+        path.unlink()
+    return seconds
 
 
 def measure(folder: Path, rows: int, page_bytes: int, rounds: int) -> list[Row]:
