@@ -23,6 +23,9 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 
+TABLES_LISTED = "`snapshot.tables()`, or `spark-pages tables URL`, lists the tables."
+"""What to do where no name is like the one given."""
+
 
 class Names(Protocol):
     """Where names are looked up: a version of the log, or what a transaction makes of it."""
@@ -123,7 +126,7 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
         listed = [name if of == "default" else f"{of}.{name}" for of, name in snapshot.table_names()]
         raise TableNotFoundError(
             f"There is no table {text!r} at version {snapshot.state.version}.",
-            hint=suggest(text, listed) or "`snapshot.tables()` lists the tables.",
+            hint=suggest(text, listed) or TABLES_LISTED,
             table=text,
             version=snapshot.state.version,
         )
@@ -156,16 +159,29 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
     InvalidInputError
         If it is a text, which is a list of letters to Python, or has what is no text.
     """
-    known = definition.field_ids
     if columns is None:
-        return list(known)
+        return list(definition.field_ids)
     wanted = as_names(columns, "columns")
     for name in wanted:
-        if name not in known:
-            raise ColumnNotFoundError(
-                f"Table {definition.name!r} has no column {name!r}.",
-                hint=suggest(name, list(known)) or f"It has {', '.join(known)}.",
-                table=definition.name,
-                column=name,
-            )
+        check_column(definition, name)
     return wanted
+
+
+def check_column(definition: TableDefinition, column: str) -> None:
+    """Nothing, if the table has it.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If it has not; suggests names that look like it.
+    InvalidInputError
+        If it is no text.
+    """
+    known = definition.field_ids
+    if as_text(column, "column") not in known:
+        raise ColumnNotFoundError(
+            f"Table {definition.name!r} has no column {column!r}.",
+            hint=suggest(column, list(known)) or f"It has {', '.join(known)}.",
+            table=definition.name,
+            column=column,
+        )

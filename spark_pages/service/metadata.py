@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from spark_pages.catalog.identifiers import suggest
-from spark_pages.catalog.resolve import namespace_id
+from spark_pages.catalog.resolve import TABLES_LISTED, namespace_id
 from spark_pages.errors import (
     InvalidInputError,
     NamespaceNotFoundError,
@@ -296,7 +296,7 @@ class MetadataService:
             names = [name for of, name, _ in self._list(snapshot) if of == db]
             raise TableNotFoundError(
                 f"There is no table {shown!r} at version {version}.",
-                hint=suggest(table, names) or "`snapshot.tables()` lists the tables.",
+                hint=suggest(table, names) or TABLES_LISTED,
                 table=shown,
                 version=version,
             )

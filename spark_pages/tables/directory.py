@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
-from spark_pages.catalog.resolve import check_columns
+from spark_pages.catalog.resolve import check_column
 from spark_pages.errors import (
     DamageError,
     InvalidInputError,
@@ -137,7 +137,7 @@ class PageDirectory:
         ColumnNotFoundError
             If the table has no such column.
         """
-        check_columns(self.definition, [column])
+        check_column(self.definition, column)
         definition = self.definition
         field = LogicalFieldId(definition.namespace_id, definition.table_id, definition.field_ids[column])
         return field.physical
@@ -193,8 +193,8 @@ class PageDirectory:
             return chain.locate_row(row)
         except ObjectNotFoundError:
             return self._locate_again(column, row)
-        except RowOutOfRangeError:
-            raise self._no_such_row(column, row) from None
+        except RowOutOfRangeError as error:
+            raise self._no_such_row(column, error) from None
 
     @reopening
     def _locate_again(self, column: str, row: int) -> RowLocation:
@@ -219,11 +219,11 @@ class PageDirectory:
         try:
             return chain.locate_rows(wanted.view(np.uint64))
         except RowOutOfRangeError as error:
-            raise self._no_such_row(column, error.context["row"]) from None
+            raise self._no_such_row(column, error) from None
 
-    def _no_such_row(self, column: str, row: int) -> RowOutOfRangeError:
+    def _no_such_row(self, column: str, error: RowOutOfRangeError) -> RowOutOfRangeError:
         named = f"column {column!r} of table {self.definition.name!r}"
-        return row_out_of_range(row, self.chain(column).num_rows, named)
+        return row_out_of_range(error.context["row"], error.context["num_rows"], named)
 
     @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:

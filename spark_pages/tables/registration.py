@@ -11,7 +11,7 @@ from typing import overload
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
-from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.catalog.resolve import check_column, check_columns, show_name
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.given import as_list
@@ -91,7 +91,7 @@ class StagedDirectory(PageDirectory):
 
     def chain(self, column: str) -> ColumnChain:
         """The chain of a column with what is staged; see `PageDirectory.chain`."""
-        check_columns(self.definition, [column])
+        check_column(self.definition, column)
         return self._now().chain(column)
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
@@ -126,7 +126,7 @@ class StagedDirectory(PageDirectory):
         Four requests: the header, then what `register_batch` takes.
         """
         self._check_current()
-        check_columns(self.definition, [column])
+        check_column(self.definition, column)
         return self.register_batch([self._intake.header_of(column, path, offset)])[0]
 
     def register_page_with_sizes(
@@ -243,7 +243,7 @@ class StagedDirectory(PageDirectory):
             raise InvalidInputError(
                 f"This is the directory of table {show_name(self.definition)!r}, not of {names[0]!r}."
             )
-        check_columns(self.definition, [column])
+        check_column(self.definition, column)
         self._refuse_rules()
         page = self._last(column)
         if page.entry_count != entry_count:

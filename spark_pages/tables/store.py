@@ -546,6 +546,9 @@ def open(
     return store
 
 
+_TIME = "a time: text as of ISO 8601, such as 2026-11-23T18:00:00Z, a datetime, or microseconds since 1970"
+
+
 def to_microseconds(timestamp: datetime | str | int) -> int:
     """Microseconds since the epoch of what a caller gives as a time."""
     if isinstance(timestamp, int):
@@ -553,8 +556,8 @@ def to_microseconds(timestamp: datetime | str | int) -> int:
     try:
         moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
     except ValueError:
-        raise InvalidInputError(f"{timestamp!r} is not a time: expected ISO 8601.") from None
-    check_kind(moment, datetime, "timestamp", "a time: text as of ISO 8601, a datetime, or microseconds")
+        raise InvalidInputError(f"timestamp is {timestamp!r}: expected {_TIME}.") from None
+    check_kind(moment, datetime, "timestamp", _TIME)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime.fromtimestamp(0, UTC)

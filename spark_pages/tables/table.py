@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.namespaces import location_of
-from spark_pages.catalog.resolve import check_columns, show_name, visible_table
+from spark_pages.catalog.resolve import check_column, check_columns, show_name, visible_table
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.given import as_list, as_whole, check_kind
 from spark_pages.io import PageHandler, ReadTrace
@@ -278,7 +278,7 @@ class Table:
         binary of more than 32 bytes also the pages of the outermost cut bounds, mostly one for each side; and
         every page with a NaN. See docs/statistics.md.
         """
-        check_columns(self.definition, [column])
+        check_column(self.definition, column)
         start, stop = self._row_range(start, stop)
         kind, chain = self.schema.field(column).type, self.directory.chain(column)
         read = partial(self.page_values, column)
@@ -313,7 +313,7 @@ class Table:
 
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
-        check_columns(self.definition, [column])
+        check_column(self.definition, column)
         return self._source.page_values(column, as_list(pages, PageDescriptor, "pages", "page descriptors"))
 
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:

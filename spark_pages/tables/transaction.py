@@ -656,7 +656,10 @@ class Transaction(CatalogVerbs):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidInputError("The transaction has ended: open another one with store.transaction().")
+            where = "" if self.version is None else f", at version {self.version}"
+            raise InvalidInputError(
+                f"The transaction has ended{where}: open another one with store.transaction()."
+            )
 
     def landed(self) -> int | None:
         """The version where the pair of application and number has landed already; None where it has not.

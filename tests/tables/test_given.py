@@ -47,6 +47,12 @@ READS = {
         r"columns is the text 'name': expected a list",
     ),
     "columns": (lambda s: table(s).scan(5), r"columns is 5 \(int\): expected a list of names"),
+    "what to add up": (lambda s: table(s).aggregate(5), r"^column is 5 \(int\): expected text"),
+    "where to look": (lambda s: table(s).directory.locate_row(5, 1), r"^column is 5 \(int\)"),
+    "a day": (
+        lambda s: s.snapshot(timestamp="yesterday"),
+        r"timestamp is 'yesterday': expected a time: text",
+    ),
     "a column in a list": (lambda s: table(s).read([1]), r"A name in columns is 1 \(int\)"),
     "a row": (lambda s: table(s).read(start="0"), r"start is '0' \(str\)"),
     "the last row": (lambda s: table(s).read(stop=1.5), r"stop is 1.5 \(float\)"),

@@ -160,7 +160,7 @@ def test_an_exception_in_the_block_leaves_nothing():
 
     assert [each.key for each in store.objects.list("")] == before
     assert store.snapshot().tables() == ["t"]
-    with pytest.raises(InvalidInputError, match="has ended"):
+    with pytest.raises(InvalidInputError, match="has ended: open another"):
         txn.append("t", TABLE)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from spark_pages.catalog.resolve import check_columns, find_table
-from spark_pages.errors import VersionNotFoundError
+from spark_pages.catalog.resolve import check_column, find_table
+from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
 from spark_pages.given import as_whole
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
@@ -61,12 +61,14 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
     """
     heads = [log.refresh()]
     definition = find_table(heads[0], table)
-    check_columns(definition, [column])
+    check_column(definition, column)
     key = (definition.table_id, definition.field_ids[column])
-    row, num_rows = as_whole(row, "row"), heads[0].num_rows(key)
-    if not 0 <= row < num_rows:
-        raise row_out_of_range(row, num_rows, f"column {column!r} of table {definition.name!r}")
-    return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+    row = as_whole(row, "row")
+    try:
+        return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+    except RowOutOfRangeError as error:
+        named = f"column {column!r} of table {definition.name!r}"
+        raise row_out_of_range(row, error.context["num_rows"], named) from None
 
 
 def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
