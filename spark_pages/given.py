@@ -78,7 +78,8 @@ def as_list(value: object, kind: type[Kind] | UnionType, what: str, expected: st
     check_kind(value, Iterable, what, f"a list of {expected}")
     found = list(cast("Iterable[Kind]", value))
     for each in found:
-        check_kind(each, kind, f"A value in {what}", f"one of {expected}")
+        if not isinstance(each, kind):
+            check_kind(each, kind, f"A value in {what}", f"one of {expected}")
     return found
 
 

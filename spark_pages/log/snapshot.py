@@ -99,7 +99,8 @@ class LogSnapshot:
             if applied is self.state.edits.get(key, ()) and all(map(_is_plain, chain.pieces)):
                 moved._chains[key] = chain, state.edits.get(key, ())
         moved._tails = {
-            key: (self.tail(key).on_checkpoint(), state.edits.get(key, ())) for key in self._tails
+            key: (self.tail(key).on_checkpoint(), state.edits.get(key, ()))
+            for key in list(self._tails)  # others append meanwhile
         }
         return moved
 

@@ -86,9 +86,10 @@ class PageDirectory:
         DamageError
             If its length is not that of the other columns; see `check_lengths`.
         """
-        chain = self._chains.get(column)
+        chains = self._chains  # if another thread reopens the version, they are not used any more
+        chain = chains.get(column)
         if chain is None:
-            chain = self._chains[column] = self.chain_of(self.key(column))
+            chain = chains[column] = self.chain_of(self.key(column))
             self.check_lengths([column])
         return chain
 
@@ -110,12 +111,13 @@ class PageDirectory:
         Loads nothing: a column of which too little is loaded to tell its length passes. No commit of ours
         leaves such a table. Replay, which knows of changes alone, cannot see it; `verify` looks at all.
         """
-        first = next(iter(self._chains), None)
+        chains = dict(self._chains)  # other threads look at more, or reopen the version
+        first = next(iter(chains), None)
         if first is None or not self.definition.aligned:
             return
-        length = self._chains[first].known_rows
+        length = chains[first].known_rows
         for column in columns:
-            rows = self._chains[column].known_rows
+            rows = chains[column].known_rows if column in chains else None
             if rows != length and None not in (rows, length):
                 name, version = self.definition.name, self._snapshot.state.version
                 raise DamageError(

@@ -20,9 +20,12 @@ from spark_pages.log import slots
 from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
 from spark_pages.log.head import on_named_checkpoint
 from spark_pages.log.replay import replay, stand_on
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain import ChainKey
 from spark_pages.model.location import Location
+from spark_pages.model.tail import ChainTail
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.tables.store import Store
@@ -472,6 +475,26 @@ def test_a_commit_in_flight_during_a_checkpoint_does_not_bring_the_old_base_back
     assert (in_flight.base, head.state.base.version, head.state.version) == (None, 6, 7)
     assert len(head.state.tokens) == 2  # of the commit, and of its transaction
     check_same(head, Store(store.objects).snapshot().log)
+
+
+def test_a_thread_may_ask_for_the_end_of_another_chain_while_the_process_changes_over(monkeypatch):
+    store = store_with(ROWS)
+    end_of, asked = LogSnapshot.tail, []
+
+    def tail(snapshot: LogSnapshot, key: ChainKey) -> ChainTail:
+        asked.append(key)
+        if len(asked) == 2:  # another thread appends to a table that nobody has asked for
+            end_of(snapshot, (9, 9))
+        return end_of(snapshot, key)
+
+    with store.transaction() as txn:
+        txn.append("t", ROWS)
+    monkeypatch.setattr(LogSnapshot, "tail", tail)
+
+    store.checkpoint()
+
+    assert len(asked) >= 2
+    assert store.snapshot().table("t").num_rows == 4
 
 
 def test_chains_that_are_loaded_whole_stay_loaded_but_for_those_with_inline_pages():

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.errors import DamageError, RowOutOfRangeError
+from spark_pages.catalog.identifiers import PhysicalKey
+from spark_pages.errors import DamageError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.model.actions import TransactionRecord
+from spark_pages.model.chain import ColumnChain
 from spark_pages.tables.store import Store
 from spark_pages.tables.table import Table
 from tests.tables.stores import store_with
@@ -71,3 +73,24 @@ def test_the_version_before_is_read_and_can_be_restored():
     store.restore(version=9)
 
     assert store.snapshot().table("t").read().num_rows == 24
+
+
+def test_a_chain_that_was_loaded_while_another_thread_reopened_the_version_is_not_kept(monkeypatch):
+    directory = store_with(pa.table({"a": [1, 2], "b": [3, 4]})).snapshot().table("t").directory
+    load, loaded = directory.chain_of, []
+
+    def chain_of(key: PhysicalKey) -> ColumnChain:
+        loaded.append(key)
+        chain = load(key)
+        if len(loaded) == 2:
+            directory.reopen(ObjectNotFoundError("gone"))
+        return chain
+
+    monkeypatch.setattr(directory, "chain_of", chain_of)
+    directory.chain("a")
+    directory.chain("b")  # of the version as it was opened before
+    directory.chain("a")
+
+    directory.check_lengths(["a", "b"])
+    assert directory.chain("b").num_rows == 2
+    assert loaded == [directory.key(column) for column in "abab"]

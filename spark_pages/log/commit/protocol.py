@@ -319,7 +319,7 @@ class _Group:
                 # or that lacks a new column.
                 record = self._draft(index, state, anew=True) or record
                 met = others if only_appends(record) and not member.reads else slot.records
-            overlap = find_overlap(record, slot.version, met, member.reads, member.named)
+                overlap = find_overlap(record, slot.version, met, member.reads, member.named)
             if overlap is None and member.read_version < epoch:
                 late = f"transactions that read before version {epoch} are refused since then"
                 overlap = Overlap(slot.version, "retention", "vacuum", late)
