@@ -22,7 +22,7 @@ from spark_pages.log.checkpoint.segment_maker import SegmentMaker
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.checkpoint.writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART
 from spark_pages.log.digest import digest_of
-from spark_pages.log.head import write_hint
+from spark_pages.log.hint import write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import root_key
 from spark_pages.model.actions import CheckpointRef

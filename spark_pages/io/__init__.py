@@ -4,8 +4,7 @@ Start at `pages.page_codec.encode_page` for writing and at `reading.page_handler
 read goes through `reading.page_cache` (two tiers, and who is loading what), `reading.page_reader` (which
 plans with `files.read_plan` and reads by `files.local_spans`, or by the store, with `reading.disk_cache` in
 front), and `pages.page_codec`. Whole runs of numbers that are read once come by `reading.number_runs`, past
-the caches. Pure are `pages`, `stats` and `files.read_plan`. Imports nothing of this project but `errors`,
-`model` and `storage`.
+the caches. Pure are `pages`, `stats` and `files.read_plan`. Knows nothing of the log.
 """
 
 from spark_pages.io.files.page_file import PageFileWriter

@@ -16,12 +16,9 @@ from spark_pages.errors import (
 )
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.hint import Hint, read_hints
-from spark_pages.log.hint import read_hint as read_hint
-from spark_pages.log.hint import write_hint as write_hint
 from spark_pages.log.replay import LoadManifest, replay, stand_on
 from spark_pages.log.retention import is_sound
-from spark_pages.log.slots import SlotReader as SlotReader
-from spark_pages.log.slots import as_commit
+from spark_pages.log.slots import SlotReader, as_commit
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.show.text import moment

@@ -1,4 +1,4 @@
-"""The log of one store: the only place where the pure parts of this package meet storage."""
+"""The log of one store: what this process knows of it, its versions, and the way in for a commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from spark_pages.log.commit.messages import (
 )
 from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
 from spark_pages.log.head import (
-    SlotReader,
     base_state,
     catch_up,
     find_head,
@@ -47,6 +46,7 @@ from spark_pages.log.ranges.writer import LogCompaction
 from spark_pages.log.readable import check_version
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import newer
+from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef

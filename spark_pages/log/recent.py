@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from spark_pages.log.head import SlotReader
+from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit, Tombstone
 
 _KEPT = 64

@@ -1,5 +1,5 @@
 """The nouns of the log and what can be computed of them without any I/O.
 
-Imports only `errors`. Start with `page.PageDescriptor`, then `run.PageRun` (many pages as Arrow
+Start with `page.PageDescriptor`, then `run.PageRun` (many pages as Arrow
 columns), `chain.ColumnChain` (the pages of a column in row order) and `actions.Commit`.
 """

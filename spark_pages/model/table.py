@@ -129,8 +129,8 @@ class TableDefinition:
         )
 
 
-def with_field_ids(schema: pa.Schema, first: int = 1) -> pa.Schema:
-    """The schema with consecutive field ids from `first` on.
+def with_field_ids(schema: pa.Schema) -> pa.Schema:
+    """The schema with consecutive field ids, from 1 on.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def with_field_ids(schema: pa.Schema, first: int = 1) -> pa.Schema:
             f"Column names must be unique and not empty; found "
             f"{', '.join(map(repr, doubled)) or 'an empty name'}."
         )
-    fields = [with_field_id(column, first + index) for index, column in enumerate(schema)]
+    fields = [with_field_id(column, 1 + index) for index, column in enumerate(schema)]
     return pa.schema(fields, metadata=schema.metadata)
 
 

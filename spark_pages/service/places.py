@@ -59,16 +59,15 @@ class PlaceFinder:
         """The places of a chain in one part."""
         return list(self._in_part(part, key))
 
-    def pages(self, node: Node, key: ChainKey, base: int = -1) -> PageRun:
+    def pages(self, node: Node, key: ChainKey) -> PageRun:
         """The pages of a chain in a segment."""
         segment = self._segment(node)
         start, stop = segment.find(key)
         if not node.stats_length:
-            return PageRun(segment.pages.slice(start, stop - start), None, base)
+            return PageRun(segment.pages.slice(start, stop - start))
         return PageRun(
             segment.pages.slice(start, stop - start),
             lambda: self._stats_of(node).slice(start, stop - start),
-            base,
         )
 
     def _in_parts(self, parts: Sequence[Node], key: ChainKey) -> Iterator[tuple[Place, Node]]:

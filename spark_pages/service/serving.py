@@ -87,20 +87,15 @@ class Serving:
         """Where HTTP listens."""
         return self._http.port if self._http else None
 
-    def drain(self, timeout_s: float | None = None) -> bool:
-        """No more calls are taken; those in flight are done, which it gives, or the time is up.
-
-        Parameters
-        ----------
-        timeout_s
-            By default ``drain_s`` of the settings.
+    def drain(self) -> bool:
+        """No more calls are taken; those in flight are done, which it gives, or ``drain_s`` are over.
 
         Notes
         -----
         ``/health`` answers 503 from the beginning, and is the last to go. A call that hangs in storage is
         left behind.
         """
-        done = self._flight.gate.close(self.settings.drain_s if timeout_s is None else timeout_s)
+        done = self._flight.gate.close(self.settings.drain_s)
         self._flight.close()
         ending = threading.Thread(target=self._flight.shutdown, name="spark-pages end", daemon=True)
         ending.start()  # waits for Flight's own threads, of which one may hang

@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from spark_pages.errors import DamageError
-from spark_pages.log.replay import Fold, LoadManifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import Commit
-from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, OpenRun, Piece
+from spark_pages.model.chain import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.answers import PieceName, Place, TableMetaChanges, TableMetaSnapshot
@@ -147,23 +145,3 @@ def carried_on(answer: TableMetaSnapshot, changes: TableMetaChanges) -> TableMet
         places={field_id: answer.places.get(field_id, ()) for field_id in fields},
         redo={field_id: answer.redo[field_id] + changes.hot_redo.get(field_id, ()) for field_id in fields},
     )
-
-
-def splices_of(
-    commits: Sequence[Commit], table_id: int, load_manifest: LoadManifest
-) -> dict[int, tuple[ChainEdit, ...]]:
-    """What consecutive commits did to a table: redo that was told by location, read by who can read storage.
-
-    Raises
-    ------
-    DamageError
-        If the commits do not continue each other.
-    """
-    if not commits:
-        return {}
-    first = commits[0]
-    before = LogState(version=first.version - 1, digest=first.parent_digest)
-    fold = Fold(before, load_manifest)
-    for commit in commits:
-        fold.commit(commit)
-    return {field_id: edits for (table, field_id), edits in fold.state().edits.items() if table == table_id}

@@ -101,12 +101,10 @@ class Canvas:
         shape = {"x": _n(x), "y": _n(y), "width": _n(max(width, 0.4)), "height": _n(height), "fill": fill}
         self._add("rect", **shape, fill_opacity=opacity, stroke=stroke, rx=rounded)
 
-    def line(
-        self, x1: float, y1: float, x2: float, y2: float, *, stroke: str = INK, width: float = 1
-    ) -> None:
+    def line(self, x1: float, y1: float, x2: float, y2: float, *, width: float = 1) -> None:
         """A straight line."""
         ends = {"x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)}
-        self._add("line", **ends, stroke=stroke, stroke_width=_n(width))
+        self._add("line", **ends, stroke=INK, stroke_width=_n(width))
 
     def circle(self, x: float, y: float, radius: float, fill: str, *, stroke: str | None = None) -> None:
         """A disc, or a ring if `fill` is ``"none"``."""
@@ -159,14 +157,14 @@ class Canvas:
             text_anchor=None if anchor == "start" else anchor,
         )
 
-    def legend(self, y: float, keys: Iterable[Key], left: float = 0) -> float:
+    def legend(self, y: float, keys: Iterable[Key]) -> float:
         """Boxes and what they mean, in as many lines as that takes; gives the y below the last."""
-        x = left
+        x = 0.0
         for key in keys:
             shown = shorten(key.label, 48)
             wide = 18 + text_width(shown, small=True) + 16
-            if x > left and x + wide > WIDTH:
-                x, y = left, y + 18
+            if x and x + wide > WIDTH:
+                x, y = 0.0, y + 18
             self.rect(x, y, 11, 11, key.fill, stroke=key.stroke, opacity=key.opacity, rounded=2)
             self.text(x + 17, y + 10, shown, small=True)
             x += wide

@@ -38,33 +38,18 @@ _Work: TypeAlias = tuple[Node, ...] | tuple[int, int]
 _LISTED = pa.schema([("key", pa.string()), ("bytes", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class Orphans:
-    """Page files that nothing names.
-
-    Attributes
-    ----------
-    epoch
-        Files whose writer read a version before this one were looked at.
-    files
-        ``key`` and ``bytes`` of each.
-    listed, named
-        Files looked at, and names found, each as often as it stands somewhere.
-    """
-
-    epoch: int
-    files: pa.Table
-    listed: int
-    named: int
-
-
-def find_orphan_files(spark: SparkSession, url: str) -> Orphans:
+def find_orphan_files(spark: SparkSession, url: str) -> pa.Table:
     """The page files that no version which can be read names, nor will.
 
     Parameters
     ----------
     spark, url
         A session, and the address of the store.
+
+    Returns
+    -------
+    pyarrow.Table
+        ``key`` and ``bytes`` of each, by key.
 
     Notes
     -----
@@ -86,14 +71,11 @@ def find_orphan_files(spark: SparkSession, url: str) -> Orphans:
         schema=_LISTED,
     )
     if not infos:
-        return Orphans(epoch, listed, 0, 0)
+        return listed
     work: list[_Work] = [*_trees(log, head.version), *_commits(log, head.version)]
-    named = _named(spark, url, work).persist()
-    try:
-        left = spark.createDataFrame(listed).join(named, "key", "left_anti").orderBy("key").toArrow()
-        return Orphans(epoch, left.cast(_LISTED), listed.num_rows, named.count())
-    finally:
-        named.unpersist()
+    named = _named(spark, url, work)
+    left = spark.createDataFrame(listed).join(named, "key", "left_anti").orderBy("key").toArrow()
+    return left.cast(_LISTED)
 
 
 def delete_files(spark: SparkSession, url: str, files: pa.Table) -> int:

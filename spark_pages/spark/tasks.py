@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.segment import decode_manifest
 from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.head import SlotReader
 from spark_pages.log.replay import form_ids
+from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import number_column, numbers_of

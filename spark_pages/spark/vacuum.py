@@ -80,7 +80,7 @@ def vacuum(
             told["plan"] = plan.objects.to_pylist()
     told |= {"orphans": None, "orphan_bytes": None}
     if spark is not None:
-        found = find_orphan_files(spark, address).files
+        found = find_orphan_files(spark, address)
         told |= {
             "orphans": found.num_rows,
             "orphan_bytes": pc.sum(found.column("bytes")).as_py() or 0,

@@ -2,7 +2,7 @@
 
 Start with `store.py`, the protocol and what its answers promise; `local.py` and `remote.py` keep them.
 Import from this module only; `open_object_store` turns an address into a store. Nothing here knows what
-the bytes mean, and nothing here imports from spark_pages but `errors` and `given`.
+the bytes mean.
 """
 
 from spark_pages.storage.factory import open_object_store

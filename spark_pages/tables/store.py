@@ -14,7 +14,6 @@ from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.given import as_text, as_whole, check_kind, check_texts
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
-from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit.messages import Unknown
 from spark_pages.log.log import Log
 from spark_pages.log.ranges.writer import LogCompaction
@@ -564,4 +563,4 @@ def to_microseconds(timestamp: datetime | str | int) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
-__all__ = ["TARGET_PAGE_BYTES", "CacheConfig", "Store", "create", "open", "to_microseconds"]
+__all__ = ["CacheConfig", "Store", "create", "open", "to_microseconds"]

@@ -31,13 +31,13 @@ from spark_pages.tables.filtering.matching import passing
 from spark_pages.tables.filtering.skipping import candidate_rows
 from spark_pages.tables.reading.aggregate import Aggregate, aggregate_rows
 from spark_pages.tables.reading.blocks import blocks_of
+from spark_pages.tables.reading.entry_meta import metadata_of, rows_with_meta
 from spark_pages.tables.reading.expiry import reopening
 from spark_pages.tables.reading.page_table import page_table
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.reading.row_source import Reading, RowSource, rows_without_columns
 from spark_pages.tables.scanning.scan import ScanRequest, scan_batches, scan_tables
 from spark_pages.tables.scanning.scan_plan import ScanPlan, explain_scan
-from spark_pages.tables.writing.entry_meta import metadata_of, rows_with_meta
 from spark_pages.tables.writing.page_options import PageOptions
 
 if TYPE_CHECKING:

@@ -101,7 +101,6 @@ class Transaction(CatalogVerbs):
         app_id: str | None = None,
         app_version: int | None = None,
         isolation: str = "snapshot",
-        page_bytes: int = TARGET_PAGE_BYTES,
         memory_bytes: int = MEMORY_BYTES,
         base: LogSnapshot | None = None,
     ) -> None:
@@ -121,7 +120,7 @@ class Transaction(CatalogVerbs):
         self._view = view
         self._now_us = runtime.now_us
         self._heading = Heading(runtime.token(), operation, dict(parameters or {}), app_id, app_version)
-        self._page_bytes = page_bytes
+        self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._work = Workspace()
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._page_files = PageFileNames(self._heading.token, lambda: self._work, lambda: self._base)

@@ -20,9 +20,10 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.segment import Segment, decode_manifest, encode_manifest
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.digest import digest_of
-from spark_pages.log.head import SlotReader, base_state
+from spark_pages.log.head import base_state
 from spark_pages.log.names import page_file_key
 from spark_pages.log.replay import replay
+from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, ManifestRef
 from spark_pages.model.ids import page_id

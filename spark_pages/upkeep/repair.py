@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.head import SlotReader, base_state, write_hint
+from spark_pages.log.head import base_state
+from spark_pages.log.hint import write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
+from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, TransactionRecord
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.show.markup import card, joined, table, tag

@@ -15,9 +15,11 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.segment import decode_manifest
 from spark_pages.log.digest import check_object
-from spark_pages.log.head import SlotReader, base_state, read_hint
+from spark_pages.log.head import base_state
+from spark_pages.log.hint import read_hint
 from spark_pages.log.names import HINT_KEY, LOG, commit_key
 from spark_pages.log.replay import form_ids, replay
+from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, TransactionRecord

@@ -10,7 +10,8 @@ import pytest
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.segment import checkpoint_of
 from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.head import base_state, read_hint
+from spark_pages.log.head import base_state
+from spark_pages.log.hint import read_hint
 from spark_pages.log.names import commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.model.actions import Retention

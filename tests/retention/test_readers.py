@@ -13,7 +13,7 @@ from spark_pages.errors import (
     SnapshotExpiredError,
     StorageError,
 )
-from spark_pages.log.head import read_hint
+from spark_pages.log.hint import read_hint
 from spark_pages.log.names import HINT_KEY
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.scanning import windows

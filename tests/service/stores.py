@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages.log.replay import Fold, LoadManifest
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain import ChainKey
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import Commit
+from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.table_view import OwnPieces, ServedTable
 from spark_pages.tables.store import Store
@@ -89,3 +93,23 @@ def check_same_table(one: ServedTable, other: LogSnapshot, places: bool = True) 
 def forget_all_but(store: Store, versions: int) -> None:
     """Vacuum, with so many of the newest versions kept."""
     store.vacuum(retention=versions)
+
+
+def splices_of(
+    commits: Sequence[Commit], table_id: int, load_manifest: LoadManifest
+) -> dict[int, tuple[ChainEdit, ...]]:
+    """What consecutive commits did to a table: redo that was told by location, read by who can read storage.
+
+    Raises
+    ------
+    DamageError
+        If the commits do not continue each other.
+    """
+    if not commits:
+        return {}
+    first = commits[0]
+    before = LogState(version=first.version - 1, digest=first.parent_digest)
+    fold = Fold(before, load_manifest)
+    for commit in commits:
+        fold.commit(commit)
+    return {field_id: edits for (table, field_id), edits in fold.state().edits.items() if table == table_id}

@@ -18,10 +18,17 @@ from spark_pages.model.chain import LazyRun
 from spark_pages.service import places
 from spark_pages.service.answers import PieceName
 from spark_pages.service.metadata import MetadataService
-from spark_pages.service.table_view import OwnPieces, ServedTable, carried_on, splices_of
+from spark_pages.service.table_view import OwnPieces, ServedTable, carried_on
 from spark_pages.storage import MeteredStore
 from spark_pages.tables.staging import placing as staging
-from tests.service.stores import check_same_table, forget_all_but, served, store_with_a_past, write_more
+from tests.service.stores import (
+    check_same_table,
+    forget_all_but,
+    served,
+    splices_of,
+    store_with_a_past,
+    write_more,
+)
 
 TABLES = [("default", "t"), ("default", "other"), ("private", "secrets")]
 

@@ -147,13 +147,13 @@ def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
     young = f"pages/{own_history.latest + 50:020d}-{'ab' * 16}-0.pages"
     store.objects.put(young, b"x")
 
-    assert find_orphan_files(spark, own_history.url).files.num_rows == 0  # no writer is refused yet
+    assert find_orphan_files(spark, own_history.url).num_rows == 0  # no writer is refused yet
     store.vacuum(retention=2)
     planned = store.vacuum_plan(retention=2, orphans=True).objects
     found = find_orphan_files(spark, own_history.url)
 
     local = planned.filter(pc.equal(planned.column("reason"), "orphan")).column("key").to_pylist()
-    assert set(found.files.column("key").to_pylist()) == set(orphans)
+    assert set(found.column("key").to_pylist()) == set(orphans)
     assert {key for key in local if not key.startswith("_log/")} == set(orphans)
 
 

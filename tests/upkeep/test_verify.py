@@ -17,7 +17,7 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.root import encode_root
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.digest import digest_of
-from spark_pages.log.head import write_hint
+from spark_pages.log.hint import write_hint
 from spark_pages.log.names import HINT_KEY, commit_key, root_key
 from spark_pages.model.actions import CheckpointRef, Retention, TransactionRecord
 from spark_pages.model.location import Location

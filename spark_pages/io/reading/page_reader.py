@@ -79,8 +79,6 @@ class PageReader:
         See `join_spans`; for object stores alone.
     disk
         Where pages of object stores are looked for first.
-    span_bytes
-        Most bytes that neighbours share a request for; by default `LOCAL_SPAN_BYTES` or `REMOTE_SPAN_BYTES`.
     padding
         Whether padding of a page that is not zeros is damage too.
 
@@ -96,14 +94,12 @@ class PageReader:
         *,
         gap_bytes: int | None = None,
         disk: DiskCache | None = None,
-        span_bytes: int | None = None,
         padding: bool = False,
     ) -> None:
         self._store = store
         self._workers = workers
         self._gap_bytes = gap_bytes
         self._disk = disk
-        self._span_bytes = span_bytes
         self._padding = padding
         self._local = LocalSpans(store.local_path)
         self._is_local: bool | None = None
@@ -151,7 +147,7 @@ class PageReader:
         if not keys:
             return 0, 0
         local = self.is_local(keys[0][0])
-        most = self._span_bytes or (LOCAL_SPAN_BYTES if local else REMOTE_SPAN_BYTES)
+        most = LOCAL_SPAN_BYTES if local else REMOTE_SPAN_BYTES
         spans = plan_spans(keys, most)
         if local:
             return len(spans), sum(span.stop - span.start for span in spans)
@@ -178,7 +174,7 @@ class PageReader:
 
     def _load_local(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a share of the spans, of one file or several."""
-        spans = self._plan(keys, load, self._span_bytes or LOCAL_SPAN_BYTES)
+        spans = self._plan(keys, load, LOCAL_SPAN_BYTES)
         # A thread with a queue keeps the disk busy by itself. A second one of the same call would only take
         # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
         at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
@@ -189,8 +185,8 @@ class PageReader:
         """Every job is a request, after the disk cache was asked."""
         if self._disk is not None:
             keys = self._ask_disk(self._disk, keys, load)
-        most = self._span_bytes or REMOTE_SPAN_BYTES
-        spans = join_spans(self._plan(keys, load, most), most, self._gap_bytes)
+        spans = self._plan(keys, load, REMOTE_SPAN_BYTES)
+        spans = join_spans(spans, REMOTE_SPAN_BYTES, self._gap_bytes)
         decoding = InTurn[tuple[PageSpan, bytes]](lambda answer: self._take(*answer, load))
         self._workers.run([partial(self._fetch, span, load, decoding) for span in spans])
 

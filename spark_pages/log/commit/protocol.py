@@ -1,9 +1,8 @@
 """The commit rule, once: put if absent, settle doubt by reading back, rebase, try the next slot.
 
 A generator without I/O. It yields requests and is sent their outcomes, so that a simulation can
-drive the very code that is shipped; `log.Log` drives it against storage. Its result is a value for
-each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `PutOff`
-(`messages`).
+drive the very code that is shipped; `driver.CommitDriver` drives it against storage. Its result is a
+value for each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `PutOff` (`messages`).
 
 The rule in five lines:
 

@@ -12,12 +12,13 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.features import check_writable
-from spark_pages.log.head import SlotReader, base_state, version_at
+from spark_pages.log.head import base_state, version_at
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, newer, oldest_to_keep
+from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.log.vacuum.deletion import Deletion
 from spark_pages.log.vacuum.garbage import (

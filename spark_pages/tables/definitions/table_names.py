@@ -17,7 +17,7 @@ from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 
 
-def find_table(snapshot: Snapshot, parts: Sequence[str]) -> Table:
+def table_called(snapshot: Snapshot, parts: Sequence[str]) -> Table:
     """The table of a name of one part or two: spelled exactly so, else without regard to case.
 
     Raises
@@ -45,7 +45,7 @@ def spelled(snapshot: Snapshot, parts: Sequence[str]) -> str:
 
     Notes
     -----
-    As `find_table`.
+    As `table_called`.
     """
     if len(parts) > 2:
         raise InvalidInputError(f"{'.'.join(parts)!r} has more parts than namespace.table.")

@@ -46,7 +46,7 @@ from spark_pages.sql.statements import (
     TruncateTable,
     UndropTable,
 )
-from spark_pages.tables.definitions.table_names import find_table, known_name, name_of_new
+from spark_pages.tables.definitions.table_names import known_name, name_of_new, table_called
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
@@ -95,9 +95,9 @@ def apply_change(statement: Statement, transaction: Transaction, snapshot: Snaps
             for name in tables:
                 transaction.truncate_table(_named(snapshot, name))
         case AlterTable(name, changes):
-            _alter(find_table(snapshot, name), changes, transaction, snapshot)
+            _alter(table_called(snapshot, name), changes, transaction, snapshot)
         case SetComment(name, column, text):
-            table = find_table(snapshot, name)
+            table = table_called(snapshot, name)
             named = None if column is None else _column(column, table.columns, table.name)
             transaction.set_comment(table.name, text, named)
         case _:
@@ -228,7 +228,7 @@ def _add_constraint(
         here, other, there = constraint.foreign_key
         mine = [_column(each, columns, table) for each in here]
         itself = name_of_new(snapshot, other).lower() == table.lower()
-        target = None if itself else find_table(snapshot, other)
+        target = None if itself else table_called(snapshot, other)
         name, known = (target.name, target.columns) if target else (table, columns)
         theirs = [_column(each, known, name) for each in there]
         transaction.add_constraint(table, constraint.name, foreign_key=(mine, name, theirs))
@@ -262,7 +262,7 @@ def _default(column: Column) -> Any:
 
 
 def _named(snapshot: Snapshot, name: Name) -> str:
-    return find_table(snapshot, name).name
+    return table_called(snapshot, name).name
 
 
 def _column(name: str, known: list[str], table: str) -> str:

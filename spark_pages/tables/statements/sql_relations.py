@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.resolve import logical_fields
 from spark_pages.sql.relations import AsOf
-from spark_pages.tables.definitions.table_names import find_table
+from spark_pages.tables.definitions.table_names import table_called
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 
@@ -64,4 +64,4 @@ class StoreRelations:
             assert as_of is not None
             snapshot = self._open(as_of.version, as_of.timestamp, as_of.tag)
             self._opened[as_of] = snapshot
-        return TableRelation(find_table(snapshot, parts))
+        return TableRelation(table_called(snapshot, parts))

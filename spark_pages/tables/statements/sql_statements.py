@@ -19,7 +19,7 @@ from spark_pages.sql.reader import read_statement
 from spark_pages.sql.resolver import resolve
 from spark_pages.sql.statements import CreateTable, Insert, Select, Write
 from spark_pages.tables.arrays.fitting import LossError, fitted, whole_as_decimal
-from spark_pages.tables.definitions.table_names import find_table
+from spark_pages.tables.definitions.table_names import table_called
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.statements.sql_changes import apply_change, new_name, title
 from spark_pages.tables.statements.sql_relations import StoreRelations
@@ -93,7 +93,7 @@ def _change(
 
 def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[str, pa.Table]:
     """The table's name, and the rows with all of its columns in its types."""
-    table = find_table(snapshot, statement.table)
+    table = table_called(snapshot, statement.table)
     names = [_column(name, table.columns, table.name) for name in statement.columns] or table.columns
     if len(set(names)) < len(names):
         raise InvalidInputError(f"The rows for table {table.name!r} name a column twice.")

@@ -1,73 +1,13 @@
-"""Reading and appending what entries and pages have beside their values; its form is that of `page_meta`."""
+"""Appending what entries have beside their values; its form is that of `page_meta`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 import pyarrow as pa
 
-from spark_pages.io import ReadTrace
-from spark_pages.model.columns import number_column
-from spark_pages.model.run import PageRun
 from spark_pages.tables.arrays.values import cast_column
-from spark_pages.tables.reading.page_meta import NO_META, PageMeta, check_names, meta_names, page_name
-from spark_pages.tables.reading.row_ranges import RowRanges
-from spark_pages.tables.reading.row_source import Reading, RowSource
+from spark_pages.tables.reading.page_meta import NO_META, PageMeta
 from spark_pages.tables.writing.ingest import TableIngest
 from spark_pages.tables.writing.page_writer import stage_column, stage_constant
-
-_PAGES_AT_ONCE = 128
-_METADATA = pa.map_(pa.binary(), pa.binary())
-
-
-def rows_with_meta(
-    source: RowSource, names: Sequence[str], start: int, stop: int, trace: ReadTrace | None
-) -> pa.Table:
-    """Rows [start, stop), each column followed by what its entries have beside them, and their pages.
-
-    Raises
-    ------
-    InvalidInputError
-        If a data column has the name of such a column.
-
-    Notes
-    -----
-    The pages of all columns are asked for at once; then each is taken apart once more, from the cache.
-    """
-    check_names(source.definition, names)
-    values = source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
-    columns: dict[str, Any] = {}
-    for name in names:
-        pieces = source.directory.locate_range(name, start, stop)
-        batches = source.page_batches([piece.page for piece in pieces])
-        cut = [
-            batch.slice(piece.start, piece.stop - piece.start)
-            for piece, batch in zip(pieces, batches, strict=True)
-        ]
-        meta = PageMeta.of(cut)
-        columns[name] = values.column(name)
-        for title, found in zip(meta_names(name), (meta.prefix, meta.suffix), strict=True):
-            columns[title] = pa.nulls(stop - start, pa.binary()) if found is None else found
-        pages = np.repeat(np.arange(len(cut)), [batch.num_rows for batch in cut])
-        columns[page_name(name)] = _metadata(cut).take(number_column(pages, pa.int64()))
-    return pa.table(columns)
-
-
-def metadata_of(source: RowSource, run: PageRun) -> pa.Array:
-    """Metadata of some pages, each of which is read; null where there is none."""
-    found = [pa.nulls(0, _METADATA)]
-    for first in range(0, run.num_pages, _PAGES_AT_ONCE):
-        last = min(first + _PAGES_AT_ONCE, run.num_pages)
-        found.append(_metadata(source.page_batches(run.descriptors(first, last), admit=False)))
-    return pa.concat_arrays(found)
-
-
-def _metadata(pages: Sequence[pa.RecordBatch]) -> pa.Array:
-    """Metadata of each page; null where there is none."""
-    told = (page.schema.metadata for page in pages)
-    return pa.array([list(each.items()) if each else None for each in told], _METADATA)
 
 
 def append_with_meta(ingest: TableIngest, rows: pa.Table, metas: dict[str, PageMeta]) -> int:

@@ -70,7 +70,6 @@ def write_rows(
     read_version: int,
     data: object,
     inherited: Mapping[str, str] | None = None,
-    memory_bytes: int = _MEMORY_BYTES,
 ) -> WrittenRows:
     """The rows are in page files, durably.
 
@@ -84,8 +83,6 @@ def write_rows(
         What `Transaction.append` takes. A stream is read piece by piece.
     inherited
         Properties of the table's namespace.
-    memory_bytes
-        Memory that pages may take before some of them are written.
 
     Raises
     ------
@@ -111,10 +108,10 @@ def write_rows(
 
     early = EarlyPages(objects, next_page_file, runtime.spawn)
     num_rows, held_bytes = 0, 0
-    for piece in rows.pieces(max(1, min(_PIECE_BYTES, memory_bytes // 8))):
+    for piece in rows.pieces(max(1, min(_PIECE_BYTES, _MEMORY_BYTES // 8))):
         num_rows += piece.num_rows
         held_bytes += ingest.add(piece)
-        if held_bytes * 4 > memory_bytes:  # what is written takes two quarters more
+        if held_bytes * 4 > _MEMORY_BYTES:  # what is written takes two quarters more
             early.write(splices)
             held_bytes = 0
     ingest.finish()
