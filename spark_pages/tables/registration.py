@@ -24,10 +24,10 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.checks.constraint_tests import RowTests
 from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.staging.placing import StagedSplice
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.writing.page_intake import PageIntake
 from spark_pages.tables.writing.page_writer import StagedPage
+from spark_pages.tables.writing.placing import StagedSplice
 from spark_pages.tables.writing.resized_page import described, resized_page, same_payload
 
 _MOST_PAGES = 1024

@@ -50,19 +50,19 @@ from spark_pages.tables.reading.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.late_columns import definition_by_now
-from spark_pages.tables.staging.placing import (
+from spark_pages.tables.staging.page_file_names import PageFileNames
+from spark_pages.tables.staging.staged_rows import StagedRows
+from spark_pages.tables.staging.workspace import Heading, Workspace
+from spark_pages.tables.table import Table
+from spark_pages.tables.versions.exactly_once import landed_in
+from spark_pages.tables.writing.page_writer import StagedPage
+from spark_pages.tables.writing.placing import (
     Prepared,
     StagedSplice,
     place_in_memory,
     place_splices,
     stays_inline,
 )
-from spark_pages.tables.staging.staged_rows import StagedRows
-from spark_pages.tables.staging.workspace import Heading, Workspace
-from spark_pages.tables.table import Table
-from spark_pages.tables.versions.exactly_once import landed_in
-from spark_pages.tables.writing.page_file_names import PageFileNames
-from spark_pages.tables.writing.page_writer import StagedPage
 from spark_pages.tables.writing.written_rows import StagedWrites, WrittenRows, with_written
 
 MEMORY_BYTES = 256 << 20

@@ -75,7 +75,7 @@ def test_segments_written_apart_are_byte_for_byte_those_of_one_process(
 def test_pages_of_commits_get_a_home_wherever_they_are_written(
     own_history: History, small_trees: SmallTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_pages.tables.staging.placing.MANIFEST_PAGES", 2)
+    monkeypatch.setattr("spark_pages.tables.writing.placing.MANIFEST_PAGES", 2)
     small_trees(5, 3)
     with own_history.store.transaction() as txn:
         txn.append("flights", flights(90_000, 20_000))

@@ -12,7 +12,7 @@ from spark_pages.errors import CommitConflictError, SchemaMismatchError, Snapsho
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import FEW_BYTES, TaskRows, commit_write, plan_write, write_task
-from spark_pages.tables.staging.placing import MANIFEST_PAGES
+from spark_pages.tables.writing.placing import MANIFEST_PAGES
 from spark_pages.tables.writing.written_rows import LISTED_PAGES, WrittenRows, write_rows
 from tests.invariants import check_store
 

@@ -15,11 +15,11 @@ from spark_pages.model.ids import TableId, Version
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.tables.staging.placing import StagedSplice, place_splices
 from spark_pages.tables.store import Store
 from spark_pages.tables.versions.restore import _prepare
 from spark_pages.tables.versions.restore_plan import RestorePlan
 from spark_pages.tables.writing.page_writer import stage_column
+from spark_pages.tables.writing.placing import StagedSplice, place_splices
 
 
 def record(store: Store, **given: Any) -> TransactionRecord:

@@ -14,8 +14,8 @@ from spark_pages.io.stats.bounds import plain_type
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.checks.key_hashes import first_repeated, first_repeated_of_many
 from spark_pages.tables.reading.row_ranges import RowRanges, intersection, union
-from spark_pages.tables.staging.placing import StagedSplice
 from spark_pages.tables.table import Table
+from spark_pages.tables.writing.placing import StagedSplice
 from spark_pages.tables.writing.written_rows import StagedWrites
 
 _FEW_KEYS = 1000

@@ -28,12 +28,12 @@ from spark_pages.model.ids import FieldId
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
 from spark_pages.tables.checks.constraint_tests import RowTests
 from spark_pages.tables.definitions.table_changes import TableChanges
-from spark_pages.tables.staging.placing import StagedSplice
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.page_options import PageOptions
 from spark_pages.tables.writing.page_writer import stage_constants
+from spark_pages.tables.writing.placing import StagedSplice
 
 
 class ColumnChanges:

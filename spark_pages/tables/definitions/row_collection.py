@@ -27,9 +27,9 @@ from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.staging.placing import StagedSplice, place_splices
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.page_writer import StagedPage, stage_column
+from spark_pages.tables.writing.placing import StagedSplice, place_splices
 
 FEW_ROWS = 1 << 16
 """So many rows at the end of table 0 are written anew for a single dead one."""

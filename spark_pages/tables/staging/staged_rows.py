@@ -21,7 +21,7 @@ from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.values import RowStream, as_stream
 from spark_pages.tables.reading.page_meta import PageMetadata, given_meta
-from spark_pages.tables.staging.placing import Prepared, StagedSplice, place_in_memory
+from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
 from spark_pages.tables.staging.updates import Updates, checked_rows, rewrite_pages, values_by_column
 from spark_pages.tables.staging.workspace import Workspace
@@ -29,9 +29,9 @@ from spark_pages.tables.table import Table
 from spark_pages.tables.writing.early_pages import EarlyPages
 from spark_pages.tables.writing.entry_meta import append_with_meta
 from spark_pages.tables.writing.ingest import TableIngest
-from spark_pages.tables.writing.page_file_names import PageFileNames
 from spark_pages.tables.writing.page_options import PageOptions
 from spark_pages.tables.writing.page_writer import INLINE_PAGE_BYTES, StagedPage
+from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
 
 _PIECE_BYTES = 16 << 20
 _WHOLE = 1 << 62

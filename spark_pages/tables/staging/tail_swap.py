@@ -24,7 +24,6 @@ from spark_pages.model.actions import CheckpointRef, Claim
 from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.tables.arrays.joining import DoesNotFitError, as_type, join, page_of_another_column
-from spark_pages.tables.staging.placing import Prepared, StagedSplice
 from spark_pages.tables.writing.ingest import FRAME_BYTES, ColumnIngest, TableIngest
 from spark_pages.tables.writing.page_writer import (
     INLINE_PAGE_BYTES,
@@ -34,6 +33,7 @@ from spark_pages.tables.writing.page_writer import (
     stage_constant,
     stage_page,
 )
+from spark_pages.tables.writing.placing import Prepared, StagedSplice
 
 TAIL_PAGE_BYTES = 8 << 10
 """A page of this size at the end of a chain stays as it is, where the store says nothing."""

@@ -17,9 +17,9 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import DoesNotFitError, join, take_entries
 from spark_pages.tables.arrays.values import cast_column
 from spark_pages.tables.reading.page_meta import PageMeta
-from spark_pages.tables.staging.placing import StagedSplice
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.page_writer import stage_page
+from spark_pages.tables.writing.placing import StagedSplice
 
 _PAGES_AT_ONCE = 128
 """Pages that are read, changed and encoded before others are read."""

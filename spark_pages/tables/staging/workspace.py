@@ -26,8 +26,8 @@ from spark_pages.tables.definitions.catalog_changes import catalog_changes
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.ddl import StagedDdl
 from spark_pages.tables.staging.late_columns import extend_new_columns, fill_late_columns
-from spark_pages.tables.staging.placing import Prepared, StagedSplice
 from spark_pages.tables.staging.updates import Updates
+from spark_pages.tables.writing.placing import Prepared, StagedSplice
 from spark_pages.tables.writing.written_rows import StagedWrites
 
 

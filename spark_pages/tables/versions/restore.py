@@ -41,11 +41,11 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.catalog_changes import catalog_changes
 from spark_pages.tables.reading.expiry import looking_again
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.staging.placing import MANIFEST_PAGES
 from spark_pages.tables.versions.change_feed import commits_in_turn
 from spark_pages.tables.versions.changes import Changes, rows_of
 from spark_pages.tables.versions.restore_plan import RestorePlan, plan_restore
 from spark_pages.tables.writing.page_writer import INLINE_TRANSACTION_BYTES
+from spark_pages.tables.writing.placing import MANIFEST_PAGES
 
 _PATIENCE_S = 60.0
 

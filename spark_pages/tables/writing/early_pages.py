@@ -9,9 +9,9 @@ from itertools import groupby
 from spark_pages.model.ids import TableId
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.staging.placing import StagedSplice
 from spark_pages.tables.writing.files_behind import FilesBehind
 from spark_pages.tables.writing.page_writer import PlacedPages
+from spark_pages.tables.writing.placing import StagedSplice
 
 
 class EarlyPages:

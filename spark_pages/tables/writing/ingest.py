@@ -21,10 +21,10 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import DoesNotFitError, empty_array, join
 from spark_pages.tables.arrays.values import RowStream, cast_chunks
 from spark_pages.tables.checks.constraint_tests import RowTests
-from spark_pages.tables.staging.placing import StagedSplice
 from spark_pages.tables.writing.encoding import ToEncode, encode_columns
 from spark_pages.tables.writing.page_options import PageOptions
 from spark_pages.tables.writing.page_writer import StagedPage, stage_constant
+from spark_pages.tables.writing.placing import StagedSplice
 
 _LOOK_AHEAD_ROWS = 1 << 17
 

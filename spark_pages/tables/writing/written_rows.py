@@ -28,10 +28,10 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.values import as_stream
-from spark_pages.tables.staging.placing import MANIFEST_PAGES, Prepared, StagedSplice
 from spark_pages.tables.writing.early_pages import EarlyPages
 from spark_pages.tables.writing.ingest import TableIngest
 from spark_pages.tables.writing.page_options import PageOptions
+from spark_pages.tables.writing.placing import MANIFEST_PAGES, Prepared, StagedSplice
 
 LISTED_PAGES = 256
 """A task with no more pages than this tells them itself; one with more writes a page manifest."""
