@@ -20,7 +20,7 @@ from spark_pages.service.answers import PieceName
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.table_view import OwnPieces, ServedTable, carried_on
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.staging import placing as staging
+from spark_pages.tables.writing import placing
 from tests.service.stores import (
     check_same_table,
     forget_all_but,
@@ -215,7 +215,7 @@ def test_answers_are_shared_and_never_changed(small_trees):
 
 def test_bulk_commits_are_answered_with_promises_that_are_kept_when_they_are_asked_for(monkeypatch):
     store = store_with_a_past(versions=1)
-    monkeypatch.setattr(staging, "MANIFEST_PAGES", 1)
+    monkeypatch.setattr(placing, "MANIFEST_PAGES", 1)
     newest = write_more(store)
     answer = MetadataService(store.objects).get_table_meta_snapshot("default", "t")
     assert any(isinstance(edit.added, LazyRun) for edits in answer.redo.values() for edit in edits)

@@ -22,7 +22,7 @@ from spark_pages.model.chain import LazyRun
 from spark_pages.service import places
 from spark_pages.service.table_view import ServedTable
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.staging import placing as staging
+from spark_pages.tables.writing import placing
 from tests.service.stores import QUIET, check_same_table, forget_all_but, store_with_a_past, write_more
 
 
@@ -123,7 +123,7 @@ def test_an_address_of_storage_may_be_another_one_for_the_client(serve, tmp_path
 def test_parts_and_bulk_commits_are_promises_that_are_kept_over_the_network(serve, small_trees, monkeypatch):
     store = store_with_a_past()
     store.checkpoint()
-    monkeypatch.setattr(staging, "MANIFEST_PAGES", 1)
+    monkeypatch.setattr(placing, "MANIFEST_PAGES", 1)
     monkeypatch.setattr(places, "MANY_PAGES", 1)
     write_more(store, count=5000)
     client = serve(store).connect()

@@ -24,10 +24,10 @@ from hypothesis.stateful import (
 
 import spark_pages as sp
 from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
-from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.versions import restore
+from spark_pages.tables.writing import placing
 from tests.invariants import check_against_replay, check_snapshot, check_table_zero
 from tests.versions import hand
 
@@ -375,7 +375,7 @@ def run(examples: int, steps: int) -> None:
 def test_restore_changes_and_blame_agree_with_a_plain_history(
     small_trees, monkeypatch, manifest_pages, inline_bytes
 ):
-    monkeypatch.setattr(staging, "MANIFEST_PAGES", manifest_pages)
+    monkeypatch.setattr(placing, "MANIFEST_PAGES", manifest_pages)
     monkeypatch.setattr(restore, "MANIFEST_PAGES", manifest_pages)
     monkeypatch.setattr(restore, "INLINE_TRANSACTION_BYTES", inline_bytes)
 

@@ -19,9 +19,9 @@ from spark_pages.errors import (
 from spark_pages.model.actions import IntentKind
 from spark_pages.model.page import PageKind
 from spark_pages.storage.metered import RequestCounts
-from spark_pages.tables.staging import placing as staging
 from spark_pages.tables.store import Store
 from spark_pages.tables.versions import restore as restore_module
+from spark_pages.tables.writing import placing
 from tests.invariants import check_snapshot, check_store
 from tests.tables.stores import metered, store_with
 from tests.versions import hand
@@ -474,7 +474,7 @@ def test_what_a_tag_kept_through_a_vacuum_can_be_restored(ten):
 
 
 def test_a_list_of_pages_that_another_writer_left_is_read_where_a_restore_needs_it(monkeypatch):
-    monkeypatch.setattr(staging, "MANIFEST_PAGES", 2)
+    monkeypatch.setattr(placing, "MANIFEST_PAGES", 2)
     store = store_with(numbers(0, 50_000), numbers(50_000, 50_010))
     with store.transaction() as txn:
         txn.update("t", "n", rows=[40_000], values=[0])
