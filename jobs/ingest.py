@@ -45,7 +45,7 @@ def main() -> int:
         )
         source.check_source()
         options.check_pair()
-        spark = session("ingest", master=None, delta=given.format == "delta")
+        spark = session("ingest", master=None, delta=given.format == "delta", source=False)
         return ingest(
             spark,
             given.url,

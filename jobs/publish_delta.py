@@ -28,7 +28,8 @@ def main() -> int:
         from spark_pages.spark.session import session
         from spark_pages.spark.upkeep import publish
 
-        spark = session("publish_delta", master=None) if given.history and not given.dry_run else None
+        is_spread = given.history and not given.dry_run
+        spark = session("publish_delta", master=None, source=False) if is_spread else None
         return publish(given.url, spark, history=given.history, dry_run=given.dry_run, profile=given.profile)
 
     return run_job(work)

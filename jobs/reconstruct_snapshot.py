@@ -43,7 +43,9 @@ def main() -> int:
             output = Output(given.format or "parquet", given.output, given.overwrite)
         delta = given.format == "delta"
         return reconstruct_snapshot(
-            None if given.dry_run else session("reconstruct_snapshot", master=None, delta=delta),
+            None
+            if given.dry_run
+            else session("reconstruct_snapshot", master=None, delta=delta, source=False),
             given.url,
             given.version,
             output,

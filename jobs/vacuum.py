@@ -28,7 +28,7 @@ def main() -> int:
         from spark_pages.spark.session import session
         from spark_pages.spark.vacuum import vacuum
 
-        spark = session("vacuum", master=None) if given.orphans else None
+        spark = session("vacuum", master=None, source=False) if given.orphans else None
         keep = None if given.retention is None else parse_retention(given.retention)
         return vacuum(spark, given.url, keep, apply=given.apply, profile=given.profile)
 

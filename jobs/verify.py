@@ -24,7 +24,7 @@ def main() -> int:
         from spark_pages.spark.verify import verify
 
         return verify(
-            None if given.dry_run else session("verify", master=None),
+            None if given.dry_run else session("verify", master=None, source=False),
             given.url,
             given.version,
             given.pages,

@@ -112,7 +112,7 @@ def export(
     target.check_target()
     small = OutputFolder(format, output, overwrite, target.options).is_local
     small = dry_run or (small and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
-    spark = None if small else _session("export", delta=format == "delta")
+    spark = None if small else _session("export", delta=format == "delta", source=True)
     told = bring(
         spark, url, table, target, version=version, overwrite=overwrite, dry_run=dry_run, profile=profile
     )
@@ -160,10 +160,10 @@ def reconstruct_snapshot(
     end(told["ok"])
 
 
-def _session(name: str, *, delta: bool = False) -> Any:
+def _session(name: str, *, delta: bool, source: bool = False) -> Any:
     from spark_pages.spark.session import session
 
-    return session(name, "local[*]", delta=delta)
+    return session(name, "local[*]", delta=delta, source=source)
 
 
 def _has_spark() -> bool:

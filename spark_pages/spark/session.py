@@ -73,7 +73,11 @@ def find_java() -> str | None:
 
 
 def session(
-    app_name: str = "spark_pages", master: str | None = "local[2]", delta: bool = False
+    app_name: str = "spark_pages",
+    master: str | None = "local[2]",
+    delta: bool = False,
+    *,
+    source: bool = True,
 ) -> SparkSession:
     """A session with the data source ``spark_pages`` and its SQL functions; the one that is running, if one
     is.
@@ -86,6 +90,9 @@ def session(
         Where to run; None leaves it to ``spark-submit``.
     delta
         Whether it reads and writes Delta tables too. A session that is running must have been made so.
+    source
+        Whether the data source and the functions are registered: a job that uses neither starts some seconds
+        sooner.
 
     Raises
     ------
@@ -101,9 +108,6 @@ def session(
     check_spark(delta)
     from pyspark.sql import SparkSession
 
-    from spark_pages.spark.functions import register
-    from spark_pages.spark.source import SparkPagesDataSource
-
     if master is not None or "PYSPARK_PYTHON" not in os.environ:  # spark-submit may have named one
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = SparkSession.getActiveSession()
@@ -116,10 +120,18 @@ def session(
     wrong = wrong_pair(replace(installed(), jvm=spark.version), delta=delta)
     if wrong is not None:
         raise MissingDependencyError(wrong[0], hint=wrong[1])
+    if source:
+        _register(spark)
+    return spark
+
+
+def _register(spark: SparkSession) -> None:
+    from spark_pages.spark.functions import register
+    from spark_pages.spark.source import SparkPagesDataSource
+
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SparkPagesDataSource)
     register(spark)
-    return spark
 
 
 def _settings(master: str | None) -> dict[str, str]:

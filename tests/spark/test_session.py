@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.profiles import split_profile, with_profile
+from spark_pages.spark.session import session
 from spark_pages.spark.shipping import store_url
 from spark_pages.spark.source import SparkPagesDataSource
 from spark_pages.spark.versions import Versions, installed, wrong_pair
@@ -52,6 +54,18 @@ def test_the_message_names_both_versions_of_a_wrong_pair(found: Versions, both: 
 
 def test_delta_is_not_looked_at_where_it_is_not_asked_for() -> None:
     assert wrong_pair(replace(GOOD, delta="1.0.0")) is None
+
+
+def test_a_job_that_does_without_the_data_source_does_not_wait_for_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[SparkSession] = []
+    monkeypatch.setattr(import_module("spark_pages.spark.session"), "_register", registered.append)
+
+    assert session(source=False) is spark
+    assert registered == []
+    assert session() is spark
+    assert registered == [spark]
 
 
 def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:
