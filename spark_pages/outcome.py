@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-from spark_pages.errors import CommitConflictError, NotFoundError
+from spark_pages.errors import CommitConflictError, InvalidInputError, NotFoundError
 
 OK, FAILED, USAGE, CONFLICT, NOT_FOUND = 0, 1, 2, 3, 4
 """Exit codes: done; an error; mend the call; read again and retry; ask for something else."""
@@ -50,5 +50,7 @@ def exit_code(error: Exception | None) -> int:
             return NOT_FOUND
         case CommitConflictError():
             return CONFLICT
+        case InvalidInputError():
+            return USAGE
         case _:
             return FAILED

@@ -33,12 +33,16 @@ def compact_pages(
     told = each_table(url, table, profile, plan_compact_pages if dry_run else partial(compact, None))
     if json:
         output.print_json(told)
-        return
-    shown = ["table", "runs", "pages_before", "bytes_before"]
-    if not dry_run:
-        shown = ["table", "pages_before", "pages_after", "version"]
-    rows = [[each[name] for name in shown] for each in told["tables"]]
-    output.print_rows("Page compaction", shown, rows)
+    else:
+        shown = ["table", "runs", "pages_before", "bytes_before"]
+        if not dry_run:
+            shown = ["table", "pages_before", "pages_after", "version"]
+        rows = [[each[name] for name in shown] for each in told["tables"] if each["ok"]]
+        output.print_rows("Page compaction", shown, rows)
+        for each in told["tables"]:
+            if not each["ok"]:
+                output.say(f"{each['table']}: {each['error']['message']}")
+    output.end(told["ok"])
 
 
 def publish_delta(

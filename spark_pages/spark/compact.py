@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from spark_pages.errors import CommitConflictError
 from spark_pages.log.names import page_file_key
 from spark_pages.model.run import NewPage, PageRun
-from spark_pages.outcome import told_as
+from spark_pages.outcome import failure, told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.shipping import (
@@ -142,12 +143,27 @@ def each_table(url: str, table: str | None, profile: str | None, work: Work) -> 
         This one only; None for all.
     work
         `plan_compact_pages`, or `compact_pages` with its session.
+
+    Notes
+    -----
+    Of several tables one that ends in a conflict has ``ok`` false and its ``error``, and the others go on.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
-    told = [work(url, name, profile) for name in ([table] if table else snapshot.tables())]
-    summed = {name: sum(each[name] for each in told) for name in _SUMS if any(name in each for each in told)}
-    version = max((each["version"] for each in told), default=snapshot.version)
-    return {"version": version, "tables": told, **summed}
+    if table:
+        told = [work(url, table, profile)]
+    else:
+        told = [_or_conflict(partial(work, url, name, profile), name) for name in snapshot.tables()]
+    done = [each for each in told if each["ok"]]
+    summed = {name: sum(each[name] for each in done) for name in _SUMS if any(name in each for each in done)}
+    version = max((each["version"] for each in done), default=snapshot.version)
+    return {"ok": len(done) == len(told), "version": version, "tables": told, **summed}
+
+
+def _or_conflict(work: Callable[[], dict[str, Any]], table: str) -> dict[str, Any]:
+    try:
+        return work()
+    except CommitConflictError as error:
+        return {"table": table, **failure(type(error).__name__, error.message, error.hint)}
 
 
 class _Cluster:

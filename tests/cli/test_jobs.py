@@ -96,7 +96,7 @@ def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path
     (tmp_path / "rows.csv").write_text("n,text")
 
     refused = told(
-        "ingest", url, "--table", "t", "--format", "parquet", "--path", tmp_path / "rows.csv", code=1
+        "ingest", url, "--table", "t", "--format", "parquet", "--path", tmp_path / "rows.csv", code=2
     )
 
     assert refused["error"]["type"] == "InvalidInputError"
@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_refused_before_spark_is_started(
 ) -> None:
     monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
 
-    refused = told(verb, url, "--table", "t", *given, code=1)
+    refused = told(verb, url, "--table", "t", *given, code=2)
 
     assert refused["error"]["type"] == "InvalidInputError"
     assert message in refused["error"]["message"]
@@ -137,7 +137,7 @@ def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     job = ("export", url, "--table", "t", "--output", tmp_path / "out")
 
     first = told(*job)
-    refused = told(*job, code=1)
+    refused = told(*job, code=2)
     (tmp_path / "out" / "mine.txt").write_text("mine")
     again = told(*job, "--overwrite")
 

@@ -5,13 +5,23 @@ from datetime import UTC, datetime
 import pytest
 
 from spark_pages.cli import output
-from spark_pages.errors import CommitConflictError, StorageError, TableNotFoundError
+from spark_pages.errors import (
+    CommitConflictError,
+    SchemaMismatchError,
+    StorageError,
+    TableNotFoundError,
+)
 from spark_pages.outcome import exit_code
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(StorageError("later"), 1), (CommitConflictError("again"), 3), (TableNotFoundError("none"), 4)],
+    [
+        (StorageError("later"), 1),
+        (SchemaMismatchError("not these"), 2),
+        (CommitConflictError("again"), 3),
+        (TableNotFoundError("none"), 4),
+    ],
 )
 def test_the_exit_code_tells_what_to_do(error: Exception, code: int) -> None:
     assert exit_code(error) == code

@@ -104,13 +104,13 @@ def test_a_report_can_be_asked_for_as_json(address: str, tmp_path: Path) -> None
     result = run("report", address, "--html", target, "--json")
 
     assert json.loads(result.stdout) == {"path": str(target), "bytes": target.stat().st_size}
-    assert run("report", address, "--html", "-", "--json").exit_code == 1
+    assert run("report", address, "--html", "-", "--json").exit_code == 2
 
 
 def test_a_report_is_not_written_over_a_folder(address: str, tmp_path: Path) -> None:
     result = run("report", address, "--html", tmp_path)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "it is a folder" in result.stderr
     assert "there is no folder" in run("report", address, "--html", tmp_path / "no" / "out.html").stderr
 

@@ -55,8 +55,8 @@ def test_an_older_version_can_be_asked(url):
     [
         ("SELECT * FROM nowhere", 4, "no table 'nowhere'"),
         ("SELECT nothing FROM t", 4, "no column 'nothing'"),
-        ("DELETE FROM t", 1, "DELETE is not a statement"),
-        ("SELECT (1", 1, "line 1"),
+        ("DELETE FROM t", 2, "DELETE is not a statement"),
+        ("SELECT (1", 2, "line 1"),
     ],
 )
 def test_an_error_is_told_without_a_traceback(url, text, code, told):

@@ -156,7 +156,7 @@ def test_read_says_that_it_shows_only_the_first_rows(url: str) -> None:
 def test_rows_that_are_not_there_are_named_as_they_were_asked_for(url: str) -> None:
     result = run("read", url, "things", "--start", 90, "--stop", 300)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Rows [90, 300) are not in table 'things': it has 100 rows" in result.stderr
 
 
@@ -188,12 +188,12 @@ def test_a_checkpoint_names_the_version_that_it_holds(url: str) -> None:
         (("read", "{url}", "things", "--columns", "nope"), 4, "ColumnNotFoundError"),
         (("tables", "{url}", "--version", "99"), 4, "VersionNotFoundError"),
         (("create", "{url}"), 1, "StoreExistsError"),
-        (("locate", "{url}", "things", "id", "100"), 1, "RowOutOfRangeError"),
-        (("read", "{url}", "things", "--filter", "nonsense"), 1, "InvalidInputError"),
-        (("read", "{url}", "things", "--filter", "id > many"), 1, "InvalidInputError"),
-        (("read", "{url}", "things", "--rows", "a"), 1, "InvalidInputError"),
-        (("read", "{url}", "things", "--rows", "1", "--start", "1"), 1, "InvalidInputError"),
-        (("info", "ftp://there"), 1, "InvalidInputError"),
+        (("locate", "{url}", "things", "id", "100"), 2, "RowOutOfRangeError"),
+        (("read", "{url}", "things", "--filter", "nonsense"), 2, "InvalidInputError"),
+        (("read", "{url}", "things", "--filter", "id > many"), 2, "InvalidInputError"),
+        (("read", "{url}", "things", "--rows", "a"), 2, "InvalidInputError"),
+        (("read", "{url}", "things", "--rows", "1", "--start", "1"), 2, "InvalidInputError"),
+        (("info", "ftp://there"), 2, "InvalidInputError"),
         (("bogus",), 2, "UsageError"),
         (("read",), 2, "UsageError"),
         (("locate", "{url}", "things", "id", "x"), 2, "UsageError"),

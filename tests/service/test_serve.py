@@ -161,7 +161,7 @@ def test_it_does_not_serve_in_the_clear_or_to_everybody_unless_it_is_told_to(fil
         ([*tls, "--token-key", str(files / "secret"), "--token-algorithm", "RS256"], "no public key"),
     ):
         result = runner.invoke(app, ["serve", url, "--json", *arguments])
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert expected in json.loads(result.stdout)["error"]["message"]
         assert SECRET.decode() not in result.output
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from jobs.compact_pages import main
 from spark_pages.log.log import Log
 from spark_pages.outcome import CONFLICT
 from spark_pages.spark import compact_pages
+from spark_pages.spark.compact import each_table
 from tests.invariants import check_store
 from tests.spark.conftest import ROWS, History, flights
 
@@ -110,3 +112,25 @@ def test_the_job_tells_a_conflict_as_json_and_by_its_exit_code(
     assert "Nothing was committed" in told["error"]["message"]
     assert told["error"]["hint"]
     assert own_history.store.snapshot().version == own_history.latest + 3
+
+
+def test_of_several_tables_one_that_conflicts_keeps_no_other_from_being_compacted(
+    spark: SparkSession, own_history: History, overtake: Callable[[int], None]
+) -> None:
+    store = own_history.store
+    small = pa.table({"n": list(range(20_000))})
+    with store.transaction() as txn:
+        txn.create_table("zebra", small.schema, properties={"page_bytes": "4096"})
+        txn.append("zebra", small)
+    with store.transaction() as txn:
+        txn.set_table_properties("zebra", {"page_bytes": "65536"})
+    overtake(EVERYWHERE)
+
+    told = each_table(own_history.url, None, None, partial(compact_pages, spark))
+
+    found = {each["table"]: each for each in told["tables"]}
+    assert (told["ok"], found["flights"]["ok"], found["zebra"]["ok"]) == (False, False, True)
+    assert found["flights"]["error"]["type"] == "CommitConflictError"
+    assert found["zebra"]["pages_after"] < found["zebra"]["pages_before"]
+    assert told["version"] == found["zebra"]["version"] == store.snapshot().version
+    assert store.snapshot().table("zebra").read().equals(small)

@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError, TableNotFoundError
-from spark_pages.outcome import CONFLICT, FAILED, NOT_FOUND, OK
+from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, TableNotFoundError
+from spark_pages.outcome import CONFLICT, FAILED, NOT_FOUND, OK, USAGE
 from spark_pages.spark.job import run_job
 
 FROM_AN_EXECUTOR = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
@@ -43,6 +43,7 @@ def test_the_result_is_one_line_of_json(
     [
         (CommitConflictError("overtaken", hint="Retry."), CONFLICT),
         (CommitUnknownError("silence", hint="Look."), FAILED),
+        (InvalidInputError("no such format", hint="Look."), USAGE),
         (TableNotFoundError("no such table", hint="Look."), NOT_FOUND),
     ],
 )

@@ -53,7 +53,7 @@ def killed(job: str, arguments: list[str], folder: Path, within_s: float) -> Non
 
 
 def at_leisure(store: sp.Store) -> None:
-    """Claims of a job that was killed expire by the clock: let the hour pass."""
+    """Claims of a job that was killed expire by the clock: let the ten minutes pass."""
     with store.transaction() as txn:
         for claim in store.snapshot().log.state.claims:
             txn.claim(replace(claim, expires_at_us=0))

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pyspark
 import pytest
 
 import spark_pages as sp
@@ -36,6 +40,26 @@ def test_the_reconstruction_job_runs_by_spark_submit(history: History) -> None:
 
     assert result["equal_to_local"]
     assert result["version"] == history.latest
+
+
+@needs_java
+def test_a_job_as_the_documents_have_it_says_nothing_but_its_result(history: History) -> None:
+    spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    ended = subprocess.run(
+        [spark_submit, "--properties-file", "conf/spark-defaults.conf", "jobs/verify.py", history.url],
+        cwd=PROJECT,
+        env={**{name: value for name, value in os.environ.items() if name != "SPARK_HOME"}, **python},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    told = json.loads(ended.stdout)
+    assert (told["ok"], told["version"], told["num_faults"]) == (True, history.latest, 0)
+    assert told["pages_read"] > 0
+    assert not re.findall(r"INFO|WARN |ERROR|log4j", ended.stderr)
 
 
 def test_the_error_of_a_job_arrives_as_the_class_that_it_was() -> None:
