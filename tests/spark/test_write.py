@@ -199,12 +199,16 @@ def test_many_rows_of_a_table_with_a_primary_key_are_compared_before_the_commit(
     assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, ROWS + 10))
 
 
-def test_a_task_that_is_repeated_writes_its_rows_once(spark: SparkSession, store: sp.Store) -> None:
+@pytest.mark.parametrize(("mode", "first"), [("append", 0), ("overwrite", 10)])
+def test_a_task_that_is_repeated_writes_its_rows_once(
+    spark: SparkSession, store: sp.Store, mode: str, first: int
+) -> None:
     rows = frame(spark, 10, ROWS)
 
-    write(rows.mapInArrow(failing(1, attempts=1), rows.schema), store)
+    write(rows.mapInArrow(failing(1, attempts=1), rows.schema), store, mode)
 
-    assert sp.open(store.url).snapshot().table("flights").read().equals(flights(0, ROWS + 10))
+    read = sp.open(store.url).snapshot().table("flights").read()
+    assert read.equals(flights(first, ROWS + 10 - first))
 
 
 def test_a_job_that_fails_leaves_only_orphans(spark: SparkSession, store: sp.Store) -> None:
