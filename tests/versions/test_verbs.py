@@ -48,7 +48,7 @@ def test_a_version_is_restored_by_number_or_tag_once(url):
     assert run_json("restore", url, "--tag", "good") == {"restored": 1, "version": 4, "changed": True}
     assert run_json("restore", url, "--version", 1) == {"restored": 1, "version": 4, "changed": False}
     assert run_json("read", url, "things", "--rows", "5")["rows"] == [{"id": 5}]
-    assert run("restore", url).exit_code == outcome.FAILED
+    assert run("restore", url).exit_code == outcome.USAGE
     assert run("restore", url, "--version", 99).exit_code == outcome.NOT_FOUND
 
 
@@ -74,4 +74,4 @@ def test_blame_names_the_commit(url):
 
     assert (found["version"], found["operation"], found["exact"]) == (2, "correct", True)
     assert "correct" in run("blame", url, "things", "id", 5).stdout
-    assert run("blame", url, "things", "id", 10).exit_code == outcome.FAILED
+    assert run("blame", url, "things", "id", 10).exit_code == outcome.USAGE
