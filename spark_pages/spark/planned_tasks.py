@@ -25,7 +25,7 @@ from spark_pages.model.actions import ManifestRef
 from spark_pages.model.chain import Piece
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Runtime, map_in_threads
-from spark_pages.spark.shipping import objects_of, pack_run, unpack_run
+from spark_pages.spark.shipping import objects_of, pack_with_stats, unpack_with_stats
 
 _MANIFEST_PAGES = 1 << 20
 """Pages of manifests that an executor holds, about: the segments of a task read the same ones in turn."""
@@ -113,7 +113,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, PageRun):
-            return _unpack, (pack_run(obj), _pack_stats(obj.stats))
+            return unpack_with_stats, pack_with_stats(obj)
         if isinstance(obj, ManifestPages):
             return ManifestPages, (_Reader(), obj.manifest, obj.version, obj.start, obj.stop)
         return NotImplemented
@@ -143,17 +143,3 @@ class _Manifests:
         while len(self._kept) > 1 and sum(p.num_rows for p, _ in self._kept.values()) > _MANIFEST_PAGES:
             self._kept.popitem(last=False)
         return self._kept[key]
-
-
-def _pack_stats(stats: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, stats.schema, options=options) as writer:
-        writer.write_batch(stats)
-    return bytes(sink.getvalue())
-
-
-def _unpack(pages: bytes, stats: bytes) -> PageRun:
-    with pa.ipc.open_stream(stats) as reader:
-        beside = reader.read_next_batch()
-    return PageRun(unpack_run(pages).pages, lambda: beside)

@@ -21,6 +21,9 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
 from spark_pages.tables.store import open as open_store
 
+_WORTH_COMPRESSING = 64
+"""From so many rows on zstd makes a batch smaller; starting it takes longer than all else of fewer."""
+
 
 def store_url(url: str, profile: str | None = None) -> str:
     """The address as an executor needs it: absolute, one that other processes can reach, and with its
@@ -66,10 +69,20 @@ def pack_run(run: PageRun) -> bytes:
 
 def pack_runs(runs: Sequence[PageRun]) -> bytes:
     """The same for several runs, which are unpacked as one: that takes hardly longer than one of them."""
+    return _packed(concat_batches([_with_own_paths(run.pages) for run in runs], PAGE_SCHEMA))
+
+
+def pack_with_stats(run: PageRun) -> tuple[bytes, bytes]:
+    """The descriptors and the statistics of a run, each as an Arrow stream."""
+    return pack_run(run), _packed(run.stats)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, PAGE_SCHEMA, options=options) as writer:
-        writer.write_batch(concat_batches([_with_own_paths(run.pages) for run in runs], PAGE_SCHEMA))
+    compression = "zstd" if batch.num_rows >= _WORTH_COMPRESSING else None
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 
@@ -82,8 +95,18 @@ def _with_own_paths(pages: pa.RecordBatch) -> pa.RecordBatch:
 
 def unpack_run(data: bytes) -> PageRun:
     """The run that `pack_run` was given."""
+    return PageRun(_unpacked(data))
+
+
+def unpack_with_stats(pages: bytes, stats: bytes) -> PageRun:
+    """The run that `pack_with_stats` was given."""
+    beside = _unpacked(stats)
+    return PageRun(_unpacked(pages), lambda: beside)
+
+
+def _unpacked(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(data) as reader:
-        return PageRun(reader.read_next_batch())
+        return reader.read_next_batch()
 
 
 def even_groups(weights: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:

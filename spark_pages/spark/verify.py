@@ -1,4 +1,4 @@
-"""Verification by Spark: the log and its trees by the driver, the pages of a version by executors."""
+"""Verification by Spark: the driver walks the log and its trees, executors read the pages that it chooses."""
 
 from __future__ import annotations
 
@@ -6,120 +6,134 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from spark_pages.model.chain import ChainKey
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
-from spark_pages.runtime import Runtime
-from spark_pages.spark.shipping import objects_of, store_of, store_url
-from spark_pages.spark.stretches import Stretch, stretches_of
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.upkeep.faults import Fault, Findings, told_faults
-from spark_pages.upkeep.names import TableNames
-from spark_pages.upkeep.pages import PageCheck, PagesMode
-from spark_pages.upkeep.verify import SAMPLE_FRACTION
+from spark_pages.spark.shipping import objects_of, pack_with_stats, store_url, unpack_with_stats
+from spark_pages.upkeep.faults import told_faults
+from spark_pages.upkeep.page_values import PageCounter, PageReader, PagesRead, PagesToRead, PageValues
+from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.verify import verify as verify_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGES_OF_A_TASK = 4096
+ROUND_BYTES = 32 << 20
+"""So many bytes of descriptors the driver holds before executors read their pages: some 400,000."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """What one task has found."""
-
-    faults: tuple[Fault, ...]
-    pages_read: int
-    bytes_read: int
+_TASKS_OF_A_CORE = 8
 
 
 @told_as("verify")
 def verify(
     spark: SparkSession | None,
     url: str,
-    version: int | None = None,
-    pages: PagesMode = "all",
+    pages: PagesMode = "sample",
     profile: str | None = None,
     *,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """The log, all checkpoints, and every page of a version have been read and compared.
+    """Everything that the log names has been read and compared, as by `Store.verify`.
 
     Parameters
     ----------
     spark, url, profile
-        A session, or None for this process alone; and the store.
-    version
-        Whose pages are read; the newest by default.
+        A session whose executors read the pages, or None for this process alone; and the store.
     pages
-        Which pages are read: all, a sample of each stretch, or none.
+        Which pages are read, of all that a kept version can reach: all, a sample of each run of pages, or
+        none.
     dry_run
-        Only tell how many pages there are to be read.
+        Read the log and the checkpoints, and tell how many pages there are to be read.
 
     Returns
     -------
     dict
-        ``version``, ``objects``, ``pages``, ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the
-        faults as `told_faults` tells them.
+        ``url``, ``version`` (the newest), ``objects``, ``checkpoints``, ``checkpoints_replayed``, ``pages``,
+        ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the faults as `told_faults` tells them. Of
+        a dry run ``pages_to_read`` and ``bytes_to_read`` in place of ``pages_read`` and ``tasks``.
 
     Notes
     -----
-    The driver reads every slot and object of a checkpoint, as `Store.verify` does; executors read the pages,
-    each of some columns, with the segments that describe them. Writes nothing.
+    The driver reads every slot and every object of a checkpoint; of the pages it holds the descriptors of one
+    round. Writes nothing.
     """
-    url = store_url(url, profile)
-    snapshot = store_of(url).snapshot(version)
-    if dry_run:
-        return {"dry_run": True, "version": snapshot.version, "pages": num_pages(snapshot)}
-    found = verify_here(objects_of(url), Runtime(), pages="none")
-    stretches = list(stretches_of(snapshot, _all_tables(snapshot), PAGES_OF_A_TASK))
-    phase(f"reading pages of version {snapshot.version}")
-    check = _CheckPages(url, snapshot.version, pages)
-    if spark is None:
-        tasks, told = 0, list(check(stretches))
-    else:
-        tasks = max(1, min(len(stretches), 8 * spark.sparkContext.defaultParallelism))
-        told = spark.sparkContext.parallelize(stretches, tasks).mapPartitions(check).collect()
-    faults = dict.fromkeys(found.faults) | {fault: None for each in told for fault in each.faults}
-    return {
-        **told_faults(faults),
-        "version": snapshot.version,
+    address = store_url(url, profile)
+    by_executors = None if spark is None else _ByExecutors(spark, address)
+    counter = PageCounter() if dry_run else None
+    found = verify_here(objects_of(address), pages=pages, page_reader=counter or by_executors)
+    told: dict[str, Any] = {
+        "url": found.url,
+        "version": found.version,
+        **told_faults(found.faults),
         "objects": found.objects,
+        "checkpoints": found.checkpoints,
+        "checkpoints_replayed": found.replayed,
         "pages": found.pages,
-        "pages_read": sum(each.pages_read for each in told),
-        "bytes_read": found.bytes_read + sum(each.bytes_read for each in told),
-        "tasks": tasks,
     }
-
-
-def num_pages(snapshot: Snapshot) -> int:
-    """Pages of all tables of a version."""
-    tables = map(snapshot.table, _all_tables(snapshot))
-    return sum(each.directory.chain(column).num_pages for each in tables for column in each.columns)
-
-
-def _all_tables(snapshot: Snapshot) -> list[str]:
-    return [*snapshot.tables(), "system.catalog"]
+    if counter is not None:
+        read = counter.finish()
+        return {"dry_run": True, **told, "pages_to_read": read.pages, "bytes_to_read": read.bytes}
+    tasks = by_executors.tasks if by_executors else 0
+    return {**told, "pages_read": found.pages_read, "bytes_read": found.bytes_read, "tasks": tasks}
 
 
 @dataclass(frozen=True, slots=True)
-class _CheckPages:
-    """What an executor does with its stretches."""
+class _Parcel:
+    """Pages to read, as they travel."""
+
+    pages: bytes
+    stats: bytes
+    chain: ChainKey
+    holder: str
+    column: pa.Field | None
+
+
+class _ByExecutors(PageReader):
+    """Gathers the pages to read, and has executors read a round of them whenever there is enough."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._context = spark.sparkContext
+        self._url = url
+        self._round: list[_Parcel] = []
+        self._round_bytes = 0
+        self._done: list[PagesRead] = []
+        self.tasks = 0
+
+    def read(self, some: PagesToRead) -> None:
+        """The pages are read with their round."""
+        pages, stats = pack_with_stats(some.run)
+        self._round.append(_Parcel(pages, stats, some.chain, some.holder, some.column))
+        self._round_bytes += len(pages) + len(stats)
+        if self._round_bytes >= ROUND_BYTES:
+            self._read_round()
+
+    def finish(self) -> PagesRead:
+        """All rounds, together."""
+        self._read_round()
+        return PagesRead.sum(self._done)
+
+    def _read_round(self) -> None:
+        if not self._round:
+            return
+        phase(f"reading {len(self._round):,} stretches of pages")
+        tasks = min(len(self._round), _TASKS_OF_A_CORE * self._context.defaultParallelism)
+        parcels = self._context.parallelize(self._round, tasks)
+        self._done += parcels.mapPartitions(_ReadParcels(self._url)).collect()
+        self.tasks += tasks
+        self._round, self._round_bytes = [], 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadParcels:
+    """What an executor does with its parcels."""
 
     url: str
-    version: int
-    pages: PagesMode
 
-    def __call__(self, stretches: Iterable[Stretch]) -> Iterator[_Checked]:
-        snapshot = store_of(self.url).snapshot(self.version)
-        names, findings = TableNames(), Findings()
-        check = PageCheck(objects_of(self.url), findings, names, self.pages, SAMPLE_FRACTION, 0, {})
-        for stretch in stretches:
-            table = snapshot.table(stretch.table)
-            names.learn([table.definition])
-            key = (table.definition.table_id, table.definition.field_ids[stretch.column])
-            pages = table.directory.stretch(stretch.column, stretch.start, stretch.stop)
-            check.check(pages.run, key, f"version {self.version}")
-        for trouble in check.troubles.values():
-            check.tell(trouble, f"of version {self.version}")
-        yield _Checked(tuple(findings.faults), findings.pages_read, check.bytes_read)
+    def __call__(self, parcels: Iterable[_Parcel]) -> Iterator[PagesRead]:
+        values = PageValues(objects_of(self.url))
+        for each in parcels:
+            run = unpack_with_stats(each.pages, each.stats)
+            values.read(PagesToRead(run, each.chain, each.holder, each.column))
+        yield values.finish()

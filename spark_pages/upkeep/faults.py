@@ -100,7 +100,6 @@ class Findings:
     objects: int = 0
     bytes_read: int = 0
     pages: int = 0
-    pages_read: int = 0
 
     def add(self, kind: FaultKind, key: str, what: str, remedy: str) -> None:
         """One more fault."""

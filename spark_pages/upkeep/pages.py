@@ -1,9 +1,8 @@
-"""Pages against their descriptors: place, header, checksum, padding, entries, type, statistics."""
+"""Page descriptors: each by itself, against the page file that it names, and which pages to read for more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -11,39 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.catalog.widening import stored_types
-from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
-from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
+from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.log.checkpoint.segment import Segment
 from spark_pages.model.chain import ChainKey, LazyRun, Piece
 from spark_pages.model.ids import format_page_id, page_version
-from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageDescriptor, PageKind, PageStats
-from spark_pages.model.run import STATS_SCHEMA, PageRun
+from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
+from spark_pages.model.run import PageRun
 from spark_pages.storage.keys import is_key
 from spark_pages.storage.store import ObjectStore
-from spark_pages.upkeep.blooms import check_blooms
-from spark_pages.upkeep.bounds import bounds_hold
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
 from spark_pages.upkeep.names import TableNames
+from spark_pages.upkeep.page_values import PageReader, PagesToRead
+from spark_pages.upkeep.troubles import Trouble, Troubles
 
 PagesMode = Literal["all", "sample", "none"]
 
 _BATCH_PAGES = 512
 _BATCH_BYTES = 8 << 20
-_PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact")])
-"""The statistics that are true or not; the others are estimates and places."""
-_ERRORS = (DamageError, ObjectNotFoundError, StorageError)
-
-
-@dataclass(eq=False, slots=True)
-class Trouble:
-    """Pages of one chain in one object that are wrong in one way."""
-
-    kind: FaultKind
-    key: str
-    chain: ChainKey
-    what: str
-    page_ids: list[int] = field(default_factory=list)
 
 
 class PageCheck:
@@ -57,6 +40,15 @@ class PageCheck:
         Which part of a run "some" is; at least one page of each.
     sizes
         Bytes of the page files that a listing gave.
+    reader
+        Is given the pages to read: of one chain, 512 and 8 MiB at most.
+
+    Attributes
+    ----------
+    named
+        Page files that commits name.
+    troubles
+        What is wrong with descriptors; what is wrong with pages, the reader knows.
     """
 
     def __init__(
@@ -68,6 +60,7 @@ class PageCheck:
         fraction: float,
         seed: int,
         sizes: Mapping[str, int],
+        reader: PageReader,
     ) -> None:
         self._store = store
         self._findings = findings
@@ -76,28 +69,19 @@ class PageCheck:
         self._fraction = fraction
         self._random = np.random.default_rng(seed)
         self._sizes: dict[str, int | None] = dict(sizes)
-        self._handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
+        self._reader = reader
         self._homes: dict[str, set[int]] = {}
         self.named: set[str] = set()
-        self.troubles: dict[tuple[str, ChainKey, FaultKind, str], Trouble] = {}
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of pages read so far."""
-        return self._handler.stats().bytes_read
+        self.troubles = Troubles()
 
     def check(self, run: PageRun, chain: ChainKey, holder: str) -> None:
-        """Check a run of pages of one chain that the object `holder` lists.
-
-        Notes
-        -----
-        Fetches by runs of neighbours; memory for 8 MiB of pages.
-        """
+        """Check a run of pages of one chain that the object `holder` lists."""
         self._findings.pages += run.num_pages
         good = self._check_numbers(run, chain, holder) & self._check_places(run, chain)
         chosen = self._choose(np.flatnonzero(good))
         for start, stop in _batches(run.numbers("actual_len")[chosen]):
-            self._check_values(taken(run, chosen[start:stop]), chain, holder)
+            some = taken(run, chosen[start:stop])
+            self._reader.read(PagesToRead(some, chain, holder, self._names.field(chain)))
 
     def check_segment(self, segment: Segment, run: PageRun, holder: str) -> None:
         """Check the pages of a segment that no commit names: inline pages that got a home, or all pages of
@@ -140,12 +124,12 @@ class PageCheck:
         if bad_keys:
             good &= ~np.isin(path.cast(pa.string()).to_numpy(False), bad_keys)
         what = "has descriptors that cannot be true"
-        self._trouble(FaultKind.CONTRADICTION, holder, chain, what, run, ~good)
+        self.troubles.add(FaultKind.CONTRADICTION, holder, chain, what, run.page_ids[~good])
         column = self._names.field(chain)
         if column is not None and not column.nullable:
             lacking = run.numbers("entry_count") > run.numbers("payload_entries")
             what = "has pages with fewer entries than rows, in a column that is not nullable"
-            self._trouble(FaultKind.CONTRADICTION, holder, chain, what, run, lacking & good)
+            self.troubles.add(FaultKind.CONTRADICTION, holder, chain, what, run.page_ids[lacking & good])
         return good
 
     def _check_places(self, run: PageRun, chain: ChainKey) -> NDArray[np.bool_]:
@@ -161,12 +145,12 @@ class PageCheck:
                 continue
             size = self._size(key)
             if size is None:
-                self._trouble(FaultKind.MISSING, key, chain, "is missing", run, here)
+                self.troubles.add(FaultKind.MISSING, key, chain, "is missing", run.page_ids[here])
                 good &= ~here
                 continue
             beyond = here & (ends > size)
             what = f"ends at byte {size}, before pages that should be in it"
-            self._trouble(FaultKind.DAMAGED, key, chain, what, run, beyond)
+            self.troubles.add(FaultKind.DAMAGED, key, chain, what, run.page_ids[beyond])
             good &= ~beyond
         return good
 
@@ -185,103 +169,6 @@ class PageCheck:
             return candidates[:0]
         count = max(1, round(len(candidates) * self._fraction))
         return np.sort(self._random.choice(candidates, count, replace=False))
-
-    def _check_values(self, run: PageRun, chain: ChainKey, holder: str) -> None:
-        """Read the pages and compare them with their descriptors and statistics."""
-        pages = run.descriptors(0, run.num_pages)
-        self._findings.pages_read += len(pages)
-        kinds = run.numbers("kind")
-        stored = np.flatnonzero(kinds != PageKind.CONSTANT)
-        found = self._read([pages[index] for index in stored.tolist()], chain, holder)
-        values = {int(index): array for index, array in zip(stored, found, strict=True) if array is not None}
-        for index in np.flatnonzero(kinds == PageKind.CONSTANT).tolist():
-            one = self._read_constant(pages[index], chain, holder)
-            if one is not None:
-                values[index] = one
-        column = self._names.field(chain)
-        for index, array in list(values.items()):
-            if column is not None and array.type not in (column.type, *stored_types(column)):
-                what = f"holds values of type {array.type} in a column of type {column.type}"
-                self._add(FaultKind.CONTRADICTION, _where(pages[index], holder), chain, what, pages[index])
-                del values[index]
-            elif column is not None and not column.nullable and array.null_count:
-                what = "holds nulls in a column that is not nullable"
-                self._add(FaultKind.CONTRADICTION, _where(pages[index], holder), chain, what, pages[index])
-        self._check_stats(run, pages, values, chain, holder)
-        flaws = check_blooms(self._store, run, values)
-        behind = "holds other bytes than zeros behind bloom filters"
-        for what, wrong in (("holds damaged bloom filters", flaws.damaged), (behind, flaws.littered)):
-            for key in {pages[index].disk_path for index in np.flatnonzero(wrong).tolist()}:
-                here = wrong & np.array([page.disk_path == key for page in pages])
-                self._trouble(FaultKind.BLOOM, key, chain, what, run, here)
-        what = "names bloom filters that deny values of their pages"
-        self._trouble(FaultKind.CONTRADICTION, holder, chain, what, run, flaws.false)
-
-    def _read(self, pages: list[PageDescriptor], chain: ChainKey, holder: str) -> list[pa.Array | None]:
-        try:
-            return [batch.column("data") for batch in self._handler.get_pages(pages, admit=False)]
-        except _ERRORS:
-            return [self._read_one(page, chain, holder) for page in pages]
-
-    def _read_one(self, page: PageDescriptor, chain: ChainKey, holder: str) -> pa.Array | None:
-        try:
-            return self._handler.get_page(page, admit=False).column("data")
-        except _ERRORS as error:
-            self._add_error(error, page, chain, holder)
-            return None
-
-    def _read_constant(self, page: PageDescriptor, chain: ChainKey, holder: str) -> pa.Array | None:
-        where = page.where
-        try:
-            batch = decode_page(page.data or b"", where=where, expected_checksum=None, expected_entries=1)
-        except _ERRORS as error:
-            self._add_error(error, page, chain, holder)
-            return None
-        return batch.column("data")
-
-    def _check_stats(
-        self,
-        run: PageRun,
-        pages: list[PageDescriptor],
-        values: dict[int, pa.Array],
-        chain: ChainKey,
-        holder: str,
-    ) -> None:
-        known = run.stats.column("null_count").is_valid().to_numpy(False)
-        order = [index for index in values if known[index]]
-        if not order:
-            return
-        told = run.stats.take(pa.array(order)).select(_PROVABLE.names)
-        found = _as_batch(_stats([values[index] for index in order]), order, pages)
-        if found.equals(told):
-            return
-        for position, index in enumerate(order):
-            if found.slice(position, 1).equals(told.slice(position, 1)):
-                continue
-            row = told.slice(position, 1).to_pylist()[0]
-            nulls = found.column("null_count")[position].as_py()
-            claimed = PageStats(row["null_count"], row["min"], row["max"], bool(row["exact"]))
-            if claimed.null_count != nulls or not bounds_hold(values[index], claimed):
-                what = "holds other values than its statistics say"
-                self._add(FaultKind.CONTRADICTION, holder, chain, what, pages[index])
-
-    def _add_error(self, error: SparkPagesError, page: PageDescriptor, chain: ChainKey, holder: str) -> None:
-        kind = {ObjectNotFoundError: FaultKind.MISSING, StorageError: FaultKind.UNREADABLE}.get(
-            type(error), FaultKind.DAMAGED
-        )
-        what = "is missing" if kind is FaultKind.MISSING else f"cannot be read: {error.message}"
-        self._add(kind, _where(page, holder), chain, what, page)
-
-    def _add(self, kind: FaultKind, key: str, chain: ChainKey, what: str, page: PageDescriptor) -> None:
-        trouble = self.troubles.setdefault((key, chain, kind, what), Trouble(kind, key, chain, what))
-        trouble.page_ids.append(page.page_id)
-
-    def _trouble(
-        self, kind: FaultKind, key: str, chain: ChainKey, what: str, run: PageRun, wrong: NDArray[np.bool_]
-    ) -> None:
-        if wrong.any():
-            trouble = self.troubles.setdefault((key, chain, kind, what), Trouble(kind, key, chain, what))
-            trouble.page_ids.extend(run.page_ids[wrong].tolist())
 
     def tell(self, trouble: Trouble, rows: str) -> None:
         """The trouble becomes a fault that says which rows it concerns."""
@@ -345,10 +232,6 @@ def rows_of(pieces: tuple[Piece, ...] | list[Piece], page_ids: list[int], versio
     return f"rows {shown}{more} at version {version}"
 
 
-def _where(page: PageDescriptor, holder: str) -> str:
-    return page.disk_path if page.kind is PageKind.FILE else holder
-
-
 def _batches(lengths: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
     """[start, stop) of batches of pages that are not too many and not too large together."""
     ends = np.cumsum(lengths, dtype=np.int64)
@@ -359,29 +242,3 @@ def _batches(lengths: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
         stop = min(max(stop, start + 1), start + _BATCH_PAGES)
         yield start, stop
         start = stop
-
-
-def _stats(arrays: list[pa.Array]) -> list[PageStats]:
-    kind = arrays[0].type
-    if any(array.type != kind for array in arrays):  # the column has got another type
-        return [page_stats(array) for array in arrays]
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or pa.types.is_nested(kind):
-        return [page_stats(array) for array in arrays]
-    bounds = np.cumsum([0, *(len(array) for array in arrays)])
-    return stats_of_pages(pa.concat_arrays(arrays), bounds)
-
-
-def _as_batch(stats: list[PageStats], order: list[int], pages: list[PageDescriptor]) -> pa.RecordBatch:
-    nulls = [
-        (pages[index].entry_count if each.null_count else 0)
-        if pages[index].kind is PageKind.CONSTANT
-        else each.null_count
-        for index, each in zip(order, stats, strict=True)
-    ]
-    columns = [
-        pa.array(nulls, pa.int64()),
-        pa.array([each.min for each in stats], pa.binary()),
-        pa.array([each.max for each in stats], pa.binary()),
-        pa.array([each.exact for each in stats], pa.bool_()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_PROVABLE)

@@ -124,7 +124,7 @@ def remake_trees(store: ObjectStore, survey: Survey) -> dict[str, bytes]:
     something, at most 16 times. Memory for the objects made again and for one checkpoint's new pages.
     """
     wanted = {key: location for tree in survey.trees for key, location in tree.broken.items()}
-    files = {trouble.key for trouble in survey.pages.troubles.values()} & survey.pages.homes()
+    files = {trouble.key for trouble in survey.pages.troubles} & survey.pages.homes()
     remade = Remade(store, wanted, files)
     for tree in survey.trees:
         if not _lacks(tree, remade):

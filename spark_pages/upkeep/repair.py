@@ -186,10 +186,10 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     The cost of `verify`, and that of writing each checkpoint again that has lost something.
     """
     runtime = runtime or Runtime()
-    survey = look(store, runtime, pages, 0.01)
+    survey = look(store, runtime, pages)
     objects = recover_slots(store, survey)
     if objects:  # what else is lost can be told, and made again, as if they were back
-        survey = look(as_if(store, objects), runtime, pages, 0.01)
+        survey = look(as_if(store, objects), runtime, pages)
     objects |= remake_ranges(survey)
     objects |= remake_trees(survey.store, survey)
     objects |= remake_manifests(survey.store, survey, objects)

@@ -33,6 +33,7 @@ from spark_pages.upkeep.compare import differences
 from spark_pages.upkeep.faults import REPAIR, RESTORE, FaultKind, Findings
 from spark_pages.upkeep.lengths import ChainLengths
 from spark_pages.upkeep.names import TableNames
+from spark_pages.upkeep.page_values import PageReader, PagesRead
 from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, taken
 from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots
 from spark_pages.upkeep.trees import SurveyedTree, TreeSurvey
@@ -58,12 +59,15 @@ class Survey:
         Whether the hint should be written anew.
     replayed
         Checkpoints compared with the log.
+    read
+        What came of the pages that were chosen to be read.
     """
 
     store: ObjectStore
     runtime: Runtime
     mode: PagesMode
     fraction: float
+    page_reader: PageReader
     findings: Findings = field(default_factory=Findings)
     slots: SlotSurvey = field(default_factory=SlotSurvey)
     names: TableNames = field(default_factory=TableNames)
@@ -75,6 +79,7 @@ class Survey:
     hint_wrong: bool = False
     replayed: int = 0
     oldest: int = 0
+    read: PagesRead = field(default_factory=PagesRead)
     tree_survey: TreeSurvey = field(init=False)
     pages: PageCheck = field(init=False)
     reader: TreeReader = field(init=False)
@@ -87,7 +92,9 @@ class Survey:
         self.listed = {info.key: info.size_bytes for info in self.store.list("")}
         sizes = {key: size for key, size in self.listed.items() if not key.startswith(LOG)}
         seed = int(self.runtime.token(), 16)
-        self.pages = PageCheck(self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes)
+        self.pages = PageCheck(
+            self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes, self.page_reader
+        )
         self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)
         self.reader = TreeReader(self.store)
         self._lengths = ChainLengths(self.findings, self.names)
@@ -100,6 +107,8 @@ class Survey:
         self._walk(self._needed(retention.checkpoint if retention else None))
         self._tell_lost_slots()
         self._check_hint()
+        self.read = self.page_reader.finish()
+        self.pages.troubles.merge(self.read.troubles)
         self._tell_pages()
 
     # which versions, which checkpoints
@@ -360,11 +369,10 @@ class Survey:
         return max(whole, key=lambda ref: ref.version, default=None)
 
     def _tell_pages(self) -> None:
-        troubles = list(self.pages.troubles.values())
         base: Checkpoint | None = None
         if self.state is not None and self.state.base is not None:
             base = Checkpoint(self.state.base, self.reader)
-        for trouble in troubles:
+        for trouble in self.pages.troubles:
             rows = "whose rows cannot be told"
             if self.state is not None:
                 edits = self.state.edits.get(trouble.chain, ())

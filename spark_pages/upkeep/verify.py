@@ -20,6 +20,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectInfo, ObjectStore
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Verification
+from spark_pages.upkeep.page_values import PageReader, PageValues
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.ranges import check_ranges, listed_range
 from spark_pages.upkeep.survey import Survey
@@ -40,6 +41,7 @@ def verify(
     runtime: Runtime | None = None,
     pages: PagesMode = "sample",
     fraction: float = SAMPLE_FRACTION,
+    page_reader: PageReader | None = None,
 ) -> Verification:
     """Everything that the log names has been read and compared; each fault is named.
 
@@ -50,6 +52,8 @@ def verify(
         their places are always checked.
     fraction
         Part of the pages that a sample reads, from 0 to 1.
+    page_reader
+        Reads the pages; by default this process does.
 
     Returns
     -------
@@ -68,28 +72,34 @@ def verify(
     Two requests for each slot, one for each object of a checkpoint, and those of the pages read. Memory for
     the names of all objects, 8 MiB of pages, and the commits between two checkpoints.
     """
-    survey = look(store, runtime or Runtime(), pages, fraction)
+    survey = look(store, runtime or Runtime(), pages, fraction, page_reader)
     findings = survey.findings
     return Verification(
         url=store.url,
         version=survey.slots.head,
         faults=tuple(findings.faults),
         objects=findings.objects,
-        bytes_read=findings.bytes_read + survey.pages.bytes_read,
+        bytes_read=findings.bytes_read + survey.read.bytes,
         pages=findings.pages,
-        pages_read=findings.pages_read,
+        pages_read=survey.read.pages,
         checkpoints=len(survey.trees),
         replayed=survey.replayed,
     )
 
 
-def look(store: ObjectStore, runtime: Runtime, pages: PagesMode, fraction: float) -> Survey:
+def look(
+    store: ObjectStore,
+    runtime: Runtime,
+    pages: PagesMode,
+    fraction: float = SAMPLE_FRACTION,
+    page_reader: PageReader | None = None,
+) -> Survey:
     """What `verify` finds, in the form that `repair` plans from."""
     if as_text(pages, "pages") not in ("all", "sample", "none"):
         raise InvalidInputError(f"pages is {pages!r}: expected 'all', 'sample' or 'none'.")
     if not 0 <= fraction <= 1:
         raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")
-    survey = Survey(store, runtime, pages, fraction)
+    survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))
     survey.run()
     if survey.slots.head < 0:
         raise StoreNotFoundError(f"There is no spark_pages store at {store.url}.", url=store.url)

@@ -114,24 +114,29 @@ def test_rows_of_another_shape_are_refused_before_anything_is_written(
         ingest(spark, store.url, External("parquet", str(tmp_path / "a.parquet"), {}), WriteOptions("t"))
 
 
-def test_verification_reads_every_page_and_names_the_damaged_ones(
-    spark: SparkSession, own_history: History
+@pytest.mark.parametrize("cleaned", [False, True], ids=["the log is whole", "commits are cleaned away"])
+def test_executors_find_what_one_process_finds_in_every_kept_version(
+    spark: SparkSession, own_history: History, monkeypatch: pytest.MonkeyPatch, cleaned: bool
 ) -> None:
-    snapshot = own_history.store.snapshot()
-    tables = [*snapshot.tables(), "system.catalog"]
+    store, url = own_history.store, own_history.url
+    if cleaned:
+        store.vacuum(retention=4)
+    monkeypatch.setattr("spark_pages.spark.verify.ROUND_BYTES", 100_000)
 
-    sound = verify(spark, own_history.url)
-    damage_pages(own_history.url)
-    damaged = verify(spark, own_history.url)
+    planned = verify(None, url, "all", dry_run=True)
+    sound = verify(spark, url, "all")
+    damage_pages(url)
+    damaged = verify(spark, url, "all")
+    local = store.verify("all")
 
-    assert sound["ok"]
-    assert sound["pages_read"] == sum(snapshot.table(name).pages().num_rows for name in tables)
-    assert not damaged["ok"]
-    local = own_history.store.verify("all")
-    page_files = {fault["key"] for fault in damaged["faults"] if fault["key"].startswith("pages/")}
-    assert page_files
-    assert page_files <= {fault.key for fault in local.damage}
-    assert damaged["num_faults"] == len(damaged["faults"])
+    newest = store.snapshot()
+    of_newest = sum(newest.table(name).pages().num_rows for name in [*newest.tables(), "system.catalog"])
+    assert (sound["ok"], sound["num_faults"]) == (True, 0)
+    assert planned["pages_to_read"] == sound["pages_read"] == local.pages_read > of_newest
+    assert damaged["num_faults"] == len(local.damage) > 0
+    told = {tuple(fault[name] for name in ("kind", "key", "what", "remedy")) for fault in damaged["faults"]}
+    assert told == {(each.kind.value, each.key, each.what, each.remedy) for each in local.faults}
+    assert any("replaced before version" in fault["what"] for fault in damaged["faults"])
 
 
 def test_orphans_by_anti_join_are_those_that_the_local_search_finds(

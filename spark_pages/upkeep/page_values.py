@@ -1,0 +1,233 @@
+"""The pages themselves against their descriptors: header, checksum, padding, entries, type, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.catalog.widening import stored_types
+from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
+from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
+from spark_pages.model.chain import ChainKey
+from spark_pages.model.page import PageDescriptor, PageKind, PageStats
+from spark_pages.model.run import STATS_SCHEMA, PageRun
+from spark_pages.storage.store import ObjectStore
+from spark_pages.upkeep.blooms import check_blooms
+from spark_pages.upkeep.bounds import bounds_hold
+from spark_pages.upkeep.faults import FaultKind
+from spark_pages.upkeep.troubles import Trouble, Troubles
+
+_PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact")])
+"""The statistics that are true or not; the others are estimates and places."""
+_ERRORS = (DamageError, ObjectNotFoundError, StorageError)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PagesToRead:
+    """Some pages that should be read, and what must be true of them.
+
+    Attributes
+    ----------
+    run
+        Their descriptors and statistics.
+    chain
+        Whose they are.
+    holder
+        The object that lists them.
+    column
+        What the table says of the column; None where the table is not known.
+    """
+
+    run: PageRun
+    chain: ChainKey
+    holder: str
+    column: pa.Field | None
+
+
+@dataclass(frozen=True, slots=True)
+class PagesRead:
+    """How many pages were read, of how many bytes, and what is wrong with them."""
+
+    pages: int = 0
+    bytes: int = 0
+    troubles: tuple[Trouble, ...] = ()
+
+    @classmethod
+    def sum(cls, parts: Iterable[PagesRead]) -> PagesRead:
+        """What several have read, together."""
+        every, troubles = list(parts), Troubles()
+        for each in every:
+            troubles.merge(each.troubles)
+        return cls(sum(each.pages for each in every), sum(each.bytes for each in every), tuple(troubles))
+
+
+class PageReader(Protocol):
+    """Reads the pages that a survey chooses: at once, or later and elsewhere."""
+
+    def read(self, some: PagesToRead) -> None:
+        """These pages are read, or will be."""
+
+    def finish(self) -> PagesRead:
+        """All pages are read; what was found."""
+
+
+@dataclass(slots=True)
+class PageCounter:
+    """Reads nothing, and tells how much there would be to read."""
+
+    _pages: int = 0
+    _bytes: int = 0
+
+    def read(self, some: PagesToRead) -> None:
+        """Count them; what lies in the log is read with it."""
+        run = some.run
+        self._pages += run.num_pages
+        self._bytes += int(run.numbers("actual_len")[run.numbers("kind") == PageKind.FILE].sum())
+
+    def finish(self) -> PagesRead:
+        """The counts."""
+        return PagesRead(self._pages, self._bytes)
+
+
+class PageValues:
+    """Reads pages at once, in this process.
+
+    Parameters
+    ----------
+    store
+        Where the page files are.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
+        self._troubles = Troubles()
+        self._pages = 0
+
+    def read(self, some: PagesToRead) -> None:
+        """The pages have been read and compared."""
+        run, column = some.run, some.column
+        pages = run.descriptors(0, run.num_pages)
+        self._pages += len(pages)
+        kinds = run.numbers("kind")
+        stored = np.flatnonzero(kinds != PageKind.CONSTANT)
+        found = self._fetch([pages[index] for index in stored.tolist()], some)
+        values = {int(index): array for index, array in zip(stored, found, strict=True) if array is not None}
+        for index in np.flatnonzero(kinds == PageKind.CONSTANT).tolist():
+            one = self._read_constant(pages[index], some)
+            if one is not None:
+                values[index] = one
+        for index, array in list(values.items()):
+            if column is not None and array.type not in (column.type, *stored_types(column)):
+                what = f"holds values of type {array.type} in a column of type {column.type}"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
+                del values[index]
+            elif column is not None and not column.nullable and array.null_count:
+                what = "holds nulls in a column that is not nullable"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
+        self._check_stats(some, pages, values)
+        self._check_blooms(some, pages, values)
+
+    def finish(self) -> PagesRead:
+        """All that was read."""
+        return PagesRead(self._pages, self._handler.stats().bytes_read, tuple(self._troubles))
+
+    def _fetch(self, pages: list[PageDescriptor], some: PagesToRead) -> list[pa.Array | None]:
+        try:
+            return [batch.column("data") for batch in self._handler.get_pages(pages, admit=False)]
+        except _ERRORS:
+            return [self._fetch_one(page, some) for page in pages]
+
+    def _fetch_one(self, page: PageDescriptor, some: PagesToRead) -> pa.Array | None:
+        try:
+            return self._handler.get_page(page, admit=False).column("data")
+        except _ERRORS as error:
+            self._add_error(error, page, some)
+            return None
+
+    def _read_constant(self, page: PageDescriptor, some: PagesToRead) -> pa.Array | None:
+        where = page.where
+        try:
+            batch = decode_page(page.data or b"", where=where, expected_checksum=None, expected_entries=1)
+        except _ERRORS as error:
+            self._add_error(error, page, some)
+            return None
+        return batch.column("data")
+
+    def _check_stats(
+        self, some: PagesToRead, pages: list[PageDescriptor], values: dict[int, pa.Array]
+    ) -> None:
+        run = some.run
+        known = run.stats.column("null_count").is_valid().to_numpy(False)
+        order = [index for index in values if known[index]]
+        if not order:
+            return
+        told = run.stats.take(pa.array(order)).select(_PROVABLE.names)
+        found = _as_batch(_stats([values[index] for index in order]), order, pages)
+        if found.equals(told):
+            return
+        for position, index in enumerate(order):
+            if found.slice(position, 1).equals(told.slice(position, 1)):
+                continue
+            row = told.slice(position, 1).to_pylist()[0]
+            nulls = found.column("null_count")[position].as_py()
+            claimed = PageStats(row["null_count"], row["min"], row["max"], bool(row["exact"]))
+            if claimed.null_count != nulls or not bounds_hold(values[index], claimed):
+                what = "holds other values than its statistics say"
+                self._troubles.add(
+                    FaultKind.CONTRADICTION, some.holder, some.chain, what, [pages[index].page_id]
+                )
+
+    def _check_blooms(
+        self, some: PagesToRead, pages: list[PageDescriptor], values: dict[int, pa.Array]
+    ) -> None:
+        run, troubles = some.run, self._troubles
+        flaws = check_blooms(self._store, run, values)
+        behind = "holds other bytes than zeros behind bloom filters"
+        for what, wrong in (("holds damaged bloom filters", flaws.damaged), (behind, flaws.littered)):
+            for key in {pages[index].disk_path for index in np.flatnonzero(wrong).tolist()}:
+                here = wrong & np.array([page.disk_path == key for page in pages])
+                troubles.add(FaultKind.BLOOM, key, some.chain, what, run.page_ids[here])
+        what = "names bloom filters that deny values of their pages"
+        troubles.add(FaultKind.CONTRADICTION, some.holder, some.chain, what, run.page_ids[flaws.false])
+
+    def _add_error(self, error: SparkPagesError, page: PageDescriptor, some: PagesToRead) -> None:
+        kind = {ObjectNotFoundError: FaultKind.MISSING, StorageError: FaultKind.UNREADABLE}.get(
+            type(error), FaultKind.DAMAGED
+        )
+        what = "is missing" if kind is FaultKind.MISSING else f"cannot be read: {error.message}"
+        self._add(kind, what, page, some)
+
+    def _add(self, kind: FaultKind, what: str, page: PageDescriptor, some: PagesToRead) -> None:
+        key = page.disk_path if page.kind is PageKind.FILE else some.holder
+        self._troubles.add(kind, key, some.chain, what, [page.page_id])
+
+
+def _stats(arrays: list[pa.Array]) -> list[PageStats]:
+    kind = arrays[0].type
+    if any(array.type != kind for array in arrays):  # the column has got another type
+        return [page_stats(array) for array in arrays]
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or pa.types.is_nested(kind):
+        return [page_stats(array) for array in arrays]
+    bounds = np.cumsum([0, *(len(array) for array in arrays)])
+    return stats_of_pages(pa.concat_arrays(arrays), bounds)
+
+
+def _as_batch(stats: list[PageStats], order: list[int], pages: list[PageDescriptor]) -> pa.RecordBatch:
+    nulls = [
+        (pages[index].entry_count if each.null_count else 0)
+        if pages[index].kind is PageKind.CONSTANT
+        else each.null_count
+        for index, each in zip(order, stats, strict=True)
+    ]
+    columns = [
+        pa.array(nulls, pa.int64()),
+        pa.array([each.min for each in stats], pa.binary()),
+        pa.array([each.max for each in stats], pa.binary()),
+        pa.array([each.exact for each in stats], pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_PROVABLE)

@@ -1,0 +1,52 @@
+"""What is wrong with pages, gathered: pages of one chain that are wrong in one way are told together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_pages.model.chain import ChainKey
+from spark_pages.upkeep.faults import FaultKind
+
+
+@dataclass(eq=False, slots=True)
+class Trouble:
+    """Pages of one chain in one object that are wrong in one way."""
+
+    kind: FaultKind
+    key: str
+    chain: ChainKey
+    what: str
+    page_ids: list[int] = field(default_factory=list)
+
+
+class Troubles:
+    """All troubles, in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ChainKey, FaultKind, str], Trouble] = {}
+
+    def __iter__(self) -> Iterator[Trouble]:
+        return iter(self._found.values())
+
+    def add(
+        self,
+        kind: FaultKind,
+        key: str,
+        chain: ChainKey,
+        what: str,
+        page_ids: Sequence[int] | NDArray[np.int64],
+    ) -> None:
+        """These pages are wrong in this way, too; none need be."""
+        if not len(page_ids):
+            return
+        trouble = self._found.setdefault((key, chain, kind, what), Trouble(kind, key, chain, what))
+        trouble.page_ids.extend(map(int, page_ids))
+
+    def merge(self, others: Iterable[Trouble]) -> None:
+        """What somebody else has found, too."""
+        for each in others:
+            self.add(each.kind, each.key, each.chain, each.what, each.page_ids)
