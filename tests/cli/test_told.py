@@ -161,7 +161,7 @@ def test_rows_that_are_none_are_told_with_no_pages(url: str) -> None:
     assert (told["rows"], told["pages"], told["bytes_written"], told["version"]) == (0, 0, 0, NEWEST)
 
 
-def test_faults_have_one_form_whether_all_versions_are_read_or_one_as_by_the_job(url: str) -> None:
+def test_faults_are_told_those_that_matter_first(url: str) -> None:
     with sp.open(url).transaction() as txn:
         txn.append("t", pa.table({"n": [pow(n, 9, 2**61 - 1) for n in range(20_000)]}, NUMBERS))
     (pages,) = Path(url, "pages").iterdir()
@@ -170,15 +170,11 @@ def test_faults_have_one_form_whether_all_versions_are_read_or_one_as_by_the_job
     stray = f"pages/{1:020d}-{'cd' * 16}-0.pages"
     Path(url, stray).write_bytes(b"nothing names this")
 
-    of_all, of_one = (
-        json.loads(CliRunner().invoke(app, ["verify", url, "--pages", "all", "--json", *flags]).stdout)
-        for flags in ((), ("--version", str(NEWEST + 1)))
-    )
+    told = json.loads(CliRunner().invoke(app, ["verify", url, "--pages", "all", "--json"]).stdout)
 
-    for told in (of_all, of_one):
-        assert (told["ok"], told["num_faults"], told["notices"]) == (False, 1, 1)
-        assert [(each["kind"], each["key"], each["harmless"]) for each in told["faults"]] == [
-            ("damaged", f"pages/{pages.name}", False),
-            ("orphan", stray, True),
-        ]
-        assert all(each["what"] and each["remedy"] for each in told["faults"])
+    assert (told["ok"], told["num_faults"], told["notices"]) == (False, 1, 1)
+    assert [(each["kind"], each["key"], each["harmless"]) for each in told["faults"]] == [
+        ("damaged", f"pages/{pages.name}", False),
+        ("orphan", stray, True),
+    ]
+    assert all(each["what"] and each["remedy"] for each in told["faults"])
