@@ -19,7 +19,9 @@ def main() -> int:
     parser.add_argument(
         "--retention", help="30 (so many versions) or 7d, 12h, 30m (readable until so long ago)"
     )
-    parser.add_argument("--orphans", action="store_true", help="list page files that no commit ever named")
+    parser.add_argument(
+        "--orphans", action="store_true", help="list the store for objects that no commit ever named"
+    )
     parser.add_argument("--apply", action="store_true", help="delete; without it the plan is told")
     given = parser.parse_args()
 

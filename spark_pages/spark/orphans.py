@@ -1,6 +1,6 @@
-"""Page files that nothing names, found by Spark: an anti-join of what is listed with what is named.
+"""Objects that nothing names, found by Spark: an anti-join of what is listed with what is named.
 
-A file that a version can still name is named by the tree of a kept checkpoint, or by a commit that is not
+What a version can still name is in the tree of a kept checkpoint, or named by that or by a commit that is not
 cleaned away. Its writer read some version, which its key tells; below ``min_epoch``, which a vacuum has
 committed before, writers are refused. So what is older than that, and named nowhere, stays without a name for
 ever: see docs/retention.md. No pyspark is imported before it runs.
@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.log import Log
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.slots import SlotReader
-from spark_pages.log.vacuum.garbage import TreeWalker, first_commit
+from spark_pages.log.state import LogState
+from spark_pages.log.vacuum.garbage import CommitWalker, Trees, TreeWalker, first_commit
+from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
 from spark_pages.model.actions import Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
-from spark_pages.spark.feed import cut_versions
 from spark_pages.spark.shipping import objects_of
 
 if TYPE_CHECKING:
@@ -32,14 +32,12 @@ if TYPE_CHECKING:
 
 _SEGMENTS_OF_A_TASK = 16
 _VERSIONS_OF_A_TASK = 64
-_Work: TypeAlias = tuple[Node, ...] | tuple[int, int]
-"""Segments, or versions (start, end]."""
 
 _LISTED = pa.schema([("key", pa.string()), ("bytes", pa.int64())])
 
 
-def find_orphan_files(spark: SparkSession, url: str) -> pa.Table:
-    """The page files that no version which can be read names, nor will.
+def find_orphans(spark: SparkSession, url: str) -> pa.Table:
+    """The objects that no version which can be read names, nor will, as a local plan finds them.
 
     Parameters
     ----------
@@ -53,113 +51,135 @@ def find_orphan_files(spark: SparkSession, url: str) -> pa.Table:
 
     Notes
     -----
-    The driver lists the page files, and reads roots and manifest parts; executors read segments, commits and
-    page manifests. Without a vacuum before, no writer is refused yet, and nothing is found.
+    The driver lists the log and the page files, and reads roots and manifest parts; executors read segments,
+    commits and page manifests. Without a vacuum before, no writer is refused yet, and nothing is found.
     """
     phase("looking for orphans")
     log = Log(objects_of(url), Runtime())
-    head = log.refresh().state
-    epoch = head.retention.min_epoch if head.retention else 0
-    folders = PageFolders.of(head.properties)
-    infos = [
-        info
-        for info in folders.files(log.store)
-        if (read := folders.epoch_of(info.key)) is not None and read < epoch
+    state = log.refresh().state
+    retention = state.retention
+    if retention is None or retention.checkpoint is None:
+        return _LISTED.empty_table()
+    slots = SlotReader(log.store)
+    first = first_commit(slots, retention.min_readable)
+    kept = min(retention.min_readable, retention.checkpoint.version)
+    trees = _trees(log, slots, state, first)
+    listed = [
+        *page_files_below(log.store, PageFolders.of(state.properties), retention.min_epoch),
+        *unnamed_in_log(log.store, retention.min_epoch, first, trees.living.keys() | trees.dead.keys()),
     ]
-    listed = pa.table(
-        [pa.array([i.key for i in infos], pa.string()), pa.array([i.size_bytes for i in infos], pa.int64())],
-        schema=_LISTED,
+    if not listed:
+        return _LISTED.empty_table()
+    columns = [each.key for each in listed], [each.size_bytes for each in listed]
+    candidates = pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, _LISTED, strict=True)], schema=_LISTED
     )
-    if not infos:
-        return listed
-    work: list[_Work] = [*_trees(log, head.version), *_commits(log, head.version)]
-    named = _named(spark, url, work)
-    left = spark.createDataFrame(listed).join(named, "key", "left_anti").orderBy("key").toArrow()
+    named = _named(spark, url, [*trees.cut(), *_cut_commits(first, kept, state.version)])
+    left = spark.createDataFrame(candidates).join(named, "key", "left_anti").orderBy("key").toArrow()
     return left.cast(_LISTED)
 
 
-def delete_files(spark: SparkSession, url: str, files: pa.Table) -> int:
-    """The files are gone; gives how many. May be killed anywhere and run again."""
-    keys = files.column("key").to_pylist()
+def delete_objects(spark: SparkSession, url: str, objects: pa.Table) -> int:
+    """The objects are gone; gives how many. May be killed anywhere and run again."""
+    keys = objects.column("key").to_pylist()
     if not keys:
         return 0
     tasks = min(len(keys), 4 * spark.sparkContext.defaultParallelism)
     return int(spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).sum())
 
 
-def _trees(log: Log, head: int) -> Iterator[tuple[Node, ...]]:
-    """The segments of every checkpoint that a commit which is left names, or a retention, some at a time."""
-    tree, slots = TreeReader(log.store), SlotReader(log.store)
-    state = log.known().state
-    refs = {state.base} if state.base is not None else set()
-    if state.retention is not None and state.retention.checkpoint is not None:
-        refs.add(state.retention.checkpoint)
-    for start, end in cut_versions(_first(log, slots) - 1, head, _VERSIONS_OF_A_TASK):
-        commits = [slot for slot in slots.present(range(start + 1, end + 1)) if isinstance(slot, Commit)]
-        refs |= {commit.checkpoint for commit in commits if commit.checkpoint is not None}
-        refs |= {
-            record.retention.checkpoint
-            for commit in commits
-            for record in commit.records
-            if record.retention is not None and record.retention.checkpoint is not None
-        }
-    nodes = [*TreeWalker(tree, map_in_threads).left(refs).segments.values()]
-    for start in range(0, len(nodes), _SEGMENTS_OF_A_TASK):
-        yield tuple(nodes[start : start + _SEGMENTS_OF_A_TASK])
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Segments to read, and whether all must be there."""
+
+    nodes: tuple[Node, ...]
+    kept: bool
 
 
-def _commits(log: Log, head: int) -> list[tuple[int, int]]:
-    return list(cut_versions(_first(log, SlotReader(log.store)) - 1, head, _VERSIONS_OF_A_TASK))
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    """Versions to read, and whether all that they name must be there."""
+
+    versions: range
+    kept: bool
 
 
-def _first(log: Log, slots: SlotReader) -> int:
-    retention = log.known().state.retention
-    return first_commit(slots, retention.min_readable) if retention else 0
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """The checkpoints that are kept, and what is left of those that a vacuum takes away."""
+
+    living: Trees
+    dead: Trees
+
+    def cut(self) -> Iterator[_Segments]:
+        """Their segments, each once."""
+        living = list(self.living.segments.values())
+        dead = [node for key, node in self.dead.segments.items() if key not in self.living.segments]
+        for nodes, kept in ((living, True), (dead, False)):
+            for start in range(0, len(nodes), _SEGMENTS_OF_A_TASK):
+                yield _Segments(tuple(nodes[start : start + _SEGMENTS_OF_A_TASK]), kept)
 
 
-def _named(spark: SparkSession, url: str, work: list[_Work]) -> DataFrame:
+def _trees(log: Log, slots: SlotReader, state: LogState, first: int) -> _Trees:
+    """Every checkpoint that a commit which is left names, or a retention.
+
+    Those that are kept must be whole: what lies below a lost part is named, though nobody can read it now.
+    """
+    assert state.retention is not None
+    refs = {ref for ref in (state.base, state.retention.checkpoint) if ref is not None}
+    for versions in _cut(range(first, state.version + 1)):
+        for commit in slots.present(versions):
+            if isinstance(commit, Commit):
+                retentions = (record.retention for record in commit.records if record.retention is not None)
+                refs |= {ref for ref in (commit.checkpoint, *(each.checkpoint for each in retentions)) if ref}
+    oldest = int(state.retention.min_readable)
+    floor = slots.commits(oldest, oldest + 1)[0].checkpoint
+    least = floor.version if floor is not None else 0
+    kept = {ref for ref in refs if ref.version >= least or ref == state.retention.checkpoint}
+    walker = TreeWalker(TreeReader(log.store), map_in_threads)
+    return _Trees(walker.kept(kept), walker.left(refs - kept))
+
+
+def _cut(versions: range) -> Iterator[range]:
+    for start in range(versions.start, versions.stop, _VERSIONS_OF_A_TASK):
+        yield versions[start - versions.start :][:_VERSIONS_OF_A_TASK]
+
+
+def _cut_commits(first: int, kept: int, head: int) -> Iterator[_Commits]:
+    yield from (_Commits(versions, False) for versions in _cut(range(first, kept)))
+    yield from (_Commits(versions, True) for versions in _cut(range(max(first, kept), head + 1)))
+
+
+def _named(spark: SparkSession, url: str, work: list[_Segments | _Commits]) -> DataFrame:
     keys = spark.sparkContext.parallelize(work, max(1, len(work))).mapPartitions(_Names(url))
     return spark.createDataFrame(keys.map(lambda key: (key,)), "key string")
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Reads segments and commits on an executor, and gives the page files that they name."""
+    """Reads segments and commits on an executor, and gives the page files and page manifests they name."""
 
     url: str
 
-    def __call__(self, work: Iterable[_Work]) -> Iterator[str]:
+    def __call__(self, work: Iterable[_Segments | _Commits]) -> Iterator[str]:
         objects = objects_of(self.url)
         tree, slots = TreeReader(objects), SlotReader(objects)
+        walker = TreeWalker(tree, map_in_threads)
         for each in work:
-            if isinstance(each[0], Node):
-                nodes = [node for node in each if isinstance(node, Node)]
-                yield from TreeWalker(tree, map_in_threads).page_files_left(nodes)
+            if isinstance(each, _Segments):
+                read = walker.page_files if each.kept else walker.page_files_left
+                yield from read(each.nodes)
                 continue
-            start, end = (number for number in each if isinstance(number, int))
-            for slot in slots.present(range(start + 1, end + 1)):
-                if isinstance(slot, Commit):
-                    yield from _files_of(slot, tree)
-
-
-def _files_of(commit: Commit, tree: TreeReader) -> set[str]:
-    files: set[str] = set()
-    for record in commit.records:
-        files.update(record.own.paths())
-        batches = []
-        for manifest in record.manifests:
-            try:
-                batches.append(tree.manifest(manifest.location)[0])
-            except ObjectNotFoundError:  # of a version that a vacuum is just cleaning away
-                continue
-        for batch in batches:
-            files.update(path for path in batch.column("path").dictionary.to_pylist() if path)
-    return files
+            walked = CommitWalker(slots, tree, map_in_threads).walk(
+                each.versions.start, each.versions.stop, partial=not each.kept
+            )
+            yield from walked.page_files
+            yield from walked.manifests
 
 
 @dataclass(frozen=True, slots=True)
 class _Delete:
-    """Deletes files on an executor."""
+    """Deletes objects on an executor."""
 
     url: str
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from spark_pages.outcome import told_as
-from spark_pages.spark.orphans import delete_files, find_orphan_files
+from spark_pages.spark.orphans import delete_objects, find_orphans
 from spark_pages.spark.shipping import store_of, store_url
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def vacuum(
 
     Notes
     -----
-    Orphans are page files of writers that a vacuum has refused: those that this one refuses are found once it
-    has committed, so a plan does not count them yet. May be killed at any point and run again, and two may
+    Orphans are of writers that a vacuum has refused: those that this one refuses are found once it has
+    committed, so a plan does not count them yet. May be killed at any point and run again, and two may
     run at once.
     """
     address = store_url(url, profile)
@@ -80,11 +80,11 @@ def vacuum(
             told["plan"] = plan.objects.to_pylist()
     told |= {"orphans": None, "orphan_bytes": None}
     if spark is not None:
-        found = find_orphan_files(spark, address)
+        found = find_orphans(spark, address)
         told |= {
             "orphans": found.num_rows,
             "orphan_bytes": pc.sum(found.column("bytes")).as_py() or 0,
         }
         if apply:
-            delete_files(spark, address, found)
+            delete_objects(spark, address, found)
     return {"applied": apply, **told}

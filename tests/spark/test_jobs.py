@@ -9,15 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError, SchemaMismatchError
 from spark_pages.spark.checkpoints import checkpoint
 from spark_pages.spark.external import External
 from spark_pages.spark.job import named_options
 from spark_pages.spark.options import WriteOptions
-from spark_pages.spark.orphans import find_orphan_files
+from spark_pages.spark.orphans import find_orphans
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.transfer import export, ingest
 from spark_pages.spark.upkeep import compact_log, publish
@@ -147,19 +148,39 @@ def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
         txn.create_namespace("eu", {"location": "eu/sales"})
     places = enumerate((("pages", 0), ("pages", 1), ("eu/sales", 3)))
     orphans = [f"{place}/{read:020d}-{'ab' * 16}-{n}.pages" for n, (place, read) in places]
+    orphans += [
+        f"_log/manifests/{2:020d}-{'ab' * 16}-0.parquet",
+        f"_log/checkpoints/{1:020d}-{'ab' * 32}.parquet",
+    ]
     for key in orphans:
         store.objects.put(key, b"x" * 100)
     young = f"pages/{own_history.latest + 50:020d}-{'ab' * 16}-0.pages"
     store.objects.put(young, b"x")
 
-    assert find_orphan_files(spark, own_history.url).num_rows == 0  # no writer is refused yet
+    assert find_orphans(spark, own_history.url).num_rows == 0  # no writer is refused yet
     store.vacuum(retention=2)
     planned = store.vacuum_plan(retention=2, orphans=True).objects
-    found = find_orphan_files(spark, own_history.url)
+    found = find_orphans(spark, own_history.url)
 
     local = planned.filter(pc.equal(planned.column("reason"), "orphan")).column("key").to_pylist()
-    assert set(found.column("key").to_pylist()) == set(orphans)
-    assert {key for key in local if not key.startswith("_log/")} == set(orphans)
+    assert found.column("key").to_pylist() == sorted(local)
+    assert set(local) == set(orphans)
+
+
+@pytest.mark.parametrize("lost", ["_log/parts/", "_log/segments/"])
+def test_what_a_damaged_checkpoint_names_is_no_orphan(
+    spark: SparkSession, own_history: History, lost: str
+) -> None:
+    store = own_history.store
+    store.vacuum(retention=2)
+    with store.transaction() as txn:
+        txn.update("flights", "delay", rows=[0], values=[-1.0])
+    store.vacuum(retention=1)
+    for info in store.objects.list(lost):
+        store.objects.delete(info.key)
+
+    with pytest.raises((PySparkException, ObjectNotFoundError), match=lost):
+        find_orphans(spark, own_history.url)
 
 
 def test_vacuum_plans_by_default_and_deletes_when_told_to(spark: SparkSession, own_history: History) -> None:

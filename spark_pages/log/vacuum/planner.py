@@ -32,7 +32,7 @@ from spark_pages.log.vacuum.garbage import (
     ranges_below,
     rounds,
 )
-from spark_pages.log.vacuum.orphans import find_orphans
+from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
 from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan
 from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
@@ -176,9 +176,9 @@ class VacuumPlanner:
         listed: set[str] = set()
         if orphans:
             named_keys = {*old.manifests, *kept.manifests, *dead.keys(), *living.keys()}
-            seen = find_orphans(self._store, folders, oldest, end, named_keys)
-            listed = seen.page_files
-            found |= dict.fromkeys(seen.others - living.keys() - set(found), Reason.ORPHAN)
+            listed = {info.key for info in page_files_below(self._store, folders, oldest)}
+            void = {info.key for info in unnamed_in_log(self._store, oldest, end, named_keys)}
+            found |= dict.fromkeys(void - set(found), Reason.ORPHAN)
         candidates = {f for f in files | listed if folders.epoch_of(f) is not None} - kept.page_files
         shared = self._verify(walker, floor, checkpoint, living, dead, candidates)
         for some in rounds(shared):
