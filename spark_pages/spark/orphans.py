@@ -9,11 +9,13 @@ ever: see docs/retention.md. No pyspark is imported before it runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spark_pages.errors import StorageError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.log import Log
@@ -22,10 +24,11 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.log.vacuum.garbage import CommitWalker, Trees, TreeWalker, first_commit
 from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
-from spark_pages.model.actions import Commit
+from spark_pages.model.actions import DELETION, Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.shipping import objects_of
+from spark_pages.storage.store import size_if_there
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,13 +82,18 @@ def find_orphans(spark: SparkSession, url: str) -> pa.Table:
     return left.cast(_LISTED)
 
 
-def delete_objects(spark: SparkSession, url: str, objects: pa.Table) -> int:
-    """The objects are gone; gives how many. May be killed anywhere and run again."""
+def delete_objects(spark: SparkSession, url: str, objects: pa.Table) -> None:
+    """The objects are gone, and the history tells how many were there. May be killed and run again."""
     keys = objects.column("key").to_pylist()
     if not keys:
-        return 0
+        return
     tasks = min(len(keys), 4 * spark.sparkContext.defaultParallelism)
-    return int(spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).sum())
+    sizes = spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).collect()
+    log = Log(objects_of(url), Runtime())
+    state = log.refresh().state
+    if sizes and state.retention is not None:
+        with suppress(StorageError):  # that it cannot be told yet is no failure
+            log.tell(DELETION, state.retention.min_readable, len(sizes), sum(sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +187,14 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _Delete:
-    """Deletes objects on an executor."""
+    """Deletes objects on an executor; gives the bytes of those that were still there."""
 
     url: str
 
     def __call__(self, keys: Iterable[str]) -> Iterator[int]:
         objects = objects_of(self.url)
         for key in keys:
-            objects.delete(key)
-            yield 1
+            size = size_if_there(objects, key)
+            if size is not None:
+                objects.delete(key)
+                yield size

@@ -145,6 +145,23 @@ class Publisher:
         """Every checkpoint since the last publication is published; gives how many."""
         return sum(self.publish(checkpoint) for checkpoint in reversed([*self._unpublished()]))
 
+    def published(self) -> int:
+        """The newest checkpoint that all guarded tables show; -1 where they show none."""
+        return min(self._logs[table.name].state().published for table in (SEGMENTS, PARTS, ROOTS))
+
+    def plan_checkpoints(self) -> int:
+        """How many checkpoints `publish_checkpoints` would publish; counts files, and writes nothing."""
+        states = {name: delta.state() for name, delta in self._logs.items()}
+        planned = 0
+        for checkpoint in reversed([*self._unpublished()]):
+            version = checkpoint.ref.version
+            due = {n: f for n, f in _files_of(checkpoint).items() if states[n].published < version}
+            for name, wanted in due.items():
+                self._difference(wanted, states[name])
+                states[name] = DeltaState(states[name].version + 1, version, wanted)
+            planned += bool(due)
+        return planned
+
     def publish(self, checkpoint: Checkpoint) -> bool:
         """The tables show this checkpoint; gives whether they did not before."""
         before = self.bytes_written
@@ -160,7 +177,7 @@ class Publisher:
         if checkpoint is None:
             return
         self.newest = checkpoint.ref.version
-        published = min(self._logs[table.name].state().published for table in (SEGMENTS, PARTS, ROOTS))
+        published = self.published()
         oldest = head.state.retention.min_readable if head.state.retention else 0
         yield checkpoint
         while published >= 0 and checkpoint.root.predecessors:
@@ -182,6 +199,12 @@ class Publisher:
         self.files_added += len(adds)
         self.files_removed += len(removes)
         return adds, removes
+
+    def commits_to_tell(self) -> int:
+        """How many commits `publish_history` would add to the history."""
+        head = self._log.refresh().state
+        told = max(self._logs[HISTORY.name].state().published, oldest_readable(head) - 1)
+        return max(0, head.version - told)
 
     def publish_history(self, url: str, run: RunAll) -> None:
         """History and change feed reach to the newest version."""

@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from spark_pages.log.log import Log
+from spark_pages.log.ranges.log_range import plan_ranges
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
-from spark_pages.runtime import Runtime
-from spark_pages.spark.delta_log import DeltaFile, DeltaLog
-from spark_pages.spark.publish import SEGMENTS, WriteFile, publish_delta
+from spark_pages.runtime import Runtime, map_in_threads
+from spark_pages.spark.delta_log import DeltaFile
+from spark_pages.spark.publish import Publisher, WriteFile, publish_delta
 from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.storage.store import size_if_there
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +32,19 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
     -------
     dict
         ``ok``, ``version``, ``compacted`` (slots below are in ranges), ``written`` (ranges), ``bytes``,
-        ``keys``, ``seconds``.
+        ``keys``, ``seconds``; of a dry run ``to_write`` (ranges, at most) in place of the three before it.
     """
     store = store_of(store_url(url, profile))
     state = store.snapshot().log.state
     if dry_run:
-        return {"dry_run": True, "version": state.version, "compacted": state.compacted}
+        due = list(plan_ranges(state.compacted, state.version + 1))
+        there = map_in_threads(lambda each: size_if_there(store.objects, each.key), due)
+        return {
+            "dry_run": True,
+            "version": state.version,
+            "compacted": state.compacted,
+            "to_write": there.count(None),
+        }
     phase(f"bundling commits up to version {state.version}")
     done = store.compact_log()
     return {
@@ -65,26 +75,33 @@ def publish(
     Returns
     -------
     dict
-        ``ok``, ``seconds``, and what `Published` says; of a dry run ``version``, ``published`` and
-        ``checkpoint``.
+        ``ok``, ``seconds``, and what `Published` says; of a dry run the same of what would be done, without
+        ``bytes_written``; besides ``published`` (the newest checkpoint that the tables show, -1 for none) and
+        ``commits`` (how many would be added to history and change feed).
     """
     address = store_url(url, profile)
     if dry_run:
-        head = store_of(address).snapshot()
-        newest = head.log.checkpoint
-        state = DeltaLog(objects_of(address), Runtime(), SEGMENTS).state()
-        told: dict[str, Any] = {
-            "dry_run": True,
-            "version": head.version,
-            "published": state.published,
-            "checkpoint": newest.ref.version if newest else None,
-        }
-    else:
+        return _planned_publication(Log(objects_of(address), Runtime()), history)
 
-        def run(work: Sequence[WriteFile]) -> list[DeltaFile]:
-            if spark is None or len(work) < 2:
-                return [each() for each in work]
-            return list(spark.sparkContext.parallelize(work, len(work)).map(lambda each: each()).collect())
+    def run(work: Sequence[WriteFile]) -> list[DeltaFile]:
+        if spark is None or len(work) < 2:
+            return [each() for each in work]
+        return list(spark.sparkContext.parallelize(work, len(work)).map(lambda each: each()).collect())
 
-        told = asdict(publish_delta(address, history=history, run=run))
-    return told
+    return asdict(publish_delta(address, history=history, run=run))
+
+
+def _planned_publication(log: Log, history: bool) -> dict[str, Any]:
+    publisher = Publisher(log)
+    published = publisher.published()
+    checkpoints = publisher.plan_checkpoints()
+    told = {
+        "dry_run": True,
+        "version": log.known().state.version,
+        "published": published,
+        "checkpoint": publisher.newest,
+        "checkpoints": checkpoints,
+        "files_added": publisher.files_added,
+        "files_removed": publisher.files_removed,
+    }
+    return {**told, "commits": publisher.commits_to_tell()} if history else told

@@ -44,12 +44,24 @@ def test_compaction_is_planned_and_done_by_the_verb(url: str) -> None:
 
 
 def test_delta_tables_are_planned_and_published_by_the_verb(url: str) -> None:
-    sp.open(url).checkpoint()
+    store = sp.open(url)
+    store.checkpoint()
 
     planned = told("publish-delta", url, "--dry-run")
     done = told("publish-delta", url, "--no-history")
+    for number in range(2):
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": [number]}))
+        store.checkpoint()
+    planned_again = told("publish-delta", url, "--dry-run")
+    done_again = told("publish-delta", url)
+    nothing = told("publish-delta", url, "--dry-run")
 
-    assert (planned["published"], planned["checkpoint"]) == (-1, 7)
+    counts = "checkpoint", "checkpoints", "files_added", "files_removed"
+    assert (planned["published"], planned["checkpoint"], planned["commits"]) == (-1, 7, 8)
+    assert [planned[name] for name in counts] == [done[name] for name in counts]
+    assert [planned_again[name] for name in counts] == [done_again[name] for name in counts]
+    assert (planned_again["published"], planned_again["checkpoints"]) == (7, 2)
+    assert (nothing["published"], nothing["commits"], *map(nothing.get, counts)) == (9, 0, 9, 0, 0, 0)
     assert done["checkpoint"] == 7
-    assert DeltaTable(f"{url}/_log/segments").transaction_version("spark_pages-segments") == 7
-    assert not Path(url, "_delta").exists()
+    assert DeltaTable(f"{url}/_log/segments").transaction_version("spark_pages-segments") == 9

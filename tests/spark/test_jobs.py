@@ -200,6 +200,9 @@ def test_vacuum_plans_by_default_and_deletes_when_told_to(spark: SparkSession, o
     assert done["orphans"] == 1
     assert done["orphan_bytes"] == 100
     assert (again["objects"], again["orphans"]) == (0, 0)
+    told = sp.open(own_history.url).history().to_pylist()
+    deletions = [row["parameters"] for row in told if row["operation"] == "delete objects"]
+    assert deletions.count('{"bytes": "100", "objects": "1"}') == 1
     assert orphan not in {info.key for info in store.objects.list("pages/")}
     assert sp.open(own_history.url).snapshot().table("flights").read().equals(rows)
     assert store.verify("all").ok
