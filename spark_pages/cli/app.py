@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from spark_pages.cli import jobs, output, retention, upkeep, versions
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, options_of, stored
 from spark_pages.cli.compact_log import compact_log
 from spark_pages.cli.doctor import doctor
 from spark_pages.cli.repair import repair
@@ -98,11 +98,11 @@ def demo(
 
 
 @app.command()
-def create(url: Url, json: Json = False) -> None:
+def create(url: Url, profile: Profile = None, json: Json = False) -> None:
     """Make an empty store."""
     import spark_pages
 
-    store = spark_pages.create(url)
+    store = spark_pages.create(url, options_of(url, profile))
     version = store.snapshot().version
     if json:
         output.print_json({"url": store.url, "version": version})
@@ -111,9 +111,15 @@ def create(url: Url, json: Json = False) -> None:
 
 
 @app.command()
-def info(url: Url, version: Version = None, timestamp: Timestamp = None, json: Json = False) -> None:
+def info(
+    url: Url,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
     """A store in a few lines: version, time, tables, rows, pages, bytes."""
-    snapshot = _snapshot(url, version, timestamp)
+    snapshot = _snapshot(url, version, timestamp, profile)
     tables = [_describe(snapshot, name) for name in snapshot.tables()]
     facts = {
         "url": url,
@@ -129,9 +135,15 @@ def info(url: Url, version: Version = None, timestamp: Timestamp = None, json: J
 
 
 @app.command()
-def tables(url: Url, version: Version = None, timestamp: Timestamp = None, json: Json = False) -> None:
+def tables(
+    url: Url,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
     """The tables, with their columns, rows, pages and bytes."""
-    snapshot = _snapshot(url, version, timestamp)
+    snapshot = _snapshot(url, version, timestamp, profile)
     found = [_describe(snapshot, name) for name in snapshot.tables()]
     if json:
         output.print_json({"version": snapshot.version, "tables": found})
@@ -145,12 +157,11 @@ def tables(url: Url, version: Version = None, timestamp: Timestamp = None, json:
 def history(
     url: Url,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many versions.")] = None,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """What was committed, newest first."""
-    import spark_pages
-
-    found = spark_pages.open(url).history(limit)
+    found = stored(url, profile).history(limit)
     if json:
         output.print_json({"history": found.to_pylist()})
         return
@@ -165,12 +176,13 @@ def pages(
     column: Annotated[str | None, typer.Option(help="Of this column only.", show_default=False)] = None,
     version: Version = None,
     timestamp: Timestamp = None,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """The page descriptors of a table, in row order."""
     import pyarrow as pa
 
-    snapshot = _snapshot(url, version, timestamp)
+    snapshot = _snapshot(url, version, timestamp, profile)
     found = snapshot.table(table).pages(column)
     ids = pa.array([f"{number:016x}" for number in found.column("page_id").to_pylist()], pa.string())
     found = found.set_column(found.schema.get_field_index("page_id"), "page_id", ids)
@@ -189,10 +201,11 @@ def locate(
     row: Annotated[int, typer.Argument(metavar="ROW", help="Row number, from 0.", show_default=False)],
     version: Version = None,
     timestamp: Timestamp = None,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Which page holds a row of a column, and where in it."""
-    snapshot = _snapshot(url, version, timestamp)
+    snapshot = _snapshot(url, version, timestamp, profile)
     found = snapshot.table(table).directory.locate_row(column, row)
     facts = {
         "version": snapshot.version,
@@ -230,13 +243,14 @@ def read(
     limit: Annotated[int, typer.Option(min=0, help="Show at most so many rows; 0 shows all.")] = 20,
     version: Version = None,
     timestamp: Timestamp = None,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Exact rows, and how many pages and bytes they took."""
     from spark_pages.cli.filters import parse_conditions
     from spark_pages.io import ReadTrace
 
-    snapshot = _snapshot(url, version, timestamp)
+    snapshot = _snapshot(url, version, timestamp, profile)
     source = snapshot.table(table)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     trace = ReadTrace()
@@ -301,10 +315,8 @@ for _command in app.registered_commands:
 app.registered_commands.sort(key=lambda command: [*_PANELS, "More"].index(str(command.rich_help_panel)))
 
 
-def _snapshot(url: str, version: int | None, timestamp: str | None) -> Snapshot:
-    import spark_pages
-
-    return spark_pages.open(url).snapshot(version, timestamp)
+def _snapshot(url: str, version: int | None, timestamp: str | None, profile: str | None) -> Snapshot:
+    return stored(url, profile).snapshot(version, timestamp)
 
 
 def _describe(snapshot: Snapshot, name: str) -> dict[str, Any]:

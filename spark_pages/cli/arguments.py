@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +26,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be
 def stored(url: str, profile: str | None) -> Store:
     """The store of an address, with the storage options that a profile names."""
     import spark_pages
+
+    return spark_pages.open(url, options_of(url, profile))
+
+
+def options_of(url: str, profile: str | None) -> dict[str, Any] | None:
+    """The storage options that a profile names; a folder takes none."""
     from spark_pages.spark.profiles import with_profile
     from spark_pages.storage.profiles import storage_options
 
-    with_profile(url, profile)  # a folder takes none
-    return spark_pages.open(url, storage_options(profile))
+    with_profile(url, profile)
+    return storage_options(profile)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, options_of
 
 
 def doctor(
     url: Url,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Race 32 creators on the storage, and look at this machine.
@@ -16,7 +17,7 @@ def doctor(
     """
     from spark_pages.doctor.examination import examine
 
-    found = examine(url)
+    found = examine(url, options_of(url, profile))
     if json:
         checks = [
             {"check": c.name, "status": c.status.value, "found": c.found, "remedy": c.remedy}

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, options_of
 
 
 def repair(
@@ -16,6 +16,7 @@ def repair(
     pages: Annotated[
         Literal["all", "sample", "none"], typer.Option(help="Which pages are read to find damaged ones.")
     ] = "none",
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Mend what can be made again byte for byte, and tell what is lost.
@@ -27,7 +28,7 @@ def repair(
     from spark_pages.storage import open_object_store
     from spark_pages.upkeep.repair import plan_repair
 
-    plan = plan_repair(open_object_store(url), pages=pages)
+    plan = plan_repair(open_object_store(url, options_of(url, profile)), pages=pages)
     done = plan.execute() if apply else ()
     lost = [{"object": f.key, "what": f.what, "remedy": f.remedy} for f in plan.beyond]
     if json:

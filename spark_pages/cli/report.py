@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, stored
 from spark_pages.errors import InvalidInputError
 from spark_pages.show.text import size
 
@@ -21,18 +21,18 @@ def report(
         str,
         typer.Option("--html", metavar="FILE", help="Where the page goes; - is stdout.", show_default=False),
     ],
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """One page of HTML about a store: the log, tables, chains, caches and requests as pictures.
 
     The page needs nothing but itself, and the store is only read.
     """
-    import spark_pages
     from spark_pages.pictures import report_page
 
     if html == "-" and json:
         raise InvalidInputError("--html - puts the page on stdout, where --json puts its document.")
-    page = report_page(spark_pages.open(url)).encode()
+    page = report_page(stored(url, profile)).encode()
     if html == "-":
         sys.stdout.buffer.write(page)
         return

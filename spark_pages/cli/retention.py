@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Profile, Url
+from spark_pages.cli.arguments import Json, Profile, Url, stored
 
 
 def register(app: typer.Typer) -> None:
@@ -44,11 +44,9 @@ def vacuum(
         _show(told["plan"])
 
 
-def leases(url: Url, json: Json = False) -> None:
+def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
     """Who holds which version readable, and until when."""
-    import spark_pages
-
-    found = spark_pages.open(url).leases()
+    found = stored(url, profile).leases()
     if json:
         output.print_json({"leases": found.to_pylist()})
         return

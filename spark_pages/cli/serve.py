@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Url
+from spark_pages.cli.arguments import Profile, Url, options_of
 from spark_pages.errors import InvalidInputError
 from spark_pages.outcome import FAILED
 
@@ -57,6 +57,7 @@ def serve(
     staleness: Annotated[float, typer.Option(help="How many seconds answers may be behind.")] = 1.0,
     deadline: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 30.0,
     drain: Annotated[float, typer.Option(help="Seconds that calls may go on after SIGTERM.")] = 20.0,
+    profile: Profile = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout once it serves.")] = False,
 ) -> None:
     """Serve a store over Arrow Flight until SIGTERM or Ctrl-C; see docs/service.md."""
@@ -81,7 +82,7 @@ def serve(
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    serving = Serving(open_object_store(url), settings, verifier)
+    serving = Serving(open_object_store(url, options_of(url, profile)), settings, verifier)
     told = {"url": f"{settings.location.rsplit(':', 1)[0]}:{serving.port}", "http_port": serving.http_port}
     if json:
         output.print_json(told)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, stored
 
 
 def sql(
@@ -24,12 +24,11 @@ def sql(
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=0, help="Show at most so many rows; 0 shows all.")] = 20,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Rows of a query, or what a statement changed."""
-    import spark_pages
-
-    found = spark_pages.open(url).sql(text, version, timestamp, tag)
+    found = stored(url, profile).sql(text, version, timestamp, tag)
     shown = found.slice(0, limit) if limit else found
     columns = [column.to_pylist() for column in shown.columns]
     rows = list(zip(*columns, strict=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Url
+from spark_pages.cli.arguments import Json, Profile, Url, stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,34 +30,29 @@ def tag(
         int | None, typer.Option("--version", help="The newest one by default.", show_default=False)
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Move a tag that is there already.")] = False,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """A version has a name, and retention keeps it."""
-    import spark_pages
-
-    tagged = spark_pages.open(url).tag(name, version, replace)
+    tagged = stored(url, profile).tag(name, version, replace)
     if json:
         output.print_json({"tag": name, "version": tagged})
     else:
         output.say(f"{name} is version {tagged}")
 
 
-def untag(url: Url, name: TagName, json: Json = False) -> None:
+def untag(url: Url, name: TagName, profile: Profile = None, json: Json = False) -> None:
     """A tag is gone; its version lives on as long as retention says."""
-    import spark_pages
-
-    version = spark_pages.open(url).delete_tag(name)
+    version = stored(url, profile).delete_tag(name)
     if json:
         output.print_json({"tag": name, "version": version, "deleted": True})
     else:
         output.say(f"{name} was version {version}")
 
 
-def tags(url: Url, json: Json = False) -> None:
+def tags(url: Url, profile: Profile = None, json: Json = False) -> None:
     """The tags and the versions that they name."""
-    import spark_pages
-
-    found = [{"tag": name, "version": version} for name, version in spark_pages.open(url).tags().items()]
+    found = [{"tag": name, "version": version} for name, version in stored(url, profile).tags().items()]
     if json:
         output.print_json({"tags": found})
     else:
@@ -80,12 +75,11 @@ def restore(
     tag: Annotated[
         str | None, typer.Option("--tag", help="As it was at the version of this tag.", show_default=False)
     ] = None,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """The store is what it was at a version: a new commit, so nothing is lost."""
-    import spark_pages
-
-    store = spark_pages.open(url)
+    store = stored(url, profile)
     before = store.snapshot().version
     then = store.snapshot(version, timestamp, tag).version
     after = store.restore(version, timestamp, tag)
@@ -110,12 +104,11 @@ def changes(
     grain: Annotated[
         Grain, typer.Option(help="Ranges of rows between the two versions, or pages commit by commit.")
     ] = Grain.ROWS,
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """What changed between two versions."""
-    import spark_pages
-
-    store = spark_pages.open(url)
+    store = stored(url, profile)
     end = store.snapshot().version if end is None else end
     found = store.changes(start, end, table, grain.value)
     for name in ("page_id", "old_page_id"):
@@ -133,12 +126,11 @@ def blame(
     table: Annotated[str, typer.Argument(metavar="TABLE", show_default=False)],
     column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
     row: Annotated[int, typer.Argument(metavar="ROW", help="Row number, from 0.", show_default=False)],
+    profile: Profile = None,
     json: Json = False,
 ) -> None:
     """Which commit wrote a row of a column."""
-    import spark_pages
-
-    found = spark_pages.open(url).blame(table, column, row)
+    found = stored(url, profile).blame(table, column, row)
     facts = {
         "version": found.version,
         "timestamp": found.timestamp,

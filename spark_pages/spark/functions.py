@@ -26,25 +26,33 @@ if TYPE_CHECKING:
 class History:
     """A row for each transaction and each upkeep of the log, newest first."""
 
-    def eval(self, url: str, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
+    def eval(
+        self, url: str, limit: int | None = None, profile: str | None = None
+    ) -> Iterator[tuple[Any, ...]]:
         """Those of the newest `limit` versions, or all."""
-        yield from _rows(store_of(store_url(url)).history(limit))
+        yield from _rows(store_of(store_url(url, profile)).history(limit))
 
 
 class Changes:
     """What the versions from `first` to `last`, both included, did to the rows of each column."""
 
     def eval(
-        self, url: str, first: int | None = None, last: int | None = None, table: str | None = None
+        self,
+        url: str,
+        first: int | None = None,
+        last: int | None = None,
+        table: str | None = None,
+        profile: str | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """By default of all versions that can be read, and of all tables."""
-        store = store_of(store_url(url))
+        address = store_url(url, profile)
+        store = store_of(address)
         start, end = version_range(store.snapshot().log, first, last)
         table_id: int | None = None
         if table is not None:
             then = store.snapshot(start).log if start >= 0 else None
             table_id = find_either(store.snapshot(end).log, then, table)
-        yield from _rows(Feed(store_url(url), "rows", table_id).read(start, end))
+        yield from _rows(Feed(address, "rows", table_id).read(start, end))
 
 
 def register(spark: SparkSession) -> None:

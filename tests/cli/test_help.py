@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 from typer.testing import CliRunner
 
@@ -29,6 +31,17 @@ def test_no_verb_stands_in_two_groups() -> None:
 def test_every_verb_calls_the_address_by_one_name(verb: str) -> None:
     assert "URL" in CliRunner().invoke(app, [verb, "--help"]).stdout
     assert "'URL'" in CliRunner().invoke(app, [verb]).stderr
+
+
+def test_every_verb_of_an_address_takes_a_profile() -> None:
+    options = {
+        command.callback.__name__: inspect.signature(command.callback).parameters
+        for command in app.registered_commands
+        if command.callback is not None
+    }
+
+    assert {name for name, has in options.items() if "url" in has and "profile" not in has} == set()
+    assert len([name for name, has in options.items() if "url" in has]) > 20
 
 
 def test_every_option_of_restore_says_what_it_is() -> None:

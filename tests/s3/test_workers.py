@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import pickle
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,26 +11,9 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
 from spark_pages.tables.table import Table
-from tests.s3.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+from tests.s3.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 
 pytestmark = pytest.mark.s3
-
-
-@pytest.fixture
-def profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A profile with the options of the server, one of them from the environment."""
-    options = {**server.options(), "secret_access_key": {"env": "KEY_OF_THE_TEST"}}
-    lines = [f"{name} = {_toml(value)}" for name, value in options.items()]
-    (tmp_path / "profiles.toml").write_text("\n".join(["[prod]", *lines]))
-    monkeypatch.setenv("SPARK_PAGES_PROFILES", str(tmp_path / "profiles.toml"))
-    monkeypatch.setenv("KEY_OF_THE_TEST", SECRET_ACCESS_KEY)
-    return "prod"
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
-    return json.dumps(value)
 
 
 def work(table: Table, shares, answers) -> None:

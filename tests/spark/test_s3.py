@@ -64,6 +64,12 @@ def test_rows_are_written_read_compacted_and_published_on_s3(
     published = publish_delta(url, profile=profile)
     rebuilt = reconstruct_snapshot(spark, url, profile=profile)
 
+    called = {"url": url, "profile": profile}
+    history = spark.sql("select version from spark_pages_history(:url, profile => :profile)", called)
+    changes = spark.sql("select * from spark_pages_changes(:url, profile => :profile)", called)
+
+    assert history.count() == store.history().num_rows
+    assert changes.count() > 0
     assert rows == 110
     assert compacted["ok"]
     assert published.checkpoint == rebuilt["version"]
