@@ -17,10 +17,10 @@ from spark_pages.show.text import size
 
 def report(
     url: Url,
-    html: Annotated[
-        str,
-        typer.Option("--html", metavar="FILE", help="Where the page goes; - is stdout.", show_default=False),
-    ],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where the page goes; - is stdout.")
+    ] = "spark-pages-report.html",
+    html: Annotated[bool, typer.Option("--html", help="As HTML: the one form that there is.")] = False,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -30,13 +30,15 @@ def report(
     """
     from spark_pages.pictures import report_page
 
-    if html == "-" and json:
-        raise InvalidInputError("--html - puts the page on stdout, where --json puts its document.")
+    if not html:
+        raise InvalidInputError("What form should the report have? Give --html.")
+    if file == "-" and json:
+        raise InvalidInputError("- puts the page on stdout, where --json puts its document.")
     page = report_page(stored(url, profile)).encode()
-    if html == "-":
+    if file == "-":
         sys.stdout.buffer.write(page)
         return
-    path = Path(html).expanduser()
+    path = Path(file).expanduser()
     _write(path, page)
     if json:
         output.print_json({"path": str(path), "bytes": len(page)})

@@ -107,6 +107,19 @@ def test_a_report_can_be_asked_for_as_json(address: str, tmp_path: Path) -> None
     assert run("report", address, "--html", "-", "--json").exit_code == 2
 
 
+def test_a_report_without_a_name_lies_where_one_stands(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    named = run("report", address, "--html")
+
+    assert named.stdout.startswith("spark-pages-report.html: ")
+    assert Path("spark-pages-report.html").read_text("utf-8").startswith("<!doctype html>")
+    assert run("report", address).exit_code == 2
+
+
 def test_a_report_is_not_written_over_a_folder(address: str, tmp_path: Path) -> None:
     result = run("report", address, "--html", tmp_path)
 
