@@ -115,7 +115,7 @@ def test_a_report_without_a_name_lies_where_one_stands(
 
     named = run("report", address, "--html")
 
-    assert named.stdout.startswith("spark-pages-report.html: ")
+    assert named.output.startswith("spark-pages-report.html: ")
     assert Path("spark-pages-report.html").read_text("utf-8").startswith("<!doctype html>")
     assert run("report", address).exit_code == 2
 
