@@ -28,6 +28,9 @@ from spark_pages.demo.flights import load_flights
 from spark_pages.spark import session
 from spark_pages.spark.compact import compact_pages, plan_compact_pages
 from spark_pages.spark.reconstruct import reconstruct_snapshot
+from spark_pages.spark.upkeep import publish
+from spark_pages.spark.vacuum import vacuum
+from spark_pages.spark.verify import verify
 
 folder = tempfile.TemporaryDirectory(prefix="spark-pages-")
 url = str(Path(folder.name) / "store")
@@ -55,7 +58,7 @@ before
 # The data source is plain Python: no JAR. Each task gets the descriptors of its own pages.
 
 # %%
-spark = session("operating")
+spark = session("operating", delta=True)
 frame = (
     spark.read.format("spark_pages")
     .option("table", "flights")
@@ -102,32 +105,51 @@ pictures.chain(after, "distance", before=before)
 # %% [markdown]
 # ## Trust, and verify
 #
-# The job rebuilds the descriptors of a version from checkpoint and commits by a way of its own, and
-# compares them with the local snapshot.
+# One job rebuilds the descriptors of a version from checkpoint and commits by a way of its own, and compares
+# them with the local snapshot. The other reads every page that a kept version can reach, on executors, and
+# compares it with what the log says of it: digests, statistics, sums.
 
 # %%
 reconstruct_snapshot(spark, url)
 
 # %%
-store.verify(pages="all")
+verify(spark, url, "all")
 
 # %% [markdown]
-# ## Checkpoint and vacuum
+# ## Publish
 #
-# A plan first: nothing is deleted before somebody says so.
+# Checkpoint segments are Parquet files, so a Delta table can be made of them without copying one. Any Delta
+# client reads it, here that of Spark.
 
 # %%
 store.checkpoint().version
 
 # %%
+publish(url, spark)
+
+# %%
+descriptors = spark.read.format("delta").load(f"{url}/_log/segments")
+descriptors.groupBy("table_id").count().orderBy("table_id").collect()
+
+# %%
 pictures.log(store)
 
-# %%
-plan = store.vacuum_plan(retention=1)
-plan
+# %% [markdown]
+# ## Vacuum
+#
+# A plan first: nothing is deleted before somebody says so. With a session, executors look for orphans, too:
+# what writers left that died before their commit.
 
 # %%
-plan.execute()
+store.objects.put("pages/00000000000000000001-" + "ab" * 16 + "-0.pages", b"of a writer that died")
+vacuum(spark, url, retention=1)
+
+# %%
+vacuum(spark, url, retention=1, apply=True)
+
+# %%
+store = sp.open(url)
+store.history(limit=1).select(["operation", "writer", "parameters"]).to_pylist()
 
 # %%
 store.repair_plan()
