@@ -18,6 +18,7 @@ import spark_pages as sp
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.publish import CHANGES, HISTORY, SEGMENTS, publish_delta
 from spark_pages.spark.session import PROJECT, find_java
+from tests.spark.polars_reader import pages_in_order
 from tests.spark.published import PUBLISHED, folder, local_rows, published_rows, table
 from tests.spark.test_publish import SCHEMA, change, rows
 
@@ -93,6 +94,23 @@ def test_deltalake_reads_order_and_first_rows_at_every_version_that_vacuum_leave
     assert _is_whole(
         store, changes, *(table(store, each.root).to_pyarrow_table() for each in (HISTORY, CHANGES))
     )
+
+
+def test_polars_reads_order_and_first_rows_at_every_version_that_vacuum_leaves(published: Published) -> None:
+    store = published.store
+
+    def read(version: int) -> pa.Table:
+        return pages_in_order(str(folder(store)), version).select(ORDERED).to_arrow()
+
+    before = {version: read(version) for version in published.expected}
+    store.vacuum(retention=1, orphans=True)
+    newest = published.publish()
+
+    assert list(before) == [0, 1, 2, 3, 4]
+    assert all(found.equals(_like(published.expected[version], found)) for version, found in before.items())
+    for version in (KEPT, newest):
+        found = read(version)
+        assert found.equals(_like(published.expected[version], found))
 
 
 @pytest.mark.slow
