@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_pages.errors import StorageError
+from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, StorageError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.log import Log
@@ -27,6 +27,7 @@ from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
 from spark_pages.model.actions import DELETION, Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
+from spark_pages.spark.job import our_error
 from spark_pages.spark.shipping import objects_of
 from spark_pages.storage.store import size_if_there
 
@@ -55,11 +56,23 @@ def find_orphans(spark: SparkSession, url: str) -> pa.Table:
     Notes
     -----
     The driver lists the log and the page files, and reads roots and manifest parts; executors read segments,
-    commits and page manifests. Without a vacuum before, no writer is refused yet, and nothing is found.
+    commits and page manifests. Without a vacuum before, no writer is refused yet, and nothing is found. Looks
+    once more where another vacuum took away what it was reading.
     """
     phase("looking for orphans")
     log = Log(objects_of(url), Runtime())
     state = log.refresh().state
+    try:
+        return _search(spark, url, log, state)
+    except Exception as error:
+        is_gone = isinstance(our_error(error), ObjectNotFoundError | SnapshotExpiredError)
+        newer = log.refresh().state
+        if not is_gone or newer.retention == state.retention:
+            raise
+    return _search(spark, url, log, newer)
+
+
+def _search(spark: SparkSession, url: str, log: Log, state: LogState) -> pa.Table:
     retention = state.retention
     if retention is None or retention.checkpoint is None:
         return _LISTED.empty_table()

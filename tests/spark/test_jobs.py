@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, SchemaMismatchError
+from spark_pages.spark import orphans
 from spark_pages.spark.checkpoints import checkpoint
 from spark_pages.spark.external import External
 from spark_pages.spark.job import named_options
@@ -147,12 +148,12 @@ def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
     with store.transaction() as txn:
         txn.create_namespace("eu", {"location": "eu/sales"})
     places = enumerate((("pages", 0), ("pages", 1), ("eu/sales", 3)))
-    orphans = [f"{place}/{read:020d}-{'ab' * 16}-{n}.pages" for n, (place, read) in places]
-    orphans += [
+    strays = [f"{place}/{read:020d}-{'ab' * 16}-{n}.pages" for n, (place, read) in places]
+    strays += [
         f"_log/manifests/{2:020d}-{'ab' * 16}-0.parquet",
         f"_log/checkpoints/{1:020d}-{'ab' * 32}.parquet",
     ]
-    for key in orphans:
+    for key in strays:
         store.objects.put(key, b"x" * 100)
     young = f"pages/{own_history.latest + 50:020d}-{'ab' * 16}-0.pages"
     store.objects.put(young, b"x")
@@ -164,7 +165,7 @@ def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
 
     local = planned.filter(pc.equal(planned.column("reason"), "orphan")).column("key").to_pylist()
     assert found.column("key").to_pylist() == sorted(local)
-    assert set(local) == set(orphans)
+    assert set(local) == set(strays)
 
 
 @pytest.mark.parametrize("lost", ["_log/parts/", "_log/segments/"])
@@ -181,6 +182,24 @@ def test_what_a_damaged_checkpoint_names_is_no_orphan(
 
     with pytest.raises((PySparkException, ObjectNotFoundError), match=lost):
         find_orphans(spark, own_history.url)
+
+
+def test_orphans_are_looked_for_again_where_another_vacuum_came_between(
+    spark: SparkSession, own_history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, trees = own_history.store, orphans._trees
+    store.vacuum(retention=4)
+    orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
+    store.objects.put(orphan, b"x")
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(orphans, "_trees", trees)
+        store.vacuum(retention=1)
+        return trees(*arguments)
+
+    monkeypatch.setattr(orphans, "_trees", overtaken)
+
+    assert find_orphans(spark, own_history.url).column("key").to_pylist() == [orphan]
 
 
 def test_vacuum_plans_by_default_and_deletes_when_told_to(spark: SparkSession, own_history: History) -> None:
