@@ -15,6 +15,7 @@ from spark_pages.catalog.facts import column_properties, fact, with_fact, with_j
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.catalog.widening import check_wider, stored_types, with_stored_types
 from spark_pages.errors import InvalidInputError
+from spark_pages.given import as_names, as_text
 from spark_pages.model.table import (
     COMMENT_KEY,
     PROPERTIES_KEY,
@@ -67,7 +68,7 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
         If there is no column of the old name, or one of the new name.
     """
     check_columns(definition, [old])
-    if old == new:
+    if old == as_text(new, "name"):
         return definition
     _check_new(definition, new)
     index = definition.schema.get_field_index(old)
@@ -84,6 +85,7 @@ def with_columns_in_order(definition: TableDefinition, columns: Sequence[str]) -
     ColumnNotFoundError, InvalidInputError
         If a column is not there, or named twice.
     """
+    columns = as_names(columns, "columns")
     check_columns(definition, columns)
     if len(set(columns)) < len(columns):
         raise InvalidInputError(

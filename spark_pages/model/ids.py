@@ -72,7 +72,8 @@ def parse_page_id(text: str | int) -> PageId:
     """
     if isinstance(text, int):
         return PageId(text)
-    value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}", text) else -1
+    digits = isinstance(text, str) and re.fullmatch("[0-9a-fA-F]{16}", text)
+    value = int(text, 16) if digits else -1
     if not 0 <= value < 1 << 63:
         raise InvalidInputError(
             f"{text!r} is not a page id: expected 16 hexadecimal digits, such as 000000007000002a."

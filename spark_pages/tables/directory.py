@@ -18,6 +18,7 @@ from spark_pages.errors import (
     PageNotFoundError,
     RowOutOfRangeError,
 )
+from spark_pages.given import as_whole
 from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
@@ -87,7 +88,7 @@ class PageDirectory:
             If its length is not that of the other columns; see `check_lengths`.
         """
         chains = self._chains  # if another thread reopens the version, they are not used any more
-        chain = chains.get(column)
+        chain = chains.get(column) if isinstance(column, str) else None
         if chain is None:
             chain = chains[column] = self.chain_of(self.key(column))
             self.check_lengths([column])
@@ -167,11 +168,23 @@ class PageDirectory:
     def stretch(self, column: str, start: int, stop: int) -> RunSlice:
         """The pages of a column at positions [start, stop), with the row at which they begin.
 
+        Raises
+        ------
+        InvalidInputError
+            If the column has no such positions.
+
         Notes
         -----
         Keeps none of what it loads: who goes through a long chain so needs memory for one stretch.
         """
-        return ColumnChain(self.chain(column).pieces).stretch(start, stop)
+        start, stop = as_whole(start, "start"), as_whole(stop, "stop")
+        chain = self.chain(column)
+        if not 0 <= start <= stop <= chain.num_pages:
+            raise InvalidInputError(
+                f"Pages [{start}, {stop}) are not in column {column!r} of table {self.definition.name!r}: it "
+                f"has {chain.num_pages} pages, numbered from 0."
+            )
+        return ColumnChain(chain.pieces).stretch(start, stop)
 
     @reopening
     def latest(self, column: str) -> PageDescriptor | None:
@@ -190,9 +203,14 @@ class PageDirectory:
         -----
         O(log pages), no I/O once the segment is loaded; cold, one request for each floor of the tree.
         """
+        if type(row) is not int:
+            row = as_whole(row, "row")
         try:  # not by the decorator: this is asked a million times a second
             chain = self._chains.get(column) or self.chain(column)
             return chain.locate_row(row)
+        except TypeError:
+            check_column(self.definition, column)
+            raise
         except ObjectNotFoundError:
             return self._locate_again(column, row)
         except RowOutOfRangeError as error:
@@ -229,13 +247,19 @@ class PageDirectory:
 
     @reopening
     def locate_range(self, column: str, start: int, end: int) -> list[PageSlice]:
-        """The pages that rows [start, end) touch, each with the offsets to read."""
-        return self.chain(column).locate_range(start, end)
+        """The pages that rows [start, end) touch, each with the offsets to read.
+
+        Raises
+        ------
+        RowOutOfRangeError
+            If the range is not inside the column.
+        """
+        return self.chain(column).locate_range(as_whole(start, "start"), as_whole(end, "end"))
 
     def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
         """The pages that rows [l, r) touch, as of a time in microseconds, or of this version."""
         if ts is not None and self._as_of is not None:
-            return self._as_of(ts).range(column, l, r)
+            return self._as_of(as_whole(ts, "ts", "microseconds since the epoch")).range(column, l, r)
         return [piece.page for piece in self.locate_range(column, l, r)]
 
     def get_latest_page_meta(self, column: str) -> PageDescriptor | None:

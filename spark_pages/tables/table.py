@@ -378,7 +378,8 @@ class Table:
         batch_rows = None if batch_rows is None else as_whole(batch_rows, "batch_rows")
         if batch_rows is not None and batch_rows <= 0:
             raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
-        return ScanRequest(names, start, stop, self._parse(filter), batch_rows)
+        most = None if batch_rows is None else min(batch_rows, max(1, stop - start))
+        return ScanRequest(names, start, stop, self._parse(filter), most)
 
     def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
         start = as_whole(start, "start")

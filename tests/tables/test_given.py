@@ -49,6 +49,16 @@ READS = {
     "columns": (lambda s: table(s).scan(5), r"columns is 5 \(int\): expected a list of names"),
     "what to add up": (lambda s: table(s).aggregate(5), r"^column is 5 \(int\): expected text"),
     "where to look": (lambda s: table(s).directory.locate_row(5, 1), r"^column is 5 \(int\)"),
+    "columns to look in": (lambda s: table(s).directory.locate_row(["n"], 1), r"^column is \['n'\] \(list\)"),
+    "a row and a half": (lambda s: table(s).directory.locate_row("n", 0.5), r"^row is 0.5 \(float\)"),
+    "pages of columns": (lambda s: table(s).directory.latest(["n"]), r"^column is \['n'\] \(list\)"),
+    "half a range": (lambda s: table(s).directory.locate_range("n", 0, 1.5), r"^end is 1.5 \(float\)"),
+    "when": (lambda s: table(s).directory.range("n", 0, 1, "now"), r"^ts is 'now' \(str\): expected micro"),
+    "pages before the first": (
+        lambda s: table(s).directory.stretch("n", -1, 1),
+        r"Pages \[-1, 1\) are not in column 'n'.*it has \d pages",
+    ),
+    "no page": (lambda s: table(s).directory.lookup(None), "None is not a page id"),
     "a day": (
         lambda s: s.snapshot(timestamp="yesterday"),
         r"timestamp is 'yesterday': expected a time: text",
@@ -139,6 +149,17 @@ CHANGES = {
     "wider": (
         lambda t: t.widen_column("t", "n", "int64"),
         r"type is 'int64' \(str\): expected a pyarrow.D",
+    ),
+    "a new name": (lambda t: t.rename_column("t", "n", 1.5), r"name is 1.5 \(float\): expected text"),
+    "an order": (lambda t: t.reorder_columns("t", None), r"columns is None \(NoneType\): expected a list"),
+    "what to update": (lambda t: t.update("t", ["n"], [0], [1]), r"A name in columns is \['n'\] \(list\)"),
+    "what goes with rows": (
+        lambda t: t.append("t", pa.table({"name": ["a"], "n": [1]}), entry_meta=1.5),
+        "entry_meta is a float: expected a table",
+    ),
+    "what goes with pages": (
+        lambda t: t.append("t", pa.table({"name": ["a"], "n": [1]}), page_metadata=("n",)),
+        r"page_metadata is \('n',\) \(tuple\): expected metadata by column",
     ),
     "a claim": (lambda t: t.claim("mine"), r"claim is 'mine' \(str\): expected a Claim"),
     "a run": (

@@ -102,7 +102,7 @@ def test_windows_give_each_row_asked_for_once_and_in_order(data):
     assert all(ranges.num_rows for ranges in found)
 
 
-@pytest.mark.parametrize("batch_rows", [None, 1, 100, 1_000])
+@pytest.mark.parametrize("batch_rows", [None, 1, 100, 1_000, 1 << 70])
 def test_a_scan_of_many_windows_gives_every_row_and_reads_each_page_once(table, small_windows, batch_rows):
     trace = ReadTrace()
 

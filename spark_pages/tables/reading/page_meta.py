@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.given import check_kind
 from spark_pages.io import PlainPage
 from spark_pages.model.table import TableDefinition
 
@@ -120,9 +121,9 @@ def given_meta(
         If it names no column of the rows, is of another length, or not binary or text, or if metadata of
         pages differs from row to row.
     """
-    meta = pa.table({}) if entry_meta is None else entry_meta
-    if not isinstance(meta, pa.Table):
-        meta = pa.table(dict(meta) if isinstance(meta, Mapping) else meta)
+    meta = _as_table(entry_meta)
+    if page_metadata is not None:
+        check_kind(page_metadata, Mapping, "page_metadata", "metadata by column")
     check_names(definition, rows.column_names)
     known = {name for column in rows.column_names for name in (*meta_names(column), page_name(column))}
     unknown = [name for name in meta.column_names if name not in known]
@@ -143,6 +144,18 @@ def given_meta(
         of_pages = (page_metadata or {}).get(column) or _of_pages(meta, page_name(column), definition.name)
         found[column] = PageMeta(prefix, suffix, of_pages)
     return found
+
+
+def _as_table(entry_meta: Any) -> pa.Table:
+    if isinstance(entry_meta, pa.Table):
+        return entry_meta
+    try:
+        return pa.table(dict(entry_meta or {}) if isinstance(entry_meta, Mapping | None) else entry_meta)
+    except (TypeError, ValueError, pa.ArrowInvalid) as error:
+        raise InvalidInputError(
+            f"entry_meta is a {type(entry_meta).__name__}: expected a table, a record batch or a mapping of "
+            f"columns."
+        ) from error
 
 
 def _of_pages(meta: pa.Table, name: str, table: str) -> PageMetadata | None:

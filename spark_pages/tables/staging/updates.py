@@ -74,6 +74,7 @@ def values_by_column(
     InvalidInputError, ColumnNotFoundError, SchemaMismatchError
     """
     if column is not None:
+        check_columns(definition, [column])
         given: Mapping[str, Any] = {column: values}
     elif isinstance(values, Mapping):
         given = values
