@@ -50,7 +50,7 @@ class Hanging(MeteredStore):
         return super().get(key)
 
 opener = storage.open_object_store
-storage.open_object_store = lambda url: Hanging(opener(url))
+storage.open_object_store = lambda url, options=None: Hanging(opener(url, options))
 main()
 """
 
