@@ -99,6 +99,25 @@ def writer_name() -> str:
     return _writer_of(os.getpid())
 
 
+def has_ended(writer: str) -> bool:
+    """Whether a writer, named as by `writer_name`, was a process of this machine and is no more.
+
+    Notes
+    -----
+    False where nobody here can tell. A number that another process has got since counts as alive.
+    """
+    host, _, process = writer.rpartition("@")[2].rpartition(":")
+    if os.name != "posix" or host != socket.gethostname() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (OverflowError, PermissionError):
+        pass
+    return False
+
+
 @lru_cache(maxsize=1)
 def _writer_of(process: int) -> str:
     try:

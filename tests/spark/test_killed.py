@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,13 +49,6 @@ def killed(job: str, arguments: list[str], folder: Path, within_s: float) -> Non
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-
-
-def at_leisure(store: sp.Store) -> None:
-    """Claims of a job that was killed expire by the clock: let the ten minutes pass."""
-    with store.transaction() as txn:
-        for claim in store.snapshot().log.state.claims:
-            txn.claim(replace(claim, expires_at_us=0))
 
 
 @pytest.fixture
@@ -109,7 +101,6 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     vacuum = [str(folder(store)), "--retention", "1", "--orphans", "--apply"]
 
     killed("compact_pages", [str(folder(store)), "--table", "t"], tmp_path, 4)
-    at_leisure(store)
     compacted = submit("compact_pages", [str(folder(store)), "--table", "t"])
     killed("publish_delta", [str(folder(store))], tmp_path, 1)
     published = submit("publish_delta", [str(folder(store))])

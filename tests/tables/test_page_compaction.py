@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,6 +19,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
+from spark_pages.model.actions import Claim
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
@@ -116,6 +121,30 @@ def test_a_second_try_keeps_the_version_that_its_page_files_tell_vacuum(url: str
 
     assert store.snapshot().log.state.claims == ()
     assert store.verify("all").ok
+
+
+@pytest.mark.parametrize("owner", ["this process", "one that has ended", "one of another machine"])
+def test_rows_that_a_job_of_this_machine_claimed_and_left_by_dying_are_free(url: str, owner: str) -> None:
+    store = store_of_small_pages(url, "a")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    host, process = socket.gethostname(), os.getpid()
+    name = {
+        "this process": f"me@{host}:{process}",
+        "one that has ended": f"me@{host}:{ended.pid}",
+        "one of another machine": f"me@{host}.elsewhere:{ended.pid}",
+    }[owner]
+    table = store.snapshot().table("t").definition
+    expires = Runtime().now_us() + 60_000_000
+    with store.transaction() as txn:
+        field_id = table.field_ids["a"]
+        txn.claim(Claim(table.table_id, field_id, 0, 5, f"{name} 01234567", 1, expires))
+
+    done = store.compact_pages("t")
+
+    assert [each["claimed_by_others"] for each in done] == [0 if owner == "one that has ended" else 1]
+    left = [claim.owner for claim in store.snapshot().log.state.claims]
+    assert left == ([] if owner == "one that has ended" else [f"{name} 01234567"])
 
 
 def test_a_job_all_of_whose_runs_were_touched_commits_nothing(url: str) -> None:

@@ -1,7 +1,8 @@
 """Claims: a maintenance job says which rows it works on, so that another one leaves them.
 
-A claim (seed 001, ``locked_by``) is advice. It expires by the clock, and nothing is wrong where two jobs do
-the same work all the same: the second one's commit conflicts, and only its work is lost.
+A claim (seed 001, ``locked_by``) is advice. It expires by the clock, or when its owner is seen to have died
+on this machine. Nothing is wrong where two jobs do the same work all the same: the second one's commit
+conflicts, and only its work is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from spark_pages.errors import CommitConflictError
 from spark_pages.model.actions import Claim
 from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, has_ended, writer_name
 from spark_pages.tables.transaction import Transaction
 
 CLAIM_SECONDS = 600.0
@@ -38,7 +39,7 @@ def claim_rows(
     wanted
         For each chain, rows [first, end).
     owner
-        Tells this job from every other.
+        Tells this job from every other; see `new_owner`.
     seconds
         After this long others may take the rows.
 
@@ -64,7 +65,7 @@ def claim_rows(
         taken = []
         for key, (first, end) in wanted.items():
             near = [c for c in known.get(key, []) if c.meets(key, first, end)]
-            if any(claim.expires_at_us > now and claim.owner != owner for claim in near):
+            if any(_holds(claim, now) and claim.owner != owner for claim in near):
                 continue
             for stale in near:
                 txn.claim(replace(stale, expires_at_us=0))
@@ -78,6 +79,16 @@ def claim_rows(
             continue
         return taken
     return []
+
+
+def new_owner(runtime: Runtime) -> str:
+    """A name for a job of this process that no other job has."""
+    return f"{writer_name()} {runtime.token()[:8]}"
+
+
+def _holds(claim: Claim, now_us: int) -> bool:
+    writer, _, _ = claim.owner.rpartition(" ")
+    return claim.expires_at_us > now_us and not has_ended(writer)
 
 
 def release_claims(txn: Transaction, claims: Sequence[Claim]) -> None:

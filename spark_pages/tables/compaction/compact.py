@@ -16,8 +16,8 @@ import numpy as np
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
 from spark_pages.model.actions import Claim
 from spark_pages.model.run import NewPage
-from spark_pages.runtime import Runtime, Spawn, spawn_thread, writer_name
-from spark_pages.tables.compaction.claims import claim_rows, release_claims
+from spark_pages.runtime import Runtime, Spawn, spawn_thread
+from spark_pages.tables.compaction.claims import claim_rows, new_owner, release_claims
 from spark_pages.tables.compaction.plan import (
     CompactionTask,
     claimed_ranges,
@@ -122,8 +122,7 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | 
     if not planned:
         return Compaction()
     wanted = claimed_ranges(planned)
-    owner = f"{writer_name()} {runtime.token()[:8]}"
-    claims = claim_rows(lambda: begin("claim rows"), wanted, owner, runtime)
+    claims = claim_rows(lambda: begin("claim rows"), wanted, new_owner(runtime), runtime)
     others = len(wanted) - len(claims)
     if not claims:
         return Compaction(claimed_by_others=others)
