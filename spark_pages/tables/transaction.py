@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,7 +46,7 @@ from spark_pages.tables.arrays.values import as_stream
 from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.checks.update_checks import check_updates
 from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs
-from spark_pages.tables.reading.expiry import moving_on, overtaking
+from spark_pages.tables.reading.expiry import looking_again, moving_on, overtaking
 from spark_pages.tables.reading.page_meta import PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
@@ -302,7 +303,7 @@ class Transaction(CatalogVerbs):
             self._stand_on_newest()
             return self._read_version
         with overtaking(self._read_version):
-            self._base = self._log.reopen(self._read_version)
+            self._base = looking_again(partial(self._log.reopen, self._read_version))
         return self._read_version
 
     @property

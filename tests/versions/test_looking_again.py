@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.tables.reading.expiry import moving_on, reopening
 from spark_pages.tables.store import Store
 from tests.tables.stores import metered, store_with
 from tests.versions import hand
@@ -30,13 +31,15 @@ def updated() -> Store:
     return store
 
 
-def losing_once(store: Store, monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> Store:
-    """The same store, where the first segment or part asked for has just been taken away."""
+def losing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, then: Callable[[], object], times: int = 1
+) -> Store:
+    """The same store, where the first segments or parts asked for, so many, have just been taken away."""
     late, meter = metered(store)
     get, lost = meter.get, []
 
     def get_or_lose(key: str) -> bytes:
-        if key.startswith(("_log/segments/", "_log/parts/")) and not lost:
+        if key.startswith(("_log/segments/", "_log/parts/")) and key not in lost and len(lost) < times:
             lost.append(key)
             then()
             raise ObjectNotFoundError(f"There is no object {key!r}.", key=key)
@@ -46,9 +49,10 @@ def losing_once(store: Store, monkeypatch: pytest.MonkeyPatch, then: Callable[[]
     return late
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize(("work", "answer"), [("restore", 4), ("changes", [3]), ("blame", 3)])
-def test_the_second_look_gives_the_answer(updated, monkeypatch, work, answer):
-    late = losing_once(updated, monkeypatch, then=lambda: None)
+def test_the_next_look_gives_the_answer(updated, monkeypatch, work, answer, times):
+    late = losing(updated, monkeypatch, lambda: None, times)
 
     assert WORK[work](late) == answer
 
@@ -64,7 +68,49 @@ def test_a_transaction_that_looks_again_still_sees_what_it_has_staged(updated):
 
 @pytest.mark.parametrize("work", ["restore", "changes"])
 def test_where_retention_has_passed_the_version_that_is_said(updated, monkeypatch, work):
-    late = losing_once(updated, monkeypatch, then=lambda: hand.retain(updated, 3))
+    late = losing(updated, monkeypatch, lambda: hand.retain(updated, 3))
 
     with pytest.raises(SnapshotExpiredError, match=r"Version 2 .*versions 3 to 4"):
         WORK[work](late)
+
+
+class Shown:
+    """Reads, and stages, where objects go one after another; remembers how often it looked again."""
+
+    def __init__(self, *lost: str) -> None:
+        self.lost, self.looks = list(lost), 0
+
+    def reopen(self, _: ObjectNotFoundError) -> None:
+        self.looks += 1
+
+    def move_on(self) -> int:
+        self.looks += 1
+        return self.looks
+
+    def _look(self) -> str:
+        if self.lost:
+            key = self.lost.pop(0)
+            raise ObjectNotFoundError(f"There is no object {key!r}.", key=key)
+        return "found"
+
+    read = reopening(_look)
+    stage = moving_on(_look)
+
+
+@pytest.mark.parametrize("look", [Shown.read, Shown.stage])
+def test_whatever_goes_for_the_first_time_is_worth_another_look(look):
+    several = Shown("a", "b", "c")
+
+    assert (look(several), several.looks) == ("found", 3)
+
+
+@pytest.mark.parametrize("look", [Shown.read, Shown.stage])
+def test_what_is_missing_twice_is_damage(look):
+    with pytest.raises(DamageError, match="'a'"):
+        look(Shown("a", "a"))
+
+
+@pytest.mark.parametrize("look", [Shown.read, Shown.stage])
+def test_nobody_looks_for_ever(look):
+    with pytest.raises(DamageError, match="'8'"):
+        look(Shown(*map(str, range(1_000))))

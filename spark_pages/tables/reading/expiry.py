@@ -2,17 +2,27 @@
 
 Vacuum deletes what no kept version needs. A reader that opened a version before may still stand on an old
 checkpoint; the same version is then read from a newer one, and has the same rows. If retention has passed
-the version itself, the reader is told so. Else something is missing that must be there.
+the version itself, the reader is told so. What is missing a second time, after another look, must be there;
+what is missing then for the first time may have gone with another vacuum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from spark_pages.errors import CommitConflictError, DamageError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.errors import (
+    CommitConflictError,
+    DamageError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    SparkPagesError,
+)
+
+_LOOKS = 8
+"""So many objects may go, one after another, under a reader: each takes a vacuum."""
 
 
 class Moving(Protocol):
@@ -37,16 +47,33 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
-def looking_again(work: Callable[[], Answer]) -> Answer:
-    """What the work gives; once more from the start where an object has gone while it ran.
+class Misses:
+    """What was missing since somebody began to look."""
 
-    For work that opens the versions it reads by itself: the second time from what is kept now, or it is
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def is_new(self, missing: SparkPagesError) -> bool:
+        """Whether a vacuum may have taken it since the last look: so it is worth another one."""
+        what = str(missing.context.get("key", missing.message))
+        fresh = what not in self._known and len(self._known) < _LOOKS
+        self._known.add(what)
+        return fresh
+
+
+def looking_again(work: Callable[[], Answer]) -> Answer:
+    """What the work gives; from the start again where an object has gone while it ran.
+
+    For work that opens the versions it reads by itself: the next time from what is kept then, or it is
     refused because retention has passed them.
     """
-    try:
-        return work()
-    except ObjectNotFoundError:
-        return work()
+    misses = Misses()
+    while True:
+        try:
+            return work()
+        except ObjectNotFoundError as missing:
+            if not misses.is_new(missing):
+                raise
 
 
 @contextmanager
@@ -69,7 +96,7 @@ def overtaking(read_version: int) -> Iterator[None]:
 def reopening(
     read: Callable[Concatenate[Reader, Given], Answer],
 ) -> Callable[Concatenate[Reader, Given], Answer]:
-    """The method, tried again on the same version where an object has gone.
+    """The method, tried again on the same version as long as another object has gone.
 
     Raises
     ------
@@ -81,15 +108,14 @@ def reopening(
 
     @wraps(read)
     def again(reader: Reader, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        try:
-            return read(reader, *args, **kwargs)
-        except ObjectNotFoundError as missing:
-            reader.reopen(missing)
-        try:
-            return read(reader, *args, **kwargs)
-        except ObjectNotFoundError as missing:
-            reader.reopen(missing)
-            raise _is_needed(missing) from missing
+        misses = Misses()
+        while True:
+            try:
+                return read(reader, *args, **kwargs)
+            except ObjectNotFoundError as missing:
+                looking_again(partial(reader.reopen, missing))
+                if not misses.is_new(missing):
+                    raise _is_needed(missing) from missing
 
     return again
 
@@ -97,7 +123,7 @@ def reopening(
 def moving_on(
     stage: Callable[Concatenate[Writer, Given], Answer],
 ) -> Callable[Concatenate[Writer, Given], Answer]:
-    """The method of a transaction, tried again where a vacuum has taken away what it reads.
+    """The method of a transaction, tried again as long as a vacuum has taken away what it reads.
 
     Raises
     ------
@@ -109,12 +135,15 @@ def moving_on(
 
     @wraps(stage)
     def again(writer: Writer, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        try:
-            return stage(writer, *args, **kwargs)
-        except (ObjectNotFoundError, SnapshotExpiredError):
-            stands_on = writer.move_on()
-        with overtaking(stands_on):
-            return stage(writer, *args, **kwargs)
+        misses, stands_on = Misses(), -1
+        while True:
+            try:
+                return stage(writer, *args, **kwargs)
+            except (ObjectNotFoundError, SnapshotExpiredError) as lost:
+                if not misses.is_new(lost):
+                    with overtaking(stands_on):
+                        raise
+                stands_on = looking_again(writer.move_on)
 
     return again
 
