@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -349,69 +350,22 @@ class ColumnChain:
         DamageError
             If a run to remove is not in the chain as named: the log contradicts itself.
         """
-        chain = self
+        chain, draft = self, None
         appended: list[Piece] = []
         for edit in edits:
             if edit.clears:
-                chain, appended = ColumnChain(), []
+                chain, draft, appended = ColumnChain(), None, []
             if not edit.removed:
                 appended.append(edit.added)
                 continue
-            chain = chain._with_tail(appended)._replace(edit)
+            draft = draft or _Draft(chain._counted())
+            draft.append(_joined(appended))
+            draft.replace(edit)
             appended = []
-        return chain._with_tail(appended)
-
-    def _with_tail(self, appended: list[Piece]) -> ColumnChain:
-        tail: list[Piece] = []
-        for lazy, group in groupby(
-            (piece for piece in appended if piece.num_pages), key=lambda piece: isinstance(piece, LazyRun)
-        ):
-            pieces = list(group)
-            tail += pieces if lazy else [PageRun.concat([p for p in pieces if isinstance(p, PageRun)])]
-        return ColumnChain(_merge_small((*self._layout.pieces, *tail))) if tail else self
-
-    def _replace(self, edit: ChainEdit) -> ColumnChain:
-        first, last = edit.first_row, edit.first_row + edit.removed_entries
-        layout = self._counted()
-        while True:
-            near = [
-                i
-                for i in range(len(layout.pieces))
-                if layout.first_rows[i] <= last and layout.first_rows[i + 1] >= first
-            ]
-            lazy = [i for i in near if isinstance(layout.pieces[i], LazyRun)]
-            if not lazy:
-                break
-            layout = self._expand(layout, *lazy)
-        runs = [piece for i in near if isinstance(piece := layout.pieces[i], PageRun)]
-        ids = np.concatenate([run.page_ids for run in runs]) if runs else np.zeros(0, np.int64)
-        removed = np.array(edit.removed, dtype=np.int64)
-        starts = np.flatnonzero(ids == removed[0])
-        begin = int(starts[0]) if len(starts) else -1
-        if begin < 0 or not np.array_equal(ids[begin : begin + len(removed)], removed):
-            raise DamageError(
-                f"A splice removes {len(removed)} pages from row {first} on, beginning with page "
-                f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
-                f"itself."
-            )
-        begin_row, end_row = _rows_between(runs, layout.first_rows[near[0]], begin, begin + len(removed))
-        if (begin_row, end_row - begin_row) != (first, edit.removed_entries):
-            raise DamageError(
-                f"A splice removes rows [{first}, {last}), but the pages that it names hold rows "
-                f"[{begin_row}, {end_row}): the log contradicts itself."
-            )
-        if edit.added.num_rows != edit.removed_entries and end_row != self.num_rows:
-            raise DamageError(
-                f"A splice puts {edit.added.num_rows} rows in the place of rows [{first}, {last}), which are "
-                f"not the last of the chain: the log contradicts itself."
-            )
-        pieces: list[Piece | OpenRun] = list(layout.pieces[: near[0]])
-        pieces += _cut(runs, 0, begin)
-        if edit.added.num_pages:
-            pieces.append(edit.added)
-        pieces += _cut(runs, begin + len(removed), len(ids))
-        pieces += layout.pieces[near[-1] + 1 :]
-        return ColumnChain(pieces)
+        if draft is not None:
+            chain = ColumnChain(draft.pieces)
+        tail = _joined(appended)
+        return ColumnChain(_merge_small((*chain._layout.pieces, *tail))) if tail else chain
 
     def _settle(self, row: int) -> tuple[PageRun, int, Layout]:
         """The loaded run that holds a row, its index in the layout, and that layout."""
@@ -448,18 +402,107 @@ class ColumnChain:
         for index in indices:
             piece = layout.pieces[index]
             assert isinstance(piece, LazyRun)
-            parts = piece.expand()
-            pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
-            if (pages, rows) != (piece.num_pages, piece.num_rows):
-                raise DamageError(
-                    f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
-                    f"of a chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
-                )
             pieces += layout.pieces[done:index]
-            pieces += parts
+            pieces += _parts_of(piece)
             done = index + 1
         self._layout = layout = Layout.of((*pieces, *layout.pieces[done:]))
         return layout
+
+
+class _Draft:
+    """A chain while splices are applied: its pieces, and the row at which each begins, changed in place.
+
+    A splice leaves the rows of all pieces behind it where they were, or is at the end of the chain. So it
+    costs the pieces that it touches, and thousands in one commit do not cost the square of that.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.pieces: list[Piece] = [piece for piece in layout.pieces if not isinstance(piece, OpenRun)]
+        self._first_rows = list(layout.first_rows)
+
+    def append(self, tail: Sequence[Piece]) -> None:
+        """These pieces come last."""
+        if tail:
+            self.pieces = cast("list[Piece]", _merge_small((*self.pieces, *tail)))
+            self._first_rows = list(accumulate((piece.num_rows for piece in self.pieces), initial=0))
+
+    def replace(self, edit: ChainEdit) -> None:
+        """The run that the edit names gives way to what it adds."""
+        first, last = edit.first_row, edit.first_row + edit.removed_entries
+        begin_piece, end_piece = self._loaded(first, last)
+        runs = [piece for piece in self.pieces[begin_piece:end_piece] if isinstance(piece, PageRun)]
+        ids = np.concatenate([run.page_ids for run in runs]) if runs else np.zeros(0, np.int64)
+        removed = np.array(edit.removed, dtype=np.int64)
+        starts = np.flatnonzero(ids == removed[0])
+        begin = int(starts[0]) if len(starts) else -1
+        if begin < 0 or not np.array_equal(ids[begin : begin + len(removed)], removed):
+            raise DamageError(
+                f"A splice removes {len(removed)} pages from row {first} on, beginning with page "
+                f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
+                f"itself."
+            )
+        first_row = self._first_rows[begin_piece]
+        begin_row, end_row = _rows_between(runs, first_row, begin, begin + len(removed))
+        if (begin_row, end_row - begin_row) != (first, edit.removed_entries):
+            raise DamageError(
+                f"A splice removes rows [{first}, {last}), but the pages that it names hold rows "
+                f"[{begin_row}, {end_row}): the log contradicts itself."
+            )
+        if edit.added.num_rows != edit.removed_entries and end_row != self._first_rows[-1]:
+            raise DamageError(
+                f"A splice puts {edit.added.num_rows} rows in the place of rows [{first}, {last}), which are "
+                f"not the last of the chain: the log contradicts itself."
+            )
+        new: list[Piece] = [*_cut(runs, 0, begin)]
+        if edit.added.num_pages:
+            new.append(edit.added)
+        new += _cut(runs, begin + len(removed), len(ids))
+        self._put(begin_piece, end_piece, new)
+
+    def _loaded(self, first: int, last: int) -> tuple[int, int]:
+        """Which pieces [begin, end) touch rows [first, last], once those among them that were promises are
+        loaded.
+        """
+        while True:
+            rows = self._first_rows
+            begin = bisect_left(rows, first, 1) - 1
+            end = bisect_right(rows, last, 0, len(self.pieces))
+            near = self.pieces[begin:end]
+            if not any(isinstance(piece, LazyRun) for piece in near):
+                return begin, end
+            new: list[Piece] = []
+            for piece in near:
+                new += _parts_of(piece) if isinstance(piece, LazyRun) else [piece]
+            self._put(begin, end, new)
+
+    def _put(self, begin: int, end: int, new: Sequence[Piece]) -> None:
+        """These pieces in the place of pieces [begin, end)."""
+        rows = accumulate((piece.num_rows for piece in new), initial=self._first_rows[begin])
+        self.pieces[begin:end] = new
+        self._first_rows[begin : end + 1] = rows
+
+
+def _parts_of(piece: LazyRun) -> Sequence[PageRun | LazyRun]:
+    """What the promise stands for, one level further down."""
+    parts = piece.expand()
+    pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
+    if (pages, rows) != (piece.num_pages, piece.num_rows):
+        raise DamageError(
+            f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
+            f"of a chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
+        )
+    return parts
+
+
+def _joined(appended: Sequence[Piece]) -> list[Piece]:
+    """What was appended, neighbours that are loaded as one run; what has no pages is left out."""
+    tail: list[Piece] = []
+    for lazy, group in groupby(
+        (piece for piece in appended if piece.num_pages), key=lambda piece: isinstance(piece, LazyRun)
+    ):
+        pieces = list(group)
+        tail += pieces if lazy else [PageRun.concat([p for p in pieces if isinstance(p, PageRun)])]
+    return tail
 
 
 def _merge_small(pieces: Sequence[Piece | OpenRun]) -> list[Piece | OpenRun]:

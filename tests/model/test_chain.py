@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain import ChainEdit, ColumnChain, LazyRun, Piece, locate_rows
+from spark_pages.model.pieces import Layout
 from spark_pages.model.run import PageRun
 from tests.io.strategies import steady
 from tests.model.chains import parts_of, pieces_and_counts, promise, run_of
@@ -200,6 +201,55 @@ def test_a_splice_replaces_exactly_its_run_wherever_empty_pages_lie(drawn, data)
     assert ids(after) == [*range(start), *range(1000, 1000 + len(new)), *range(stop, len(counts))]
     assert after.num_rows == sum(counts) - sum(counts[start:stop]) + sum(new)
     assert ids(chain) == list(range(len(counts))), "the chain before is not touched"
+
+
+@quick
+@given(pieces_and_counts(), st.data())
+def test_many_edits_at_once_give_what_they_give_one_by_one_and_what_a_list_says(drawn, data):
+    pieces, counts = drawn
+    pages = list(enumerate(counts))
+    edits: list[ChainEdit] = []
+    for number in range(data.draw(st.integers(0, 8))):
+        fresh = 1000 * (number + 1)
+        kind = data.draw(st.sampled_from(["append", "clear", "replace", "replace", "replace"]))
+        if kind != "replace" or not pages:
+            new = data.draw(st.lists(st.integers(0, 3), max_size=3))
+            rows = sum(count for _, count in pages)
+            edits.append(ChainEdit(rows, (), 0, run_of(new, fresh), clears=kind == "clear"))
+            pages = [] if kind == "clear" else pages
+            start = stop = len(pages)
+        else:
+            start = data.draw(st.integers(0, len(pages) - 1))
+            stop = data.draw(st.integers(start + 1, len(pages)))
+            first, removed = (sum(n for _, n in some) for some in (pages[:start], pages[start:stop]))
+            is_tail = not sum(count for _, count in pages[stop:])
+            new = data.draw(st.lists(st.integers(0, 5), max_size=3) if is_tail else parts_of(removed))
+            gone = tuple(page for page, _ in pages[start:stop])
+            edits.append(ChainEdit(first, gone, removed, run_of(new, fresh)))
+        pages[start:stop] = enumerate(new, fresh)
+
+    together = ColumnChain(pieces).apply(edits)
+    one_by_one = ColumnChain(pieces)
+    for each in edits:
+        one_by_one = one_by_one.apply([each])
+
+    for chain in (together, one_by_one):
+        assert ids(chain) == [page for page, _ in pages]
+        assert chain.all_pages().numbers("entry_count").tolist() == [count for _, count in pages]
+        assert chain.num_rows == sum(count for _, count in pages)
+
+
+def test_splices_of_one_commit_do_not_each_count_the_whole_chain(monkeypatch):
+    counted = []
+    of = Layout.of
+    monkeypatch.setattr(Layout, "of", lambda pieces: counted.append(len(pieces)) or of(pieces))
+    chain = ColumnChain([run_of([3] * 500)])
+    edits = [edit([3] * 500, page, page + 1, run_of([3], 1000 + page)) for page in range(0, 500, 2)]
+
+    after = chain.apply(edits)
+
+    assert ids(after) == [page if page % 2 else 1000 + page for page in range(500)]
+    assert counted == [1, 500], "once before, and once behind"
 
 
 def test_a_splice_in_the_middle_that_changes_the_number_of_rows_is_damage():
