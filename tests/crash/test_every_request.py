@@ -10,12 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.crash.every_request import WORK
+from tests.once import made_once
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def swept() -> dict[str, list[int]]:
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    folder = made_once(tmp_path_factory, "swept", sweep)
+    outcome: dict[str, list[int]] = json.loads((folder / "outcome.json").read_text())
+    return outcome
+
+
+def sweep(folder: Path) -> None:
     """In a process of its own: children are forked, and this one has threads."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.crash.every_request"],
@@ -26,8 +33,7 @@ def swept() -> dict[str, list[int]]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    outcome: dict[str, list[int]] = json.loads(ended.stdout)
-    return outcome
+    (folder / "outcome.json").write_text(ended.stdout)
 
 
 @pytest.mark.parametrize("what", WORK)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
@@ -19,6 +19,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.spark.session import PROJECT, SHORT_RUN, find_java
+from tests.once import made_once
 from tests.s3.server import free_port
 
 pytestmark = [
@@ -60,14 +61,13 @@ class Speculated:
         return {path for table in tables for path in table.pages()["path"].to_pylist()}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
     """A master, and two workers that Spark takes for two hosts: it starts no second attempt where the first
     is, so a local cluster, which has one host, starts none.
     """
     import pyspark  # noqa: PLC0415 - only where Java is
 
-    folder = tmp_path_factory.mktemp("cluster")
     start = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     port, page = free_port(), free_port()
     master = f"spark://127.0.0.1:{port}"
@@ -127,11 +127,22 @@ def _wait_for_workers(page: str, wanted: int) -> None:
     raise TimeoutError(f"{wanted} workers did not come up")
 
 
-@pytest.fixture(scope="module")
-def speculated(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Speculated:
+@pytest.fixture(scope="session")
+def speculated(tmp_path_factory: pytest.TempPathFactory) -> Speculated:
+    folder = made_once(tmp_path_factory, "speculated", speculate)
+    return Speculated(sp.open(str(folder / "store")), folder)
+
+
+def speculate(folder: Path) -> None:
+    """Every operation, on a cluster of its own."""
+    (folder / "cluster").mkdir()
+    with cluster(folder / "cluster") as master:
+        submit(master, folder)
+
+
+def submit(master: str, folder: Path) -> None:
     import pyspark  # noqa: PLC0415 - only where Java is
 
-    folder = tmp_path_factory.mktemp("speculated")
     store = sp.create(str(folder / "store"), properties={"checkpoint_commits": "0"})
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]), properties={"page_bytes": "8192"})
@@ -157,7 +168,7 @@ def speculated(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Specul
     ended = subprocess.run(
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            *("--master", cluster),
+            *("--master", master),
             *("--properties-file", str(PROJECT / "conf" / "spark-defaults.conf")),
             *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
             str(PROJECT / "tests" / "spark" / "speculated_write.py"),
@@ -176,7 +187,6 @@ def speculated(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Specul
     )
 
     assert ended.returncode == 0, ended.stderr[-3000:]
-    return Speculated(sp.open(store.url), folder)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
