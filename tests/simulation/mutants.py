@@ -22,7 +22,7 @@ from spark_pages.log.recent import RecentSlots
 from spark_pages.log.vacuum import deletion, planner
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
-from spark_pages.tables.transaction import Transaction
+from spark_pages.tables.versions import exactly_once
 from tests.simulation.scenarios import (
     CLEANED,
     DISK,
@@ -332,7 +332,7 @@ MUTANTS = (
     Mutant("serializable is not checked", NAMES, _blind_to_reads),
     Mutant("what others commit in their turn is not compared", TURNS, _blind_to_turns),
     Mutant("slots of others are skipped in their turn", TURNS, _turns_skip_a_slot),
-    Mutant("the pair is not looked for", DOUBT, lambda: _set(Transaction, "_landed", lambda *_: None)),
+    Mutant("the pair is not looked for", DOUBT, lambda: _set(exactly_once, "newest_landed", lambda *_: None)),
     Mutant("a tombstone is an empty slot", VACUUM, _tombstones_unknown),
     Mutant("who meets a tombstone stays before it", VACUUM, _stays_before_a_tombstone),
     Mutant(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from tests.simulation.invariants import pages_of, seen
 from tests.simulation.process import Process, Program
@@ -173,7 +171,7 @@ def _append(process: Process, number: int, inline: bool, exactly_once: bool) -> 
         return False
 
     def build(state: LogState) -> TransactionRecord | AlreadyLanded:
-        landed = _landed(app, state)
+        landed = exactly_once.newest_landed(state, *app)
         if landed is None:
             return record
         process.landed_before[token] = app
@@ -182,22 +180,6 @@ def _append(process: Process, number: int, inline: bool, exactly_once: bool) -> 
     ready = Ready(record, Encoded(record), read.state.version)  # type: ignore[arg-type]
     told = commit(process, read, token, build, ready=None if exactly_once else ready)
     return told.startswith("committed")
-
-
-@dataclass(frozen=True)
-class _Heading:
-    """As much of a transaction as `Transaction._landed` looks at: the exactly-once pair in its heading."""
-
-    app_id: str | None
-    app_version: int | None
-
-    @property
-    def _heading(self) -> _Heading:
-        return self
-
-
-def _landed(app: tuple[str | None, int | None], state: LogState) -> int | None:
-    return Transaction._landed(_Heading(*app), state) if app[0] else None  # type: ignore[arg-type]
 
 
 def _put(process: Process, path: str) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.given import as_text, check_kind, check_texts
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.column_changes import ColumnChanges
 from spark_pages.tables.definitions.constraint_changes import ConstraintChanges, ForeignKey
@@ -21,8 +20,9 @@ from spark_pages.tables.definitions.table_changes import TableChanges
 from spark_pages.tables.reading.expiry import moving_on
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_rows import StagedRows
+from spark_pages.tables.staging.staged_tables import StagedTables
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
-from spark_pages.tables.table import Table
 
 
 class CatalogVerbs:
@@ -44,29 +44,17 @@ class CatalogVerbs:
         self,
         work: Workspace,
         rows: StagedRows,
-        base: Callable[[], LogSnapshot],
-        stand_on_newest: Callable[[], None],
-        table_zero: Callable[[], Table],
-        staged: Callable[[str], Table],
+        standing: Standing,
+        staged: StagedTables,
         now_us: Callable[[], int],
         store: ObjectStore,
     ) -> None:
         """Nothing has been changed yet."""
-        names = StagedNames(work, base, stand_on_newest)
-        self._tables = TableChanges(work, rows, names, base, stand_on_newest, table_zero, now_us)
-        self._columns = ColumnChanges(work, names, self._tables, base, staged)
-        self._objects = ObjectChanges(work, names, stand_on_newest, now_us, base, store)
+        names = StagedNames(work, standing)
+        self._tables = TableChanges(work, rows, names, standing, staged, now_us)
+        self._columns = ColumnChanges(work, names, self._tables, standing, staged)
+        self._objects = ObjectChanges(work, names, standing, now_us, store)
         self._constraints = ConstraintChanges(work, self._tables, staged)
-
-    def _let_go(self) -> None:
-        """Nothing that was staged is held any more.
-
-        It refers to this transaction, which refers to it: only the garbage collector would find it, and that
-        takes a process of many small transactions a quarter of its time.
-        """
-        held = "_rows", "_page_files", "_tables", "_columns", "_objects", "_constraints", "_directories"
-        for name in held:
-            vars(self).pop(name, None)
 
     # tables
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,14 +23,14 @@ from spark_pages.catalog.facts import fact, without_facts
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import resolve_column
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import FieldId
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
 from spark_pages.tables.checks.constraint_tests import RowTests
 from spark_pages.tables.definitions.table_changes import TableChanges
 from spark_pages.tables.staging.staged_names import StagedNames
+from spark_pages.tables.staging.staged_tables import StagedTables
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
-from spark_pages.tables.table import Table
 from spark_pages.tables.writing.page_options import PageOptions
 from spark_pages.tables.writing.page_writer import stage_constants
 from spark_pages.tables.writing.placing import StagedSplice
@@ -43,10 +43,8 @@ class ColumnChanges:
     ----------
     work, names, tables
         What is staged, the names that there are, and the tables.
-    base
-        Gives the version that the transaction stands on.
-    staged
-        Gives a table with everything that is staged.
+    standing, staged
+        The version that the transaction stands on, and the tables on top of it.
     """
 
     def __init__(
@@ -54,13 +52,13 @@ class ColumnChanges:
         work: Workspace,
         names: StagedNames,
         tables: TableChanges,
-        base: Callable[[], LogSnapshot],
-        staged: Callable[[str], Table],
+        standing: Standing,
+        staged: StagedTables,
     ) -> None:
         self._work = work
         self._names = names
         self._tables = tables
-        self._base = base
+        self._standing = standing
         self._staged = staged
 
     def add(self, table: str, column: pa.Field, default: Any) -> None:
@@ -150,7 +148,7 @@ class ColumnChanges:
         if nullable and column in key_columns(definition):
             raise InvalidInputError(f"Column {column!r} of {table!r} is in the primary key, and never null.")
         if not nullable and field.nullable:
-            nulls = self._staged(show_name(definition)).aggregate(column).null_count
+            nulls = self._staged.table(show_name(definition)).aggregate(column).null_count
             if nulls:
                 raise SchemaMismatchError(
                     f"Column {column!r} of {table!r} holds {nulls} nulls and cannot be declared without.",
@@ -187,7 +185,7 @@ class ColumnChanges:
         lengths = []
         for field_id in columns[:1] if definition.aligned else columns:
             new = self._work.ddl.new_columns.get((table_id, field_id))
-            before = 0 if gone else self._base().num_rows((table_id, field_id)) if new is None else new
+            before = 0 if gone else self._standing.base.num_rows((table_id, field_id)) if new is None else new
             staged = self._work.staged_rows(table_id, field_id) - (new or 0)
             lengths.append((before, before + staged))
         return min(before for before, _ in lengths), min(now for _, now in lengths)

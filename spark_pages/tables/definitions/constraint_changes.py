@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
@@ -21,8 +21,8 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.checks.constraint_tests import compile_check
 from spark_pages.tables.checks.key_hashes import first_repeated
 from spark_pages.tables.definitions.table_changes import TableChanges
+from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.workspace import Workspace
-from spark_pages.tables.table import Table
 
 ForeignKey = tuple[Sequence[str], str, Sequence[str]]
 """Columns, the other table, and columns there."""
@@ -36,10 +36,10 @@ class ConstraintChanges:
     work, tables
         What is staged, and the tables.
     staged
-        Gives a table with everything that is staged.
+        The tables with everything that is staged.
     """
 
-    def __init__(self, work: Workspace, tables: TableChanges, staged: Callable[[str], Table]) -> None:
+    def __init__(self, work: Workspace, tables: TableChanges, staged: StagedTables) -> None:
         self._work = work
         self._tables = tables
         self._staged = staged
@@ -117,7 +117,7 @@ class ConstraintChanges:
 
     def _test_rows(self, definition: TableDefinition, constraint: Constraint) -> None:
         """Refuse the check if a row breaks it; pages whose statistics show that none does are not read."""
-        staged = self._staged(show_name(definition))
+        staged = self._staged.table(show_name(definition))
         parsed = compile_check(constraint.sql, staged.schema)
         wrong = 0
         first: dict[str, object] | None = None
@@ -132,7 +132,7 @@ class ConstraintChanges:
             )
 
     def _test_key(self, definition: TableDefinition, key: Sequence[str]) -> None:
-        repeated = first_repeated(self._staged(show_name(definition)).read(key))
+        repeated = first_repeated(self._staged.table(show_name(definition)).read(key))
         if repeated is not None:
             raise ConstraintError(
                 f"Columns {', '.join(key)} of {show_name(definition)!r} cannot be a primary key: {repeated} "

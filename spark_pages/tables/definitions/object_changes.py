@@ -13,12 +13,12 @@ from spark_pages.catalog.types import VALUE, new_type, resolve_column, uses_type
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from spark_pages.given import as_text
 from spark_pages.log.page_folders import LOCATION_PROPERTY, PageFolders, check_free
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.checks.constraint_tests import compile_check
 from spark_pages.tables.staging.staged_names import StagedNames
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.writing.page_options import PageOptions
 
@@ -32,12 +32,10 @@ class ObjectChanges:
     ----------
     work, names
         What is staged, and the names that there are.
-    stand_on_newest
-        Makes the version that the transaction stands on the newest.
+    standing
+        The version that the transaction stands on.
     now_us
         The clock.
-    base
-        Gives the version that the transaction stands on.
     store
         Where locations of namespaces are.
     """
@@ -46,21 +44,19 @@ class ObjectChanges:
         self,
         work: Workspace,
         names: StagedNames,
-        stand_on_newest: Callable[[], None],
+        standing: Standing,
         now_us: Callable[[], int],
-        base: Callable[[], LogSnapshot],
         store: ObjectStore,
     ) -> None:
         self._work = work
         self._names = names
-        self._stand_on_newest = stand_on_newest
+        self._standing = standing
         self._now_us = now_us
-        self._base = base
         self._store = store
 
     def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
         """See `Transaction.create_namespace`."""
-        self._stand_on_newest()
+        self._standing.on_newest()
         name = as_text(name, "The name of a namespace")
         if name in BUILT_IN or self._names.table((NAMESPACE_NAMES, name)) is not None:
             raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
@@ -93,7 +89,7 @@ class ObjectChanges:
 
     def create_type(self, name: str, base: pa.DataType | str, not_null: bool, check: str | None) -> None:
         """See `Transaction.create_type`."""
-        self._stand_on_newest()
+        self._standing.on_newest()
         if self._names.table((TYPE_NAMES, as_text(name, "The name of a type"))) is not None:
             raise AlreadyExistsError(f"There is a type {name!r} already.", type=name)
         created = new_type(self._names.new_id(), name, base, self._names, not_null, check, self._now_us())
@@ -105,7 +101,7 @@ class ObjectChanges:
 
     def drop_type(self, name: str) -> None:
         """See `Transaction.drop_type`."""
-        self._stand_on_newest()
+        self._standing.on_newest()
         definition = self._find((TYPE_NAMES, as_text(name, "The name of a type")), "type")
         users = [each for each in self._names.live() if uses_type(each, name)]
         if users:
@@ -129,12 +125,12 @@ class ObjectChanges:
         if location is None:
             return
         check_apart(namespace, self._names.live(NAMESPACE_NAMES))
-        if location not in PageFolders.of(self._base().state.properties).folders:
+        if location not in PageFolders.of(self._standing.base.state.properties).folders:
             check_free(self._store, location)
         self._work.properties[LOCATION_PROPERTY + location] = namespace.name
 
     def _namespace(self, name: str) -> TableDefinition:
-        self._stand_on_newest()
+        self._standing.on_newest()
         if as_text(name, "The name of a namespace") in BUILT_IN:
             raise InvalidInputError(f"Cannot change namespace {name!r}: every store has it as it is.")
         return self._find((NAMESPACE_NAMES, name), "namespace")

@@ -22,7 +22,6 @@ from spark_pages.catalog.namespaces import placed_in
 from spark_pages.catalog.resolve import parse_name, show_name, split_name
 from spark_pages.catalog.types import resolve_schema
 from spark_pages.errors import InvalidInputError, TableNotFoundError
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TableId, is_temporary
 from spark_pages.model.table import (
@@ -34,6 +33,8 @@ from spark_pages.model.table import (
 )
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_rows import StagedRows
+from spark_pages.tables.staging.staged_tables import StagedTables
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.page_options import PageOptions
@@ -46,10 +47,8 @@ class TableChanges:
     ----------
     work, rows, names
         What is staged, and the names that there are.
-    base, stand_on_newest
-        Gives the version that the transaction stands on; makes it the newest.
-    table_zero
-        Gives the catalog's own table as of that version.
+    standing, staged
+        The version that the transaction stands on, and the tables on top of it.
     now_us
         The clock.
     """
@@ -59,17 +58,15 @@ class TableChanges:
         work: Workspace,
         rows: StagedRows,
         names: StagedNames,
-        base: Callable[[], LogSnapshot],
-        stand_on_newest: Callable[[], None],
-        table_zero: Callable[[], Table],
+        standing: Standing,
+        staged: StagedTables,
         now_us: Callable[[], int],
     ) -> None:
         self._work = work
         self._rows = rows
         self._names = names
-        self._base = base
-        self._stand_on_newest = stand_on_newest
-        self._table_zero = table_zero
+        self._standing = standing
+        self._staged = staged
         self._now_us = now_us
 
     def find(self, table: str) -> TableDefinition:
@@ -83,7 +80,7 @@ class TableChanges:
 
     def begin(self, table: str) -> TableDefinition:
         """The table, which is about to change; rows staged until now are in pages."""
-        self._stand_on_newest()
+        self._standing.on_newest()
         self._rows.settle()
         definition = self._names.find(table)
         self._names.refuse_system(definition)
@@ -91,7 +88,7 @@ class TableChanges:
 
     def create(self, name: str, schema: pa.Schema, properties: Mapping[str, str], aligned: bool) -> None:
         """See `Transaction.create_table`."""
-        self._stand_on_newest()
+        self._standing.on_newest()
         namespace, bare = self._names.free(name)
         resolved, types = resolve_schema(as_given(schema), self._names)
         temporary = namespace == TEMPORARY_NAMESPACE
@@ -123,9 +120,11 @@ class TableChanges:
 
     def undrop(self, table: str) -> None:
         """See `Transaction.undrop_table`."""
-        self._stand_on_newest()
+        self._standing.on_newest()
         name = self._names.free(table)
-        definition = _last_dropped(self._table_zero(), table, parse_name(table, self._names))
+        definition = _last_dropped(
+            self._staged.snapshot().table("system.catalog"), table, parse_name(table, self._names)
+        )
         if definition.table_id in self._work.ddl.dropped:
             raise InvalidInputError(f"{table!r} is dropped by this very transaction: roll it back instead.")
         self._check_needs(definition)
@@ -182,8 +181,11 @@ class TableChanges:
         """
         ddl = self._work.ddl
         found = [*self._work.created.values(), *ddl.altered.values(), *ddl.restored.values()]
-        if self._base().state.features.writer:
-            found += filter(None, map(self._names.table, _with_constraints(self._table_zero())))
+        if self._standing.base.state.features.writer:
+            found += filter(
+                None,
+                map(self._names.table, _with_constraints(self._staged.snapshot().table("system.catalog"))),
+            )
         others = {each.table_id: each for each in found if each.table_id != definition.table_id}
         return [each for each in others.values() if foreign_keys_to(each, definition.table_id)]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.log.names import page_file_key
 from spark_pages.log.page_folders import PageFolders
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
 
 
@@ -21,16 +19,14 @@ class PageFileNames:
     ----------
     token
         The transaction's.
-    work
-        Gives what is staged.
-    base
-        Gives the version that the transaction stands on. Names bear its number, by which vacuum judges them.
+    work, standing
+        What is staged, and on which version. Names bear its number, by which vacuum judges them.
     """
 
-    def __init__(self, token: str, work: Callable[[], Workspace], base: Callable[[], LogSnapshot]) -> None:
+    def __init__(self, token: str, work: Workspace, standing: Standing) -> None:
         self._token = token
         self._work = work
-        self._base = base
+        self._standing = standing
         self._count = 0
 
     def next(self, definition: TableDefinition | None) -> str:
@@ -41,11 +37,11 @@ class PageFileNames:
 
     def next_for(self, table_id: TableId) -> str:
         """Key of the next page file for a table that is written to."""
-        return self.next(self._work().definitions.get(table_id))
+        return self.next(self._work.definitions.get(table_id))
 
     def is_of_another(self, key: str) -> bool:
         """Whether the key is that of a page file of another transaction, which vacuum may delete."""
-        folders = PageFolders.of({**self._base().state.properties, **self._work().properties})
+        folders = PageFolders.of({**self._standing.base.state.properties, **self._work.properties})
         folder = key.rpartition("/")[0]
         own = any(key == self._name(number, folder) for number in range(self._count))
         return folders.epoch_of(key) is not None and not own
@@ -54,9 +50,9 @@ class PageFileNames:
         """What tells of the namespace of a table, where users made that."""
         if definition.namespace_id in BUILT_IN.values():
             return None
-        work = self._work()
+        work = self._work
         name: TableName = (NAMESPACE_NAMES, definition.namespace)
-        return work.created.get(name) or work.ddl.find(name) or self._base().table(name)
+        return work.created.get(name) or work.ddl.find(name) or self._standing.base.table(name)
 
     def _name(self, number: int, folder: str) -> str:
-        return page_file_key(self._base().state.version, self._token, number, folder)
+        return page_file_key(self._standing.version, self._token, number, folder)

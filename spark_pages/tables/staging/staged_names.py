@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from spark_pages.catalog.resolve import find_table, namespace_id, parse_name, show_name, split_name
 from spark_pages.errors import (
     InvalidInputError,
@@ -11,7 +9,6 @@ from spark_pages.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TEMPORARY_TABLES, TableId, is_temporary
 from spark_pages.model.table import (
@@ -20,6 +17,7 @@ from spark_pages.model.table import (
     TEMPORARY_NAMESPACE,
     TableDefinition,
 )
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
 
 PROVISIONAL = TableId(-1000)
@@ -33,22 +31,19 @@ class StagedNames:
     ----------
     work
         What is staged.
-    base, stand_on_newest
-        Gives the version that the transaction stands on; makes it the newest.
+    standing
+        The version that the transaction stands on.
     """
 
-    def __init__(
-        self, work: Workspace, base: Callable[[], LogSnapshot], stand_on_newest: Callable[[], None]
-    ) -> None:
+    def __init__(self, work: Workspace, standing: Standing) -> None:
         self._work = work
-        self._base = base
-        self._stand_on_newest = stand_on_newest
+        self._standing = standing
 
     def table(self, name: TableName) -> TableDefinition | None:
         """What has this name as the transaction sees it."""
         found = self._work.created.get(name) or self._work.ddl.find(name)
         if found is None:
-            found = self._base().table(name)
+            found = self._standing.base.table(name)
             if found is not None and self._work.ddl.hides(found):
                 return None
         return found
@@ -71,14 +66,14 @@ class StagedNames:
         except NamespaceNotFoundError:
             found = None
         if found is None:
-            self._stand_on_newest()
+            self._standing.on_newest()
             try:
                 found = self.known(text)
             except NamespaceNotFoundError as missing:
                 raise TableNotFoundError(missing.message, hint=missing.hint, table=text) from missing
         if found is not None:
             return found
-        found = find_table(self._base(), text)  # which tells what is wrong
+        found = find_table(self._standing.base, text)  # which tells what is wrong
         raise TableNotFoundError(
             f"There is no table {text!r} any more: this transaction has dropped or renamed it.", table=text
         )
@@ -98,7 +93,7 @@ class StagedNames:
             )
         if self.table(name) is not None:
             raise TableExistsError(
-                f"There is a table {text!r} at version {self._base().state.version} already.", table=text
+                f"There is a table {text!r} at version {self._standing.version} already.", table=text
             )
         return name
 
@@ -109,7 +104,7 @@ class StagedNames:
 
     def live(self, within: int | None = None) -> list[TableDefinition]:
         """All that there is, or what has its name in a namespace. Reads that part of the catalog."""
-        there = [each for each in self._base().tables(within) if not self._work.ddl.hides(each)]
+        there = [each for each in self._standing.base.tables(within) if not self._work.ddl.hides(each)]
         staged = [
             *self._work.created.values(),
             *self._work.ddl.altered.values(),

@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.constraints import key_columns
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import TableId, is_temporary
 from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.table import TableDefinition
@@ -22,6 +21,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.values import RowStream, as_stream
 from spark_pages.tables.reading.page_meta import PageMetadata, given_meta
 from spark_pages.tables.staging.page_file_names import PageFileNames
+from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
 from spark_pages.tables.staging.updates import Updates, checked_rows, rewrite_pages, values_by_column
 from spark_pages.tables.staging.workspace import Workspace
@@ -46,8 +46,8 @@ class StagedRows:
         Receives the splices.
     store, spawn, page_files
         For pages that are written before the commit.
-    base, stand_on_newest
-        Gives the version that the transaction stands on; makes it the newest.
+    standing
+        The version that the transaction stands on.
     memory_bytes
         Memory that pages may take.
     """
@@ -58,14 +58,12 @@ class StagedRows:
         store: ObjectStore,
         spawn: Spawn,
         page_files: PageFileNames,
-        base: Callable[[], LogSnapshot],
-        stand_on_newest: Callable[[], None],
+        standing: Standing,
         memory_bytes: int,
     ) -> None:
         self._work = work
         self._store = store
-        self._base = base
-        self._stand_on_newest = stand_on_newest
+        self._standing = standing
         self._memory_bytes = memory_bytes
         self._held_bytes = 0
         self._early = EarlyPages(store, page_files.next_for, spawn)
@@ -128,7 +126,7 @@ class StagedRows:
         numbers = checked_rows(table, rows)
         given = values_by_column(definition, column, len(numbers), values)
         for name in given:
-            there = self._base().num_rows((definition.table_id, definition.field_ids[name]))
+            there = self._standing.base.num_rows((definition.table_id, definition.field_ids[name]))
             beyond = numbers[numbers >= there]
             if len(beyond):
                 raise row_out_of_range(int(beyond[0]), there, f"column {name!r} of table {table!r}")
@@ -169,7 +167,7 @@ class StagedRows:
 
     def swap(self, now_us: int) -> SwapOrAppend | None:
         """What is committed instead of a plain append, where all that is staged are few rows."""
-        base = self._base()
+        base = self._standing.base
         most_bytes = tail_page_bytes(base.state.properties)
         ingests = list(self._ingests.values())
         work = self._work
@@ -202,6 +200,10 @@ class StagedRows:
             return False
         return sum([column.waiting_bytes for column in columns]) <= INLINE_PAGE_BYTES
 
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        self._ingests = {}
+
     def forget_temporary(self) -> None:
         """Temporary tables end here, with what was appended to them."""
         for table_id in [table_id for table_id in self._ingests if is_temporary(table_id)]:
@@ -217,7 +219,7 @@ class StagedRows:
         table_id = definition.table_id
         if key_columns(definition):  # compared with the rows that there are, by their numbers
             self._work.definitions[table_id] = definition
-            self._stand_on_newest()
+            self._standing.on_newest()
         given = set(columns)
         splices = []
         for column, field_id in definition.field_ids.items():
@@ -237,7 +239,7 @@ class StagedRows:
         staged = self._work.staged_rows(table_id, field_id)
         if table_id < 0 or table_id in self._work.ddl.truncated:
             return staged
-        return staged + self._base().num_rows((table_id, field_id))
+        return staged + self._standing.base.num_rows((table_id, field_id))
 
     def _take(self, ingest: TableIngest) -> None:
         self._work.splices += [column.splice for column in ingest.columns if column.splice.pages]
@@ -246,7 +248,7 @@ class StagedRows:
         """Write pages early where they take a quarter of the memory: that takes two quarters more."""
         if self._held_bytes * 4 <= self._memory_bytes:
             return
-        self._stand_on_newest()  # page files bear the version read, by which vacuum judges them
+        self._standing.on_newest()  # page files bear the version read, by which vacuum judges them
         open_splices = [column.splice for ingest in self._ingests.values() for column in ingest.columns]
         splices = [*more, *self._work.splices, *open_splices]
         self._early.write([splice for splice in splices if not is_temporary(splice.table_id)])

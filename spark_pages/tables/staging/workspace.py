@@ -85,6 +85,12 @@ class Workspace:
         changes = (self.created, self.updates, self.splices, self.written, self.ddl, self.properties)
         return not any((*changes, self.claims))
 
+    def clear(self) -> None:
+        """Nothing is staged; what was handed on stays as it is."""
+        fresh = Workspace()
+        for name in Workspace.__slots__:
+            setattr(self, name, getattr(fresh, name))
+
     def tables(self) -> frozenset[int]:
         """Tables of the snapshot that are written to."""
         return frozenset(table_id for table_id in self.definitions if table_id >= 0)

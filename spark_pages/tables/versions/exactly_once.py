@@ -31,6 +31,14 @@ class Landed:
     exact: bool = True
 
 
+def newest_landed(state: LogState, app_id: str | None, app_version: int | None) -> int | None:
+    """Where the newest number of the application landed, if it is not smaller than this one: asks nobody."""
+    if app_id is None or app_version is None or app_id not in state.apps:
+        return None
+    newest, version = state.apps[app_id]
+    return version if newest >= app_version else None
+
+
 def landed_in(log: Log, state: LogState, app_id: str | None, app_version: int | None) -> Landed | None:
     """Where this pair landed; None where it may be committed.
 

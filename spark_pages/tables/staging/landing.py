@@ -1,0 +1,227 @@
+"""How what is staged gets into the log: prepared once, then brought in on top of what is newest.
+
+Follow a commit from `Landing.commit` over `_prepare` (pages get their places, rules are checked) and
+`_bring_in` to `Log.commit`, which asks back, by `_build`, for the record on top of each version it tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.resolve import show_name
+from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.log.commit.conflict import by_ids
+from spark_pages.log.commit.messages import AlreadyLanded, Ready
+from spark_pages.log.encoding.commit_codec import EncodedTransaction
+from spark_pages.log.log import Log
+from spark_pages.log.state import LogState
+from spark_pages.log.who_landed import Meets
+from spark_pages.model.actions import TransactionRecord
+from spark_pages.model.ids import TableId
+from spark_pages.model.table import NAMESPACE_NAMES
+from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
+from spark_pages.tables.checks.update_checks import check_updates
+from spark_pages.tables.reading.expiry import overtaking
+from spark_pages.tables.staging.page_file_names import PageFileNames
+from spark_pages.tables.staging.staged_rows import StagedRows
+from spark_pages.tables.staging.staged_tables import StagedTables
+from spark_pages.tables.staging.standing import Standing
+from spark_pages.tables.staging.workspace import Heading, Workspace
+from spark_pages.tables.versions.exactly_once import Landed, landed_in, newest_landed
+from spark_pages.tables.writing.placing import Prepared, place_splices, stays_inline
+from spark_pages.tables.writing.written_rows import with_written
+
+Prepare = Callable[[LogState], Prepared]
+"""Gives, on top of a state, splices and pages that have their places."""
+
+
+class Landing:
+    """The commit of one transaction.
+
+    Parameters
+    ----------
+    log, now_us
+        The log, and the clock.
+    heading, work, rows, tables, standing, page_files
+        What the transaction says of itself, what is staged and on what, and the names of its page files.
+    read
+        Tables that a serializable transaction has read; None where isolation does not ask for it.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        now_us: Callable[[], int],
+        heading: Heading,
+        work: Workspace,
+        rows: StagedRows,
+        tables: StagedTables,
+        standing: Standing,
+        page_files: PageFileNames,
+        read: set[int] | None,
+    ) -> None:
+        self._log = log
+        self._now_us = now_us
+        self._heading = heading
+        self._work = work
+        self._rows = rows
+        self._tables = tables
+        self._standing = standing
+        self._page_files = page_files
+        self._read = read
+
+    def landed(self) -> Landed | None:
+        """Where the pair of application and number is on the version that the transaction stands on."""
+        return self._landed_in(self._standing.base.state)
+
+    def _landed_in(self, state: LogState) -> Landed | None:
+        return landed_in(self._log, state, self._heading.app_id, self._heading.app_version)
+
+    def commit(self) -> Landed:
+        """All that was staged is in the log, durably.
+
+        Raises
+        ------
+        CommitConflictError, CommitUnknownError, RaggedTableError
+        """
+        try:
+            with overtaking(self._standing.version):
+                return self._commit_or_tell()
+        except CommitConflictError as error:
+            raise self._standing.told(error, _met(error)) from error.__cause__
+
+    def _commit_or_tell(self) -> Landed:
+        """Commit; where an object is gone, tell that retention has passed the version, if it has."""
+        try:
+            return self._commit()
+        except ObjectNotFoundError:
+            self._log.reopen(self._standing.version)
+            raise
+
+    def _commit(self) -> Landed:
+        with self._log.turn if self._rows.are_few else nullcontext():
+            prepare, is_fixed = self._prepare()
+            if prepare is None:
+                return Landed(self._standing.version)
+            depends = self._work.created or self._work.ddl or self._heading.app_id is not None
+            ready = self._ready(prepare) if is_fixed and not depends else None
+        return self._bring_in(prepare, ready)
+
+    def _prepare(self) -> tuple[Prepare | None, bool]:
+        """What gives, on top of a state, the splices and their pages; and whether on any state the same.
+
+        None where nothing is staged.
+        """
+        self._rows.forget_temporary()
+        keyed = [each for each in self._work.definitions.values() if key_columns(each)]
+        if keyed:
+            self._rows.settle()
+        if self._work.updates:
+            self._work.relied |= check_updates(self._work, self._tables.snapshot().table_of)
+        of_many = self._log.shared  # of which only one could swap a page
+        swap = None if of_many else self._rows.swap(self._now_us())
+        if swap is None:
+            self._rows.settle()
+        self._work.splices[:0] = self._tables.rewrites(final=True)
+        self._work.updates.clear()
+        self._work.check_removed_once()
+        self._work.check_ragged()
+        for definition in keyed:
+            changed = changed_keys(definition, self._work.splices)
+            if changed is not None:
+                check_key(self._tables.table(show_name(definition)), changed)
+                self._work.relied.add(definition.table_id)
+        self._standing.ended = True
+        if swap is not None:
+            return swap.on, False
+        if self._work.empty:
+            return None, True
+        return self._placed(), True
+
+    def _placed(self) -> Prepare:
+        """Every page has its place, and what was written by others is beside it."""
+        if not stays_inline(self._work.splices):
+            self._standing.on_newest()  # objects bear the version read, by which vacuum judges them
+        manifest = f"{self._standing.version:020d}-{self._heading.token}-"
+        prepared = place_splices(
+            self._log.store, self._work.splices, self._page_files.next_for, f"{manifest}0"
+        )
+        if self._work.written:
+            prepared = with_written(self._log.store, prepared, self._work.written, f"{manifest}1")
+        self._rows.wait()
+        for definition in self._work.definitions.values():
+            appended = written_keys(definition, self._work.written) if key_columns(definition) else None
+            if appended is not None:
+                check_key(self._tables.table_with(show_name(definition), self._work, prepared), appended)
+                self._work.relied.add(definition.table_id)
+        return lambda _: prepared
+
+    def _ready(self, prepare: Prepare) -> Ready | None:
+        """What the log is told whatever others commit meanwhile, unless that is a change of the catalog."""
+        state = self._log.known().state
+        if state.catalog_version > self._work.since:
+            return None
+        record = self._record(prepare, state)
+        if record.manifests:
+            return None
+        return Ready(record, EncodedTransaction.of(record), self._work.since)
+
+    def _bring_in(self, prepare: Prepare, ready: Ready | None) -> Landed:
+        """Commit; once more on the newest version where that may help.
+
+        It does where a conflict may only come from standing on an old one, and where a vacuum has taken away
+        what must be read of the version on top of which it is brought in.
+        """
+        try:
+            return self._send(prepare, ready)
+        except CommitConflictError:
+            if self._standing.is_settled:
+                raise
+        except (ObjectNotFoundError, SnapshotExpiredError):
+            self._log.refresh()
+        self._standing.on_newest()
+        return self._send(prepare, None)  # it reads a newer version now, and says so
+
+    def _send(self, prepare: Prepare, ready: Ready | None) -> Landed:
+        build = self._build(prepare)
+        committed = self._log.commit(self._standing.base, build, self._needed(), ready, self._named)
+        if committed.commit is not None:
+            return Landed(committed.version)
+        return self._landed_in(committed.state) or Landed(committed.version)
+
+    def _build(self, prepare: Prepare) -> Callable[[LogState], TransactionRecord | AlreadyLanded]:
+        def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+            landed = newest_landed(state, self._heading.app_id, self._heading.app_version)
+            return self._record(prepare, state) if landed is None else AlreadyLanded(landed)
+
+        return build
+
+    def _record(self, prepare: Prepare, state: LogState) -> TransactionRecord:
+        version, show = self._standing.version, self._tables.of_state
+        return self._work.record(self._heading, prepare(state), version, state, show)
+
+    def _needed(self) -> frozenset[int]:
+        """Tables whose rows must not change before the commit."""
+        needed = frozenset(self._work.relied)
+        return needed if self._read is None else needed | self._work.tables() | self._read
+
+    def _named(self, table_id: int, field_id: int | None) -> str:
+        """``column 'day' of table 'flights'``, for people; by its id what was not written to."""
+        definition = self._work.definitions.get(TableId(table_id))
+        if definition is None:
+            return by_ids(table_id, field_id)
+        table = f"table {show_name(definition)!r}"
+        columns = [name for name, each in definition.field_ids.items() if each == field_id]
+        return f"column {columns[0]!r} of {table}" if columns else table
+
+
+def _met(error: CommitConflictError) -> Meets:
+    """What a transaction met that was told of a conflict without being told with whom."""
+    table_id = error.context.get("table_id")
+    if isinstance(error.__cause__, SnapshotExpiredError):
+        return lambda record: record.retention is not None
+    if table_id is not None:
+        return lambda record: any(splice.table_id == table_id for splice in record.splices)
+    return lambda record: any(intent.namespace_id == NAMESPACE_NAMES for intent in record.intents)

@@ -1,0 +1,86 @@
+"""Tables as a transaction sees them: the version that it stands on, and on top of it what is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from spark_pages.log.log import Log
+from spark_pages.log.replay import Fold
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.tables.reading.expiry import moving_on
+from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.staging.staged_rows import StagedRows
+from spark_pages.tables.staging.standing import Standing
+from spark_pages.tables.staging.workspace import Heading, Workspace
+from spark_pages.tables.table import Table
+from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
+
+
+class StagedTables:
+    """The tables of one transaction.
+
+    Parameters
+    ----------
+    log, view
+        Gives snapshots, and what readers see of one.
+    heading, work, rows, standing
+        What the transaction says of itself, what is staged, and on what.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        view: Callable[[LogSnapshot], Snapshot],
+        heading: Heading,
+        work: Workspace,
+        rows: StagedRows,
+        standing: Standing,
+    ) -> None:
+        self._log = log
+        self._view = view
+        self._heading = heading
+        self._work = work
+        self._rows = rows
+        self._standing = standing
+
+    def snapshot(self) -> Snapshot:
+        """The version that the transaction stands on; what is staged is not in it."""
+        return self._view(self._standing.base)
+
+    def of_state(self, state: LogState) -> Snapshot:
+        """What readers see of a state of the log."""
+        return self._view(self._log.bind(state))
+
+    def move_on(self) -> int:
+        """The transaction stands on what is kept; see `Standing.move_on`."""
+        return self._standing.move_on(is_used=not (self._work.empty and self._rows.empty))
+
+    @moving_on
+    def table(self, name: str, ragged: bool = False) -> Table:
+        """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
+        self._rows.settle()
+        self._rows.wait()
+        pending = replace(self._work, splices=[*self.rewrites(final=False), *self._work.splices])
+        pending.check_removed_once()
+        if not ragged:
+            pending.check_ragged()
+        return self.table_with(name, pending, place_in_memory(self._log.store, pending.splices))
+
+    def table_with(self, name: str, work: Workspace, prepared: Prepared) -> Table:
+        """A table with what is staged in another workspace, whose pages have their places."""
+        version, state = self._standing.version, self._standing.base.state
+        record = work.record(self._heading, prepared, version, state, self.of_state)
+
+        def on(base: LogSnapshot) -> LogSnapshot:
+            fold = Fold(base.state, self._log.load_manifest)
+            fold.record(record, base.state.version + 1)
+            return self._log.bind(fold.state(), base)
+
+        staged = self._view(on(self._standing.base))
+        return staged.uncommitted(lambda version: on(self._log.reopen(version))).table(name)
+
+    def rewrites(self, *, final: bool) -> list[StagedSplice]:
+        """Pages that updates touch, rewritten; see `StagedRows.rewrite`."""
+        return self._rows.rewrite(self.snapshot().table_of, final=final) if self._work.updates else []
