@@ -431,18 +431,15 @@ class _Draft:
         first, last = edit.first_row, edit.first_row + edit.removed_entries
         begin_piece, end_piece = self._loaded(first, last)
         runs = [piece for piece in self.pieces[begin_piece:end_piece] if isinstance(piece, PageRun)]
-        ids = np.concatenate([run.page_ids for run in runs]) if runs else np.zeros(0, np.int64)
-        removed = np.array(edit.removed, dtype=np.int64)
-        starts = np.flatnonzero(ids == removed[0])
-        begin = int(starts[0]) if len(starts) else -1
-        if begin < 0 or not np.array_equal(ids[begin : begin + len(removed)], removed):
+        begin = _find(runs, first - self._first_rows[begin_piece], edit)
+        if begin < 0:
             raise DamageError(
-                f"A splice removes {len(removed)} pages from row {first} on, beginning with page "
+                f"A splice removes {len(edit.removed)} pages from row {first} on, beginning with page "
                 f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
                 f"itself."
             )
-        first_row = self._first_rows[begin_piece]
-        begin_row, end_row = _rows_between(runs, first_row, begin, begin + len(removed))
+        end = begin + len(edit.removed)
+        begin_row, end_row = (self._first_rows[begin_piece] + _rows_before(runs, at) for at in (begin, end))
         if (begin_row, end_row - begin_row) != (first, edit.removed_entries):
             raise DamageError(
                 f"A splice removes rows [{first}, {last}), but the pages that it names hold rows "
@@ -456,7 +453,7 @@ class _Draft:
         new: list[Piece] = [*_cut(runs, 0, begin)]
         if edit.added.num_pages:
             new.append(edit.added)
-        new += _cut(runs, begin + len(removed), len(ids))
+        new += _cut(runs, end, sum(run.num_pages for run in runs))
         self._put(begin_piece, end_piece, new)
 
     def _loaded(self, first: int, last: int) -> tuple[int, int]:
@@ -521,10 +518,39 @@ def _merge_small(pieces: Sequence[Piece | OpenRun]) -> list[Piece | OpenRun]:
     return merged
 
 
-def _rows_between(runs: Sequence[PageRun], first_row: int, start: int, stop: int) -> tuple[int, int]:
-    """First row of page `start` and end row of page `stop - 1` of several runs laid end to end."""
-    ends = np.cumsum(np.concatenate([run.numbers("entry_count") for run in runs])) + first_row
-    return int(ends[start - 1]) if start else first_row, int(ends[stop - 1])
+def _find(runs: Sequence[PageRun], first: int, edit: ChainEdit) -> int:
+    """Index of the first page that the edit removes, of runs laid end to end; -1 where they are not there.
+
+    Parameters
+    ----------
+    first
+        Row of the runs at which the edit begins. Only pages that touch it, or the row at which it ends, and
+        what lies between are looked at.
+    """
+    removed = np.array(edit.removed, np.int64)
+    last = first + edit.removed_entries
+    skipped, near = -1, []
+    for run in runs:
+        start, stop = run.touching(first, last)
+        skipped = start if skipped < 0 else skipped
+        near.append(run.page_ids[start:stop])
+        first, last = first - run.num_rows, last - run.num_rows
+    ids = np.concatenate(near) if near else removed[:0]
+    begin = next(iter(np.flatnonzero(ids == removed[0]).tolist()), -1)
+    if begin < 0 or not np.array_equal(ids[begin : begin + len(removed)], removed):
+        return -1
+    return skipped + begin
+
+
+def _rows_before(runs: Sequence[PageRun], index: int) -> int:
+    """Rows before a page of runs laid end to end."""
+    rows = 0
+    for run in runs:
+        if index <= run.num_pages:
+            return rows + run.rows_before(index)
+        index -= run.num_pages
+        rows += run.num_rows
+    return rows
 
 
 def _cut(runs: Sequence[PageRun], start: int, stop: int) -> list[PageRun]:

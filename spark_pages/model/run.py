@@ -79,6 +79,8 @@ class PageRun:
         return run
 
     _ids: Sequence[int] = ()
+    _ends_of: tuple[NDArray[np.uint64], int] | None = None
+    """Of a slice: the running sums of what it is a slice of, and the rows there before it."""
 
     def _few_stats(self) -> pa.RecordBatch:
         return page_batches(self.few or (), self._ids)[1]
@@ -117,11 +119,14 @@ class PageRun:
     @cached_property
     def page_ids(self) -> NDArray[np.int64]:
         """Ids, shape (num_pages,)."""
-        return self.numbers("page_id")
+        return np.array(self._ids, np.int64) if self.few is not None else self.numbers("page_id")
 
     @cached_property
     def prefix_entries(self) -> NDArray[np.uint64]:
         """Running sum of entry counts inside the run, shape (num_pages,)."""
+        if self._ends_of is not None:
+            ends, before = self._ends_of
+            return ends - np.uint64(before)
         return np.cumsum(self.numbers("entry_count"), dtype=np.uint64)
 
     @cached_property
@@ -154,16 +159,49 @@ class PageRun:
         return _paths(self.pages.column("path"))
 
     def slice(self, start: int, stop: int) -> PageRun:
-        """Pages [start, stop) of the run, without a copy."""
+        """Pages [start, stop) of the run, without a copy, and however many they are in the same time."""
         if start == 0 and stop == self.num_pages:
             return self
         if self.few is not None:
             return PageRun.of_few(self._ids[start:stop], self.few[start:stop])
-        return PageRun(
-            self.pages.slice(start, stop - start),
-            None if self.load_stats is None else lambda: self.stats.slice(start, stop - start),
-            self.base_position + start if self.base_position >= 0 else -1,
-        )
+        run = PageRun.__new__(PageRun)
+        run._batch = self.pages.slice(start, stop - start)
+        run.few = None
+        run.load_stats = None if self.load_stats is None else lambda: self.stats.slice(start, stop - start)
+        run.base_position = self.base_position + start if self.base_position >= 0 else -1
+        run.num_pages = stop - start
+        ends, before = self._ends
+        first = int(ends[start - 1]) if start else before
+        run.num_rows = int(ends[stop - 1]) - first if stop > start else 0
+        run._ends_of = (ends[start:stop], first)
+        run.__dict__["page_ids"] = self.page_ids[start:stop]
+        return run
+
+    @property
+    def _ends(self) -> tuple[NDArray[np.uint64], int]:
+        """Running sums, and how much too large all of them are."""
+        return (self.prefix_entries, 0) if self._ends_of is None else self._ends_of
+
+    def rows_before(self, index: int) -> int:
+        """Rows before a page of the run, or all of them."""
+        if self.few is not None:
+            return sum([page.entry_count for page in self.few[:index]])
+        ends, before = self._ends
+        return int(ends[index - 1]) - before if index else 0
+
+    def touching(self, first: int, last: int) -> tuple[int, int]:
+        """Pages [start, stop) of the run that may touch rows [first, last] of it, empty pages included.
+
+        Notes
+        -----
+        A binary search; of runs of few pages, all of them.
+        """
+        if self.few is not None:
+            return 0, self.num_pages
+        ends, before = self._ends
+        start = int(np.searchsorted(ends, np.uint64(max(first, 0) + before), side="left"))
+        stop = int(np.searchsorted(ends, np.uint64(max(last, 0) + before), side="right")) + 1
+        return start, max(start, min(stop, self.num_pages))
 
     def descriptor(self, index: int) -> PageDescriptor:
         """The descriptor of one page.
