@@ -156,7 +156,8 @@ class StagedRows:
         """
         rewritten: list[StagedSplice] = []
         for (table_id, column), updates in self._work.updates.items():
-            for splice in rewrite_pages(table_of(self._work.definitions[table_id]), column, updates):
+            table = table_of(self._work.definitions[table_id])
+            for splice in rewrite_pages(table, column, updates, self._memory_bytes // 8):
                 rewritten.append(splice)
                 if final:
                     self._held_bytes += sum(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.errors import InvalidInputError, RowOutOfRangeError
 from spark_pages.io import page_stats
+from spark_pages.model.columns import has_dictionary
+from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import DoesNotFitError, join, take_entries
 from spark_pages.tables.arrays.values import cast_column
 from spark_pages.tables.reading.page_meta import PageMeta
 from spark_pages.tables.table import Table
-from spark_pages.tables.writing.page_writer import stage_page
+from spark_pages.tables.writing.page_writer import StagedPage, stage_page, stage_pages
 from spark_pages.tables.writing.placing import StagedSplice
 
 _PAGES_AT_ONCE = 128
-"""Pages that are read, changed and encoded before others are read."""
+"""No more pages are read, changed and encoded before others are read."""
+
+_BYTES_AT_ONCE = 8 << 20
 
 
 @dataclass(eq=False, slots=True)
@@ -99,14 +104,22 @@ def values_by_column(
     return cast
 
 
-def rewrite_pages(table: Table, column: str, updates: Updates) -> Iterator[StagedSplice]:
-    """Splices that put rewritten pages in the place of those that the updates touch.
+def rewrite_pages(
+    table: Table, column: str, updates: Updates, memory_bytes: int = _BYTES_AT_ONCE
+) -> Iterator[StagedSplice]:
+    """Splices that put rewritten pages in the place of those that the updates touch, neighbours in one.
 
     What an entry or a page has beside its values stays as it is.
 
+    Parameters
+    ----------
+    memory_bytes
+        So many bytes of pages are worked on together, or one page.
+
     Notes
     -----
-    Each page is read, changed and encoded once. Memory of 128 pages, the updates, and what is given out.
+    Each page is read, changed and encoded once. Memory of the pages at work three times, of the updates, and
+    of what is given out.
     """
     rows, values = last_wins(updates)
     if not len(rows):
@@ -115,40 +128,107 @@ def rewrite_pages(table: Table, column: str, updates: Updates) -> Iterator[Stage
     found = chain.locate_rows(rows.astype(np.uint64))
     positions, begins = np.unique(found.positions, return_index=True)
     bounds = np.append(begins, len(rows))
-    options = table.page_options
-    codec, bloom = options.codec_for(column), options.bloom_for(column)
-    for first in range(0, len(positions), _PAGES_AT_ONCE):
-        pages = chain.pages_at(positions[first : first + _PAGES_AT_ONCE])
-        arrays = table.page_values(column, pages)
-        metas = [PageMeta.of([batch]) for batch in table.page_handler.get_pages(pages)]
-        for index, (page, array, meta) in enumerate(zip(pages, arrays, metas, strict=True), first):
-            low, high = int(bounds[index]), int(bounds[index + 1])
-            offsets = found.rows_in_page[low:high]
-            changed = _changed(array, offsets, values.slice(low, high - low), f"{table.name}.{column}")
+    at_once = max(1, min(_PAGES_AT_ONCE, memory_bytes // table.page_options.bytes_for(column)))
+    for first in range(0, len(positions), at_once):
+        of_pages = bounds[first : first + at_once + 1]
+        wave = slice(int(of_pages[0]), int(of_pages[-1]))
+        touched = _Touched(
+            positions[first : first + at_once],
+            of_pages - of_pages[0],
+            rows[wave],
+            found.rows_in_page[wave],
+            values.slice(wave.start, wave.stop - wave.start),
+        )
+        pages = chain.pages_at(touched.positions)
+        staged = _rewritten(table, column, pages, touched)
+        for start, stop, ranges in touched.neighbours():
+            begin = int(touched.bounds[start])
             yield StagedSplice(
                 table.definition.table_id,
                 table.definition.field_ids[column],
-                int(rows[low] - offsets[0]),
-                (page.page_id,),
-                page.entry_count,
-                [stage_page(changed, page_stats(changed), codec, bloom, meta)],
-                touched=_ranges(rows[low:high]),
+                int(touched.rows[begin] - touched.offsets[begin]),
+                tuple(page.page_id for page in pages[start:stop]),
+                sum(page.entry_count for page in pages[start:stop]),
+                staged[start:stop],
+                touched=ranges,
             )
 
 
-def _changed(array: pa.Array, offsets: NDArray[np.int64], values: pa.Array, column: str) -> pa.Array:
-    """The entries, with other values at some offsets."""
-    if len(values) == len(array):
+@dataclass(frozen=True, eq=False, slots=True)
+class _Touched:
+    """Some pages of a chain, and the rows of them that get other values.
+
+    Attributes
+    ----------
+    positions : int64, shape (n_pages,)
+        Which pages, increasing.
+    bounds : int64, shape (n_pages + 1,)
+        The first of the rows of each page, and the number of rows last.
+    rows, offsets : int64, shape (n_rows,)
+        The rows, increasing, and where each is in its page.
+    values
+        What they get.
+    """
+
+    positions: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    values: pa.Array
+
+    def neighbours(self) -> Iterator[tuple[int, int, tuple[tuple[int, int], ...]]]:
+        """Pages [start, stop) that lie behind each other, and their rows as ranges [start, end)."""
+        apart = np.flatnonzero(np.diff(self.positions) != 1) + 1
+        pages = np.concatenate([[0], apart, [len(self.positions)]])
+        begins = np.ones(len(self.rows), bool)
+        begins[1:] = np.diff(self.rows) != 1
+        begins[self.bounds[pages[:-1]]] = True
+        starts = np.flatnonzero(begins)
+        ends = self.rows[np.append(starts[1:], len(self.rows)) - 1] + 1
+        ranges = tuple(zip(self.rows[starts].tolist(), ends.tolist(), strict=True))
+        of_pages = np.searchsorted(starts, self.bounds[pages]).tolist()
+        for (start, stop), (low, high) in zip(pairwise(pages.tolist()), pairwise(of_pages), strict=True):
+            yield start, stop, ranges[low:high]
+
+
+def _rewritten(
+    table: Table, column: str, pages: Sequence[PageDescriptor], touched: _Touched
+) -> list[StagedPage]:
+    """The pages with their new values, together where they hold values alone."""
+    options = table.page_options
+    codec, bloom = options.codec_for(column), options.bloom_for(column)
+    arrays = table.page_values(column, pages)
+    metas = [PageMeta.of([batch]) for batch in table.page_handler.get_pages(pages)]
+    if not has_dictionary(arrays[0].type) and all(meta.is_nothing for meta in metas):
+        ends = np.cumsum([0, *map(len, arrays)])
+        offsets = np.repeat(ends[:-1], np.diff(touched.bounds)) + touched.offsets
+        try:
+            return stage_pages(_changed(arrays, offsets, touched.values), ends, codec, bloom)
+        except DoesNotFitError:
+            pass  # more than one array can hold, though no page is
+    staged = []
+    for index, (array, meta) in enumerate(zip(arrays, metas, strict=True)):
+        low, high = touched.bounds[index : index + 2].tolist()
+        try:
+            changed = _changed([array], touched.offsets[low:high], touched.values.slice(low, high - low))
+        except DoesNotFitError as error:
+            raise InvalidInputError(
+                f"Cannot update {table.name}.{column}: the values do not fit one page with those that are "
+                f"there: {error}.",
+                hint="A dictionary type with wider indices holds more different values.",
+            ) from error
+        staged.append(stage_page(changed, page_stats(changed), codec, bloom, meta))
+    return staged
+
+
+def _changed(arrays: Sequence[pa.Array], offsets: NDArray[np.int64], values: pa.Array) -> pa.Array:
+    """The entries of the arrays, end to end, with other values at some offsets."""
+    count = sum(map(len, arrays))
+    if len(values) == count:
         return values
-    order = np.arange(len(array))
-    order[offsets] = len(array) + np.arange(len(values))
-    try:
-        return take_entries(join([array, values], array.type), pa.array(order))
-    except DoesNotFitError as error:
-        raise InvalidInputError(
-            f"Cannot update {column}: the values do not fit one page with those that are there: {error}.",
-            hint="A dictionary type with wider indices holds more different values.",
-        ) from error
+    order = np.arange(count)
+    order[offsets] = count + np.arange(len(values))
+    return take_entries(join([*arrays, values], values.type), pa.array(order))
 
 
 def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
@@ -157,11 +237,3 @@ def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
     values = join(updates.values, updates.values[0].type)
     unique, last = np.unique(rows[::-1], return_index=True)
     return unique, take_entries(values, pa.array(len(rows) - 1 - last))
-
-
-def _ranges(rows: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Increasing rows as ranges [start, end)."""
-    breaks = np.flatnonzero(np.diff(rows) > 1) + 1
-    starts = rows[np.concatenate([[0], breaks])]
-    ends = rows[np.concatenate([breaks - 1, [len(rows) - 1]])] + 1
-    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
