@@ -159,11 +159,13 @@ class PageRun:
         return _paths(self.pages.column("path"))
 
     def slice(self, start: int, stop: int) -> PageRun:
-        """Pages [start, stop) of the run, without a copy, and however many they are in the same time."""
+        """Pages [start, stop) of the run, as far as it has them: no copy, and no loop over them."""
         if start == 0 and stop == self.num_pages:
             return self
         if self.few is not None:
             return PageRun.of_few(self._ids[start:stop], self.few[start:stop])
+        stop = min(stop, self.num_pages)
+        start = min(start, stop)
         run = PageRun.__new__(PageRun)
         run._batch = self.pages.slice(start, stop - start)
         run.few = None

@@ -6,7 +6,7 @@ Read `Survey.run` first. What is found is kept in a form that `repair` can plan 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, TransactionRecord
+from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Splice, TransactionRecord
 from spark_pages.model.chain import ChainKey, ColumnChain
 from spark_pages.model.ids import ORDINAL_BITS
 from spark_pages.model.run import PageRun
@@ -210,19 +210,19 @@ class Survey:
             own = form_ids(record.pages, commit.version, record.base_ordinal)
             self._name_files(own)
             for source, (pages, stats) in self._sources(commit, record, own).items():
-                for splice in record.splices:
-                    if splice.source != source or splice.start >= splice.stop:
-                        continue
-                    count = splice.stop - splice.start
-                    run = _run(pages, stats).slice(splice.start, splice.stop)
-                    holder = key if source == 0 else record.manifests[source - 1].location.key
+                holder = key if source == 0 else record.manifests[source - 1].location.key
+                whole = _run(pages, stats)
+                added = [each for each in record.splices if each.source == source and each.start < each.stop]
+                for splice in added:
+                    count, run = splice.stop - splice.start, whole.slice(splice.start, splice.stop)
                     if (run.num_pages, run.num_rows) != (count, splice.added_entries):
                         what = (
                             f"{holder} should give commit {commit.version} {count} pages with "
                             f"{splice.added_entries} rows, but gives {run.num_pages} with {run.num_rows}."
                         )
                         self.findings.add(FaultKind.CONTRADICTION, holder, what, RESTORE)
-                    self.pages.check(run, (splice.table_id, splice.field_id), holder)
+                for chain, start, stop in _stretches(added):
+                    self.pages.check(whole.slice(start, stop), chain, holder)
 
     def _sources(
         self, commit: Commit, record: TransactionRecord, own: pa.RecordBatch
@@ -392,6 +392,17 @@ class Survey:
         known = {commit_key(version) for version in range(self.slots.head + 1)}
         known |= {HINT_KEY, *self.manifest_keys, *self.pages.named, *self.pages.homes(), *self.slots.refs}
         return known | self.tree_survey.keys
+
+
+def _stretches(splices: Sequence[Splice]) -> list[tuple[ChainKey, int, int]]:
+    """Pages [start, stop) that splices of one chain add, those of neighbours together."""
+    found: list[tuple[ChainKey, int, int]] = []
+    for splice in splices:
+        chain, start = (splice.table_id, splice.field_id), splice.start
+        if found and (found[-1][0], found[-1][2]) == (chain, start):
+            start = found.pop()[1]
+        found.append((chain, start, splice.stop))
+    return found
 
 
 def _run(pages: pa.RecordBatch, stats: pa.RecordBatch) -> PageRun:

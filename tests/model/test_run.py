@@ -32,6 +32,38 @@ def test_what_stands_behind_a_null_path_is_never_followed(behind_a_null):
     assert again.column("path").dictionary.to_pylist() == ["b", "a"]
 
 
+@pytest.mark.parametrize("more", [0, 1], ids=["as a batch", "as values"])
+def test_a_slice_of_a_slice_counts_its_own_rows_and_ends_where_the_run_ends(more):
+    counts = [3, 0, 2, 4, 0, 1, 2 + more]
+    run = run_of(counts, 100)
+
+    for start in range(8):
+        for stop in range(start, 12):
+            part = run.slice(start, 7).slice(0, stop - start)
+            wanted = counts[start:stop]
+            assert (part.num_pages, part.num_rows) == (len(wanted), sum(wanted))
+            assert part.page_ids.tolist() == [100 + page for page in range(7)][start:stop]
+            assert part.prefix_entries.tolist() == np.cumsum(wanted).tolist()
+            assert [part.rows_before(page) for page in range(len(wanted) + 1)] == [
+                sum(wanted[:page]) for page in range(len(wanted) + 1)
+            ]
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["as a batch", "as values"])
+def test_pages_that_may_touch_rows_are_all_that_begin_end_or_lie_there(more):
+    counts = [3, 0, 2, 4, 0, 1, 2 + more]
+    run = run_of([9, *counts, 5 - more]).slice(1, 8)
+    ends = np.cumsum(counts).tolist()
+
+    for first in range(sum(counts) + 1):
+        for last in range(first, sum(counts) + 1):
+            start, stop = run.touching(first, last)
+            begins = [end - count for end, count in zip(ends, counts, strict=True)]
+            inside = [p for p in range(7) if begins[p] <= last and ends[p] >= first]
+            assert start <= inside[0]
+            assert inside[-1] < stop <= 7
+
+
 def test_batches_without_rows_and_no_batches_join_to_nothing():
     for schema in (PAGE_SCHEMA, STATS_SCHEMA):
         assert concat_batches([], schema).num_rows == 0

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, StorageError
 from spark_pages.io import Codec, parse_header
+from spark_pages.model.actions import Commit
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.staging import updates
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store
@@ -295,6 +297,36 @@ def test_an_update_of_a_whole_table_stays_in_its_budget():
     check_store(store)
 
 
+def test_pages_that_are_updated_are_rewritten_together_and_neighbours_are_one_splice(monkeypatch):
+    store = store_with(schema=NUMBERS)
+    with store.transaction() as txn:
+        txn._page_bytes = 64
+        txn.create_table("small", NUMBERS)
+        txn.append("small", {"n": range(4_000)})
+    staged = []
+    stage_pages = updates.stage_pages
+    monkeypatch.setattr(updates, "stage_pages", lambda *given: staged.append(1) or stage_pages(*given))
+    apart = np.arange(0, 800, 16)
+
+    with store.transaction() as txn:
+        txn.update("small", "n", [*apart, *range(1_000, 1_800), 1_808], [-1] * (len(apart) + 801))
+
+    expected = np.arange(4_000)
+    expected[[*apart, *range(1_000, 1_800), 1_808]] = -1
+    splices = [splice for record in newest(store).records for splice in record.splices]
+    assert store.snapshot().table("small").read()["n"].to_numpy().tolist() == expected.tolist()
+    assert len(staged) == 2, "150 pages and more, of which 128 are rewritten at a time"
+    assert len(splices) == len(apart) + 3, "the stretch of a hundred pages lies in two of these"
+    assert splices[-1].touched[-1] == (1_808, 1_809)
+    assert {len(splice.removed) for splice in splices[: len(apart)]} == {1}
+    check_store(store)
+
+
+def newest(store: Store) -> Commit:
+    version = store.snapshot().version
+    return store._log.commits(version, version + 1)[0]
+
+
 # every type
 
 DAYS = [dt.date(2013, 1, 1) + dt.timedelta(i) for i in range(300)]
@@ -326,6 +358,32 @@ TYPES = {
     ),
     "run ends": pc.run_end_encode(pa.array([i // 20 for i in range(300)])),
 }
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_many_pages_of_every_type_are_updated(name, seed):
+    values = TYPES[name]
+    rng = random.Random(seed)
+    store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
+    with store.transaction() as txn:
+        txn._page_bytes = 128
+        txn.create_table("t", pa.schema([("v", values.type)]))
+        txn.append("t", pa.table({"v": values}))
+    whole = range(*sorted(rng.sample(range(300), 2)))
+    rows = sorted({*rng.sample(range(300), 30), *(whole if seed else ())})
+    new = values.slice(rng.randrange(301 - len(rows)), len(rows))
+    expected = values.to_pylist()
+    for row, value in zip(rows, new.to_pylist(), strict=True):
+        expected[row] = value
+
+    with store.transaction() as txn:
+        txn.update("t", "v", rows, new)
+
+    found = store.snapshot().table("t")
+    assert found.read()["v"].to_pylist() == expected
+    assert found.read()["v"].type == values.type
+    check_store(store)
 
 
 @pytest.mark.parametrize("name", TYPES)
