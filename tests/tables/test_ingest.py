@@ -322,6 +322,13 @@ def test_pages_that_are_updated_are_rewritten_together_and_neighbours_are_one_sp
     check_store(store)
 
 
+def test_rows_on_both_sides_of_an_empty_page_are_told_by_the_splices_of_their_own_pages():
+    rows = np.array([8, 9, 10, 11, 13])
+    touched = updates._Touched(np.array([3, 5]), np.array([0, 2, 5]), rows, rows % 5, pa.array(rows))
+
+    assert list(touched.neighbours()) == [(0, 1, ((8, 10),)), (1, 2, ((10, 12), (13, 14)))]
+
+
 def newest(store: Store) -> Commit:
     version = store.snapshot().version
     return store._log.commits(version, version + 1)[0]
