@@ -126,8 +126,8 @@ def rewrite_pages(
         return
     chain = table.directory.chain(column)
     found = chain.locate_rows(rows.astype(np.uint64))
-    positions, begins = np.unique(found.positions, return_index=True)
-    bounds = np.append(begins, len(rows))
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(found.positions)) + 1])
+    positions, bounds = found.positions[begins], np.append(begins, len(rows))
     at_once = max(1, min(_PAGES_AT_ONCE, memory_bytes // table.page_options.bytes_for(column)))
     for first in range(0, len(positions), at_once):
         of_pages = bounds[first : first + at_once + 1]
@@ -235,5 +235,7 @@ def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
     """Rows, increasing, and the last value given for each."""
     rows = np.concatenate(updates.rows)
     values = join(updates.values, updates.values[0].type)
+    if (rows[1:] > rows[:-1]).all():
+        return rows, values
     unique, last = np.unique(rows[::-1], return_index=True)
     return unique, take_entries(values, pa.array(len(rows) - 1 - last))
