@@ -322,6 +322,26 @@ def test_pages_that_are_updated_are_rewritten_together_and_neighbours_are_one_sp
     check_store(store)
 
 
+def test_pages_of_large_values_are_rewritten_few_at_a_time(monkeypatch):
+    large = [random.Random(number).randbytes(300_000) for number in range(24)]
+    store = store_with(pa.table({"v": large}))
+    at_once = []
+    stage_pages = updates.stage_pages
+    monkeypatch.setattr(
+        updates,
+        "stage_pages",
+        lambda values, *rest: at_once.append(len(values)) or stage_pages(values, *rest),
+    )
+    txn = small(store, memory_bytes=8_000_000)
+    new = [each[:-1] for each in large]
+
+    txn.update("t", "v", np.arange(24), new)
+    txn.commit()
+
+    assert at_once == [3] * 8, "of a megabyte, an eighth of the memory"
+    assert store.snapshot().table("t").read()["v"].to_pylist() == new
+
+
 def test_rows_on_both_sides_of_an_empty_page_are_told_by_the_splices_of_their_own_pages():
     rows = np.array([8, 9, 10, 11, 13])
     touched = updates._Touched(np.array([3, 5]), np.array([0, 2, 5]), rows, rows % 5, pa.array(rows))

@@ -129,17 +129,21 @@ def rewrite_pages(
     begins = np.concatenate([[0], np.flatnonzero(np.diff(found.positions)) + 1])
     positions, bounds = found.positions[begins], np.append(begins, len(rows))
     at_once = max(1, min(_PAGES_AT_ONCE, memory_bytes // table.page_options.bytes_for(column)))
-    for first in range(0, len(positions), at_once):
-        of_pages = bounds[first : first + at_once + 1]
+    first = 0
+    while first < len(positions):
+        pages = chain.pages_at(positions[first : first + at_once])
+        sizes = np.cumsum([page.actual_len for page in pages])
+        pages = pages[: max(1, int(np.searchsorted(sizes, memory_bytes, side="right")))]  # some are larger
+        of_pages = bounds[first : first + len(pages) + 1]
         wave = slice(int(of_pages[0]), int(of_pages[-1]))
         touched = _Touched(
-            positions[first : first + at_once],
+            positions[first : first + len(pages)],
             of_pages - of_pages[0],
             rows[wave],
             found.rows_in_page[wave],
             values.slice(wave.start, wave.stop - wave.start),
         )
-        pages = chain.pages_at(touched.positions)
+        first += len(pages)
         staged = _rewritten(table, column, pages, touched)
         for start, stop, ranges in touched.neighbours():
             begin = int(touched.bounds[start])
