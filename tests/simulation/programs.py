@@ -171,7 +171,7 @@ def _append(process: Process, number: int, inline: bool, exactly_once: bool) -> 
         return False
 
     def build(state: LogState) -> TransactionRecord | AlreadyLanded:
-        landed = exactly_once.newest_landed(state, *app)
+        landed = pairs.newest_landed(state, *app)
         if landed is None:
             return record
         process.landed_before[token] = app
