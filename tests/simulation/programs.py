@@ -26,6 +26,7 @@ from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
+from spark_pages.tables.versions import exactly_once as pairs
 from tests.simulation.invariants import pages_of, seen
 from tests.simulation.process import Process, Program
 from tests.simulation.values import Encoded, memory, standing
