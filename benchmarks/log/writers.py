@@ -136,7 +136,10 @@ def main() -> None:
     parser.add_argument("--fair", action="store_true", help="with the property commit_turns = fair")
     parser.add_argument("--bare", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if args.latency else None) as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if args.latency else None,  # noqa: S108
+        ignore_cleanup_errors=True,
+    ) as folder:
         url = f"file://{folder}/store"
         with sp.create(url).transaction() as txn:
             txn.create_table("t", pa.schema([("n", pa.int64())]))
