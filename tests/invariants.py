@@ -19,8 +19,9 @@ from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit
-from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore

@@ -28,7 +28,8 @@ from spark_pages.log.names import root_key
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.columns import no_bytes, number_column, optional_text
 from spark_pages.model.ids import TableId, Version, page_id
-from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.model.page_schema import PAGE_SCHEMA
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.storage import DurableLocalStore

@@ -28,10 +28,11 @@ from spark_pages.model.actions import (
     Splice,
     TransactionRecord,
 )
-from spark_pages.model.chain import ChainEdit, ChainKey, LazyRun, Piece
 from spark_pages.model.columns import number_column
 from spark_pages.model.ids import page_id
-from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
+from spark_pages.model.pieces import ChainEdit, ChainKey, LazyRun, Piece
+from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper
 
 _MOST_TOLD = 16

@@ -15,8 +15,8 @@ from spark_pages.model.actions import (
     Retention,
     UpkeepNote,
 )
-from spark_pages.model.chain import ChainEdit, ChainKey
 from spark_pages.model.ids import FIRST_USER_TABLE
+from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.table import TableDefinition
 
 TableName = tuple[int, str]

@@ -17,18 +17,12 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain_lane import lane_of
-from spark_pages.model.locate import RowLocations as RowLocations
-from spark_pages.model.locate import locate_by_piece, row_out_of_range
-from spark_pages.model.locate import locate_rows as locate_rows
+from spark_pages.model.locate import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.page_cut import PageCut
-from spark_pages.model.pieces import ChainEdit as ChainEdit
-from spark_pages.model.pieces import ChainKey as ChainKey
-from spark_pages.model.pieces import Layout
-from spark_pages.model.pieces import LazyRun as LazyRun
-from spark_pages.model.pieces import OpenRun as OpenRun
-from spark_pages.model.pieces import Piece as Piece
-from spark_pages.model.run import PAGE_SCHEMA, PageRun, RowLocation, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
+from spark_pages.model.pieces import ChainEdit, Layout, LazyRun, OpenRun, Piece
+from spark_pages.model.run import PageRun, RowLocation
 from spark_pages.show.chain_strip import chain_strip
 
 

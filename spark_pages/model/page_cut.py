@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.model.page import PageSlice
-from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
+from spark_pages.model.run import PageRun
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,17 +14,9 @@ from numpy.typing import NDArray
 
 from spark_pages.model.columns import number_column, numbers_of, valid_of
 from spark_pages.model.ids import PageId
-from spark_pages.model.new_page import FEW_PAGES, memory_bytes
-from spark_pages.model.new_page import NewPage as NewPage
-from spark_pages.model.new_page import page_batches as page_batches
+from spark_pages.model.new_page import FEW_PAGES, NewPage, memory_bytes, page_batches
 from spark_pages.model.page import PageDescriptor, PageKind
-from spark_pages.model.page_schema import LOCATION_COLUMNS as LOCATION_COLUMNS
-from spark_pages.model.page_schema import OPTIONAL_STATS as OPTIONAL_STATS
-from spark_pages.model.page_schema import PAGE_SCHEMA as PAGE_SCHEMA
-from spark_pages.model.page_schema import STATS_SCHEMA as STATS_SCHEMA
-from spark_pages.model.page_schema import concat_batches as concat_batches
-from spark_pages.model.page_schema import empty_batch as empty_batch
-from spark_pages.model.page_schema import no_stats as no_stats
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
 
 
 class PageRun:

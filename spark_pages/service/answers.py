@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainEdit
 from spark_pages.model.location import Location
+from spark_pages.model.pieces import ChainEdit
 from spark_pages.model.table import TableDefinition
 
 Redo = Mapping[int, tuple[ChainEdit, ...]]

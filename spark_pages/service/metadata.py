@@ -23,7 +23,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.ranges.log_range import plan_reads
 from spark_pages.log.readable import check_version
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain import ChainEdit, ChainKey, Piece
+from spark_pages.model.pieces import ChainEdit, ChainKey, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime

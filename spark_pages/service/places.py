@@ -11,9 +11,9 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.segment import Segment
 from spark_pages.log.checkpoint.tree import Node, nodes_of
 from spark_pages.log.names import part_key, segment_key, stats_key
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.location import Location
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.service.answers import Place
 from spark_pages.service.freshness import SharedLoads

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from spark_pages.errors import TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState, TableName
-from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Protocol
 from spark_pages.errors import DamageError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.chain import ChainKey, LazyRun, OpenRun, Piece
+from spark_pages.model.pieces import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.answers import PieceName, Place, TableMetaChanges, TableMetaSnapshot

@@ -20,10 +20,11 @@ from spark_pages.log.encoding.commit_codec import definition_from_plain, definit
 from spark_pages.log.encoding.page_numbers import wrong_pages
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainEdit, LazyRun
 from spark_pages.model.ids import Version
 from spark_pages.model.location import Location
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
+from spark_pages.model.pieces import ChainEdit, LazyRun
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.answers import (
     PieceName,

@@ -19,7 +19,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.replay import ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import LazyRun
+from spark_pages.model.pieces import LazyRun
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime

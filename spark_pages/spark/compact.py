@@ -12,7 +12,8 @@ import numpy as np
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.log.names import page_file_key
-from spark_pages.model.run import NewPage, PageRun
+from spark_pages.model.new_page import NewPage
+from spark_pages.model.run import PageRun
 from spark_pages.outcome import failure, told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.model.actions import CatalogIntent, IntentKind
-from spark_pages.model.chain import ChainKey
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import TableDefinition
 
 SpliceName = tuple[int, int, int]

@@ -22,7 +22,7 @@ from spark_pages.log.checkpoint.segment_maker import SegmentMaker
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.replay import LoadManifest, ManifestPages
 from spark_pages.model.actions import ManifestRef
-from spark_pages.model.chain import Piece
+from spark_pages.model.pieces import Piece
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.shipping import objects_of, pack_with_stats, unpack_with_stats

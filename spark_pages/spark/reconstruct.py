@@ -23,7 +23,7 @@ from spark_pages.log.head import base_state
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainKey
+from spark_pages.model.pieces import ChainKey
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.errors import InvalidInputError
-from spark_pages.model.chain import ColumnChain, LazyRun, Piece
+from spark_pages.model.chain import ColumnChain
+from spark_pages.model.pieces import LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.spark.arrow_types import to_spark

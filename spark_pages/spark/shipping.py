@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import PageHandler
-from spark_pages.model.run import PAGE_SCHEMA, PageRun, concat_batches
+from spark_pages.model.page_schema import PAGE_SCHEMA, concat_batches
+from spark_pages.model.run import PageRun
 from spark_pages.spark.profiles import split_profile, with_profile
 from spark_pages.storage import open_object_store
 from spark_pages.storage.profiles import storage_options

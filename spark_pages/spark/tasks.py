@@ -19,9 +19,9 @@ from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.replay import form_ids
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import number_column, numbers_of
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
+from spark_pages.model.pieces import ChainKey
 from spark_pages.spark.arrow_types import spark_type
 from spark_pages.spark.fold import CommitCount, SegmentCount, SpliceCount
 from spark_pages.spark.shipping import objects_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_pages.model.chain import ChainKey
+from spark_pages.model.pieces import ChainKey
 from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.spark.shipping import objects_of, pack_with_stats, store_url, unpack_with_stats

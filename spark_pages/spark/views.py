@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from spark_pages.log.log import Log
 from spark_pages.log.names import segment_key
 from spark_pages.log.readable import oldest_readable
-from spark_pages.model.run import PAGE_SCHEMA
+from spark_pages.model.page_schema import PAGE_SCHEMA
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_type, to_spark
 from spark_pages.spark.feed import (

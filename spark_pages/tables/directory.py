@@ -21,9 +21,9 @@ from spark_pages.errors import (
 from spark_pages.given import as_whole
 from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain import ColumnChain, RowLocations, RunSlice
+from spark_pages.model.chain import ColumnChain, RunSlice
 from spark_pages.model.ids import parse_page_id
-from spark_pages.model.locate import row_out_of_range
+from spark_pages.model.locate import RowLocations, row_out_of_range
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import RowLocation
 from spark_pages.model.table import TableDefinition

@@ -18,8 +18,8 @@ from spark_pages.given import as_list
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PendingPage
-from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.checks.constraint_tests import RowTests

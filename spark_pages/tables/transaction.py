@@ -27,7 +27,7 @@ from spark_pages.log.properties import check_store_properties
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.run import NewPage
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore

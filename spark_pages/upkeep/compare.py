@@ -9,9 +9,10 @@ from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.checkpoint.root import description_digest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.page import PageKind
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.upkeep.pages import stream

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Commit, IntentKind
-from spark_pages.model.chain import ChainKey
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import TableDefinition
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
 from spark_pages.upkeep.names import TableNames

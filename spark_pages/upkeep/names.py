@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from spark_pages.catalog.resolve import show_name
-from spark_pages.model.chain import ChainKey
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import TableDefinition
 
 _SHOWN = 6

@@ -12,9 +12,10 @@ import pyarrow as pa
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
-from spark_pages.model.run import STATS_SCHEMA, PageRun
+from spark_pages.model.page_schema import STATS_SCHEMA
+from spark_pages.model.pieces import ChainKey
+from spark_pages.model.run import PageRun
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.blooms import check_blooms
 from spark_pages.upkeep.bounds import bounds_hold

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.log.checkpoint.segment import Segment
-from spark_pages.model.chain import ChainKey, LazyRun, Piece
 from spark_pages.model.ids import format_page_id, page_version
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
+from spark_pages.model.pieces import ChainKey, LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.storage.keys import is_key
 from spark_pages.storage.store import ObjectStore

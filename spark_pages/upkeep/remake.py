@@ -28,7 +28,8 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, ManifestRef
 from spark_pages.model.ids import page_id
 from spark_pages.model.location import Location
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
+from spark_pages.model.run import PageRun
 from spark_pages.storage.store import ObjectInfo, ObjectStore
 from spark_pages.upkeep.pages import taken
 from spark_pages.upkeep.survey import Survey

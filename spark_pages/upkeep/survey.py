@@ -23,8 +23,9 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Splice, TransactionRecord
-from spark_pages.model.chain import ChainKey, ColumnChain
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import ORDINAL_BITS
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime

@@ -20,9 +20,9 @@ from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.digest import check_object
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.location import Location
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import REPAIR, Fault, FaultKind, Findings

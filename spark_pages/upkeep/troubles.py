@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_pages.model.chain import ChainKey
+from spark_pages.model.pieces import ChainKey
 from spark_pages.upkeep.faults import FaultKind
 
 

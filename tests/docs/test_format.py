@@ -14,7 +14,7 @@ from spark_pages.io.pages.page_header import PAGE_MAGIC
 from spark_pages.log.checkpoint import segment
 from spark_pages.log.encoding import commit_schema
 from spark_pages.model.actions import IntentKind
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA
 
 FORMAT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 

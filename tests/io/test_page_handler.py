@@ -12,8 +12,9 @@ import pytest
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import CacheStats, PageHandler, ReadTrace
 from spark_pages.io.pages.page_key import key_of
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage, PageRun, page_batches
+from spark_pages.model.run import PageRun
 from spark_pages.tables.reading.assembling import as_array
 from tests.io.fakes import FolderStore, MemoryStore, constant_page, inline_page, write_pages
 

@@ -23,9 +23,9 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.location import Location
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
-from spark_pages.model.run import NewPage, page_batches
 from spark_pages.model.table import TableDefinition, with_field_ids
 
 SCHEMA = with_field_ids(pa.schema([("a", pa.int64()), pa.field("b", pa.string(), nullable=False)]))

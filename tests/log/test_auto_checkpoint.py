@@ -23,8 +23,8 @@ from spark_pages.log.replay import replay, stand_on
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.location import Location
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.tail import ChainTail
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore

@@ -19,9 +19,9 @@ from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage, page_batches
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.storage import MeteredStore

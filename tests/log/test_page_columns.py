@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from spark_pages.log.encoding.page_columns import pages_from_avro
-from spark_pages.model.new_page import FEW_PAGES
+from spark_pages.model.new_page import FEW_PAGES, NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
-from spark_pages.model.run import NewPage, page_batches
 from tests.log.records import as_read
 
 PAGES = [

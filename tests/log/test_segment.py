@@ -22,9 +22,10 @@ from spark_pages.log.checkpoint.segment import (
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.encoding.page_columns import pages_from_avro
 from spark_pages.model.columns import number_column, numbers_of
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import OPTIONAL_STATS, NewPage, page_batches
+from spark_pages.model.page_schema import OPTIONAL_STATS
 from tests.io.strategies import steady
 from tests.log.records import as_read, new_pages
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pickle
 
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
-from spark_pages.model.run import NewPage
 
 
 def test_a_new_page_comes_back_from_another_process_as_it_was():

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.model.columns import number_column, optional_text
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from tests.model.chains import run_of
 
 

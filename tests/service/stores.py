@@ -13,7 +13,7 @@ from spark_pages.log.replay import Fold, LoadManifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit
-from spark_pages.model.chain import ChainEdit, ChainKey
+from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.table_view import OwnPieces, ServedTable
 from spark_pages.tables.store import Store

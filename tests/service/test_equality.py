@@ -14,7 +14,7 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.slots import SlotReader
-from spark_pages.model.chain import LazyRun
+from spark_pages.model.pieces import LazyRun
 from spark_pages.service import places
 from spark_pages.service.answers import PieceName
 from spark_pages.service.metadata import MetadataService

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import spark_pages as sp
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage, PageRun, page_batches
+from spark_pages.model.run import PageRun
 from spark_pages.service.answers import PieceName
 from spark_pages.service.learned import LearnedPieces
 from tests.service.stores import store_with_a_past, write_more

@@ -18,7 +18,7 @@ from spark_pages.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from spark_pages.model.chain import LazyRun
+from spark_pages.model.pieces import LazyRun
 from spark_pages.service import places
 from spark_pages.service.table_view import ServedTable
 from spark_pages.storage import MeteredStore

@@ -21,9 +21,9 @@ from spark_pages.log.names import page_file_key
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from spark_pages.tables.versions import exactly_once as pairs

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import spark_pages as sp
-from spark_pages.model.run import STATS_SCHEMA
+from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.spark.comparison import COMPARED
 from spark_pages.spark.publish import PARTS, ROOTS, SEGMENTS
 

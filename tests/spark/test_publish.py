@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError
 
 import spark_pages as sp
 from spark_pages.log.names import segment_key
-from spark_pages.model.run import LOCATION_COLUMNS
+from spark_pages.model.page_schema import LOCATION_COLUMNS
 from spark_pages.runtime import Runtime
 from spark_pages.spark import delta_log
 from spark_pages.spark.delta_log import DeltaLog

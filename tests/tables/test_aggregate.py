@@ -15,8 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage
 from spark_pages.tables.reading.aggregate import Aggregate
 from spark_pages.tables.store import Store
 from tests.io.strategies import steady

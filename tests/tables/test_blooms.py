@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace, page_stats
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageStats
-from spark_pages.model.run import OPTIONAL_STATS, NewPage, PageRun
+from spark_pages.model.page_schema import OPTIONAL_STATS
+from spark_pages.model.run import PageRun
 from spark_pages.tables.filtering.filters import parse_filter
 from spark_pages.tables.store import Store
 from spark_pages.upkeep.blooms import check_blooms

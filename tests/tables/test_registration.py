@@ -20,8 +20,8 @@ from spark_pages.errors import (
     TableNotFoundError,
 )
 from spark_pages.io import page_stats
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.run import NewPage
 from spark_pages.tables.store import Store
 from tests.tables.foreign import pending, write_file
 from tests.tables.stores import QUIET, metered, store_with

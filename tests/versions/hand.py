@@ -13,7 +13,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Retention, Splice, TransactionRecord
 from spark_pages.model.ids import TableId, Version
 from spark_pages.model.own_pages import OwnPages
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.tables.store import Store
 from spark_pages.tables.versions.restore import _prepare

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.model.columns import number_column, numbers_of, optional_text, valid_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.run import PAGE_SCHEMA, PageRun
+from spark_pages.model.page_schema import PAGE_SCHEMA
+from spark_pages.model.run import PageRun
 
 
 class InlineHomes:

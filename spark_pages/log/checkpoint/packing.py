@@ -20,7 +20,7 @@ from spark_pages.log.checkpoint.planned import (
 from spark_pages.log.checkpoint.segment import encode_nodes, written_for
 from spark_pages.log.checkpoint.tree import Node, even_chunks
 from spark_pages.log.names import part_key
-from spark_pages.model.chain import ChainKey, Piece
+from spark_pages.model.pieces import ChainKey, Piece
 
 
 class SegmentPacker:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from spark_pages.log.checkpoint.tree import PAGES_PER_SEGMENT, Node
-from spark_pages.model.chain import ChainKey, Piece
+from spark_pages.model.pieces import ChainKey, Piece
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -23,8 +23,8 @@ from spark_pages.log.digest import check_object
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.location import Location
+from spark_pages.model.pieces import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Mapper, map_in_threads

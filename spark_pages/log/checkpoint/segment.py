@@ -20,7 +20,6 @@ from spark_pages.errors import DamageError
 from spark_pages.log.checkpoint.parquet import decode_table, encode_table
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.encoding.page_numbers import wrong_pages
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import (
     no_bytes,
     number_column,
@@ -30,7 +29,8 @@ from spark_pages.model.columns import (
     valid_of,
 )
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.run import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.page_schema import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.pieces import ChainKey
 
 SEGMENT_SCHEMA = pa.schema(
     [

@@ -15,11 +15,12 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.segment import Segment, encode_segment, encode_stats
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.names import page_file_key, segment_key, stats_key
-from spark_pages.model.chain import LazyRun, Piece
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.location import Location
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
+from spark_pages.model.pieces import LazyRun, Piece
+from spark_pages.model.run import PageRun
 
 
 @dataclass(frozen=True, eq=False, slots=True)

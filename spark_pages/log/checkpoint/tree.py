@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_pages.model.chain import ChainKey, Piece
+from spark_pages.model.pieces import ChainKey, Piece
 
 END = 1 << 62
 """Position behind the last page of a chain, wherever that is."""

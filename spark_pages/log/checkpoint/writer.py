@@ -42,9 +42,10 @@ from spark_pages.log.checkpoint.tree import (
 from spark_pages.log.names import root_key
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain import ChainKey, ColumnChain, LazyRun, Piece
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import CATALOG_TABLE, Version
+from spark_pages.model.pieces import ChainKey, LazyRun, Piece
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.model.actions import Claim
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.pieces import ChainKey
 from spark_pages.runtime import Runtime, has_ended, writer_name
 from spark_pages.tables.transaction import Transaction
 

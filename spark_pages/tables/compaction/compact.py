@@ -15,7 +15,7 @@ import numpy as np
 
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
 from spark_pages.model.actions import Claim
-from spark_pages.model.run import NewPage
+from spark_pages.model.new_page import NewPage
 from spark_pages.runtime import Runtime, Spawn, spawn_thread
 from spark_pages.tables.compaction.claims import claim_rows, new_owner, release_claims
 from spark_pages.tables.compaction.plan import (

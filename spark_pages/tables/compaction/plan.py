@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from spark_pages.io import Codec
 from spark_pages.model.actions import Claim
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.page import PageKind
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.tables.compaction.claims import RowRange
 from spark_pages.tables.table import Table

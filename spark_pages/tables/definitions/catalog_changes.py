@@ -13,7 +13,7 @@ from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Splice
 from spark_pages.model.ids import CATALOG_TABLE, TableId
-from spark_pages.model.run import NewPage
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.staging.updates import Updates, rewrite_pages
 from spark_pages.tables.table import Table

@@ -18,10 +18,12 @@ import pyarrow as pa
 
 from spark_pages.io import Codec, PageHandler, ReadTrace, encode_page, page_stats
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain import ChainKey, ColumnChain, LazyRun
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import TableId
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind
-from spark_pages.model.run import NewPage, PageRun, page_batches
+from spark_pages.model.pieces import ChainKey, LazyRun
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition, with_field_ids
 from spark_pages.tables.definitions.catalog_rows import MOST_TABLES, CatalogRows, Pushed
 from spark_pages.tables.definitions.system_layouts import BUILT_IN_ROWS, LAYOUTS, Make

@@ -31,9 +31,7 @@ from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.stats.bounds import comparable, decode_bounds, plain_type
 from spark_pages.tables.filtering.asked_values import exact_values
 from spark_pages.tables.filtering.expression_tree import expression_parts
-from spark_pages.tables.filtering.filter_tree import OPERATORS as OPERATORS
-from spark_pages.tables.filtering.filter_tree import AllOf, AnyOf, Tree, resolved
-from spark_pages.tables.filtering.filter_tree import Condition as Condition
+from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
 
 Filter: TypeAlias = Any
 

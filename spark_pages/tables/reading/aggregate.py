@@ -27,7 +27,8 @@ from spark_pages.io.stats.bounds import (
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.columns import number_column, numbers_of, valid_of
 from spark_pages.model.page import PageDescriptor
-from spark_pages.model.run import PAGE_SCHEMA, PageRun, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
+from spark_pages.model.run import PageRun
 
 _PAGES_AT_ONCE = 256
 """Pages whose values are in memory together."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from spark_pages.errors import InvalidInputError
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.columns import number_column
-from spark_pages.model.run import STATS_SCHEMA, PageRun
+from spark_pages.model.page_schema import STATS_SCHEMA
+from spark_pages.model.run import PageRun
 
 Numbers = NDArray[np.int64]
 

@@ -15,9 +15,9 @@ from spark_pages.errors import CommitConflictError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.run import NewPage
+from spark_pages.model.new_page import NewPage
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.staging.ddl import StagedDdl
 from spark_pages.tables.writing.page_writer import inline_page, stage_constants

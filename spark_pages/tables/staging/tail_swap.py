@@ -21,7 +21,7 @@ from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Claim
-from spark_pages.model.chain import ChainEdit, ChainKey
+from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.tables.arrays.joining import DoesNotFitError, as_type, join, page_of_another_column
 from spark_pages.tables.writing.ingest import FRAME_BYTES, ColumnIngest, TableIngest

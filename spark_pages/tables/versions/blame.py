@@ -11,9 +11,9 @@ from spark_pages.given import as_whole
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import page_version
 from spark_pages.model.locate import row_out_of_range
+from spark_pages.model.pieces import ChainKey
 from spark_pages.tables.reading.expiry import looking_again
 from spark_pages.tables.versions.changes import Changes, rows_of, touched_rows
 

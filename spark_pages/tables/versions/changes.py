@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from spark_pages.catalog.resolve import show_name
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice, TransactionRecord
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.reading.row_ranges import RowRanges, intersection
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.pieces import ChainKey
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.versions.changes import touched_rows
 

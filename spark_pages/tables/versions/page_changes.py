@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from spark_pages.log.replay import LoadManifest, form_ids
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.pieces import ChainKey
 from spark_pages.tables.versions.changes import rows_of
 
 PAGE_CHANGES_SCHEMA = pa.schema(

@@ -26,16 +26,10 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.who_landed import with_who_landed
 from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.run import (
-    PAGE_SCHEMA,
-    STATS_SCHEMA,
-    NewPage,
-    concat_batches,
-    empty_batch,
-    page_batches,
-)
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.catalog_changes import catalog_changes

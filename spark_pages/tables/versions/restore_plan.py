@@ -19,10 +19,11 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
-from spark_pages.model.chain import ChainKey
 from spark_pages.model.columns import number_column
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, PageRun, concat_batches, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
+from spark_pages.model.pieces import ChainKey
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.show.text import count

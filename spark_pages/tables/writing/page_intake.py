@@ -16,8 +16,8 @@ from spark_pages.given import as_text, as_whole
 from spark_pages.io import page_stats, parse_header
 from spark_pages.io.files.page_file import check_padding, padding_of
 from spark_pages.io.pages.untrusted_page import UntrustedPage, check_untrusted_page
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind, PageStats, PendingPage
-from spark_pages.model.run import NewPage
 from spark_pages.storage.keys import check_key
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.bounds import bounds_hold

@@ -23,8 +23,8 @@ from spark_pages.io import (
 )
 from spark_pages.io.files.page_file import FileRooms
 from spark_pages.io.stats.bloom import bloom_checksum, build_bloom
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
-from spark_pages.model.run import NewPage
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.reading.page_meta import NO_META, PageMeta
 

@@ -12,8 +12,8 @@ from spark_pages.log.digest import locate
 from spark_pages.log.names import manifest_key
 from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import NO_PAGES, OwnPages
-from spark_pages.model.run import NewPage, page_batches
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.writing.page_writer import PlacedPages, StagedPage, fits_inline
 

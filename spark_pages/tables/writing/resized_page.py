@@ -12,8 +12,8 @@ from spark_pages.io import EncodedPage, page_stats
 from spark_pages.io.pages.codecs import BytesLike
 from spark_pages.io.pages.untrusted_page import UntrustedPage, check_untrusted_page
 from spark_pages.model.ids import PageId
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PAGE_ALIGNMENT, PageDescriptor, PageKind, PageStats
-from spark_pages.model.run import NewPage
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.writing.page_intake import check_rows
 from spark_pages.tables.writing.page_writer import INLINE_PAGE_BYTES, StagedPage

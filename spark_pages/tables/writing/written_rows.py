@@ -22,8 +22,9 @@ from spark_pages.log.names import PAGES, manifest_key, page_file_key
 from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.location import Location
+from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
-from spark_pages.model.run import PAGE_SCHEMA, STATS_SCHEMA, NewPage, concat_batches, page_batches
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
