@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--only", help="names of systems that begin so")
     given = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         for system in SYSTEMS:

@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     shape = Shape(options.pages, tables=100, columns=10)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = str(Path(folder) / "store")
         make_store(url, shape)
         log_note("made")

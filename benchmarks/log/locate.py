@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--chain-pages", type=int, default=1_000_000)
     options = parser.parse_args()
     shape = Shape(options.chain_pages * 2, tables=1, columns=2)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = str(Path(folder) / "store")
         make_store(url, shape)
         log_note("made")

@@ -55,7 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     shape = Shape(options.pages, options.tables, columns=10)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = str(Path(folder) / "store")
         make_store(url, shape)
         log_note("made")

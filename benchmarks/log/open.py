@@ -107,7 +107,7 @@ def main() -> None:
             shape = Shape(
                 pages, tables, options.columns, names_statistics=True, thin=pages > options.whole_up_to
             )
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 url = str(Path(folder) / "store")
                 begin = time.perf_counter()
                 make_store(url, shape)

@@ -90,10 +90,10 @@ def main() -> None:
             if reason:
                 log_note(f"left out: {reason}")
                 continue
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 rows.append(measure(peer, Path(folder) / "store", entries, options.rounds))
             log_note(f"{peer.name}, {entries:,} entries: done")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         bare = bare_put_ms(Path(folder), 50)
     for row in rows:
         row["times bare put"] = row["commit ms"] / bare

@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--without-disk", action="store_true", help="leave out the first table")
     parser.add_argument("--latency-ms", type=float, default=20.0, help="of the object store")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=given.folder, ignore_cleanup_errors=True) as folder:
         for kinds in () if given.without_disk else (("prices",), KINDS):
             rows = from_disk(folder, given.pages, given.rounds, given.asked, kinds, given.threads)
             show(f"Random pages of 64 KiB from a local disk: {', '.join(kinds)}", rows, given.json)

@@ -138,7 +138,7 @@ def main() -> None:
     for system in SYSTEMS:
         if system not in systems:
             log_note(f"{system.name} is left out, it is not installed: {INSTALL}")
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         root = (options.folder or Path(scratch)) / str(options.rows)
         root.mkdir(parents=True, exist_ok=True)
         for system in systems:

@@ -295,11 +295,11 @@ def main() -> None:
     log_note("statistics …")
     rows = [cost(name, array, options.rounds) for name, array in columns(options.pages).items()]
     show("Statistics of pages, CPU time for each MB of Arrow", rows, options.json)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = share_of_ingest(min(options.rows, 1_000_000), options.rounds, Path(folder))
         show("Statistics as a part of an ingest of 10 mixed columns", found, options.json)
     show("Estimates of different values", estimates(max(4, options.pages // 2)), options.json)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         log_note(f"aggregates over {options.rows:,} rows …")
         title = f"Least and greatest of {options.rows:,} int64"
         show(title, aggregates(options.rows, options.rounds, Path(folder)), options.json)

@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--staleness", type=float, default=1.0)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         url = f"{folder}/store"
         log_note(f"a store of {given.pages:,} pages …")
         make_store(url, Shape(given.pages, 10, 20))

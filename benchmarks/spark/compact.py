@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--page-bytes", type=int, default=4096, help="of small pages; full ones have 65,536")
     parser.add_argument("--rounds", type=int, default=1, help="medians of so many")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+    with tempfile.TemporaryDirectory(prefix="spark_pages-", ignore_cleanup_errors=True) as folder:
         rows = measure(Path(folder), given.rows, given.page_bytes, given.rounds)
     show("Page compaction by Spark, local[2]", rows, given.json)
 

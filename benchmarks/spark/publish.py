@@ -52,7 +52,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--pages", type=int, default=1_000_000)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+    with tempfile.TemporaryDirectory(prefix="spark_pages-", ignore_cleanup_errors=True) as folder:
         log_note(f"writing {given.pages:,} descriptors …")
         rows = measure(str(Path(folder) / "store"), Shape(given.pages))
     show("Publishing a checkpoint as a Delta version", rows, given.json)

@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jit", action="store_true", help="a JVM that compiles as much as it can")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+    with tempfile.TemporaryDirectory(prefix="spark_pages-", ignore_cleanup_errors=True) as folder:
         rows = measure(Path(folder), given.rows, given.rounds, given.jit)
     show("Rows into Spark, local[2]", rows, given.json)
 

@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+    with tempfile.TemporaryDirectory(prefix="spark_pages-", ignore_cleanup_errors=True) as folder:
         rows = measure(Path(folder), given.pages, given.commits, given.rounds)
     show("Reconstruction by Spark, local[2]", rows, given.json)
 

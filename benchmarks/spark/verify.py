@@ -95,7 +95,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
+    with tempfile.TemporaryDirectory(prefix="spark_pages-", ignore_cleanup_errors=True) as folder:
         rows = measure(Path(folder), given.rows)
     show("Verification of every page", rows, given.json)
 
