@@ -5,7 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.errors import InvalidInputError
 
@@ -118,6 +121,40 @@ def check_texts(value: object, what: str, removable: bool = False) -> None:
         as_text(name, f"A name in {what}")
         if each is not None or not removable:
             as_text(each, f"{name!r} in {what}")
+
+
+def check_names_once(names: Iterable[str], what: str) -> None:
+    """Nothing, if no name is there twice.
+
+    Parameters
+    ----------
+    what
+        What cannot be done otherwise, for the message: "append to 'flights'".
+
+    Raises
+    ------
+    InvalidInputError
+        Tells the first that is.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInputError(f"Cannot {what}: two of the columns given have the name {name!r}.")
+        seen.add(name)
+
+
+def number_list(values: ArrayLike, what: str = "rows") -> NDArray[Any]:
+    """A list of numbers as an array, of whatever type and shape it is.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is none at all, such as lists of several lengths.
+    """
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{what} is {_shown(values)}: expected a list of whole numbers.") from error
 
 
 def _shown(value: object) -> str:

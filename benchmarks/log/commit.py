@@ -1,7 +1,7 @@
 """Durable commits of one process, one after another, beside bare durable puts of as many bytes.
 
-One row: a transaction that takes an Arrow table of one row, makes a page of it and commits that. One page, and
-a thousand: descriptors of pages that are in storage already, as a bulk writer registers them; what other
+One row: a transaction that takes an Arrow table of one row, makes a page of it and commits that. One page,
+and a thousand: descriptors of pages that are in storage already, as a bulk writer registers them; what other
 systems call a commit of one entry. Stores of all sizes and the bare put take turns, so that all meet the same
 machine.
 """

@@ -393,10 +393,10 @@ class ManifestPages:
                 f"{self.manifest.location.key} should list {self.manifest.num_pages} pages but lists "
                 f"{listed.num_rows}."
             )
-        batch = form_ids(listed, self.version, self.manifest.base_ordinal)
         start, count = self.start, self.stop - self.start
+        batch = form_ids(listed.slice(start, count), self.version, self.manifest.base_ordinal + start)
         # Holds both: who asks for the same manifest while there is the run gets what was loaded.
-        return [PageRun(batch.slice(start, count), lambda: loaded[1].slice(start, count))]
+        return [PageRun(batch, lambda: loaded[1].slice(start, count))]
 
 
 def read_manifests(pieces: Iterable[Piece], at_once: Mapper) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:

@@ -73,6 +73,8 @@ class PageRun:
     _ids: Sequence[int] = ()
     _ends_of: tuple[NDArray[np.uint64], int] | None = None
     """Of a slice: the running sums of what it is a slice of, and the rows there before it."""
+    _slice_of: tuple[PageRun, int] | None = None
+    """Of a slice, and of slices of it: the run that was sliced first, and the pages there before it."""
 
     def _few_stats(self) -> pa.RecordBatch:
         return page_batches(self.few or (), self._ids)[1]
@@ -161,7 +163,10 @@ class PageRun:
         run = PageRun.__new__(PageRun)
         run._batch = self.pages.slice(start, stop - start)
         run.few = None
-        run.load_stats = None if self.load_stats is None else lambda: self.stats.slice(start, stop - start)
+        whole, before = self._slice_of or (self, 0)  # a slice of a slice: thousands of splices make those
+        skipped, count = before + start, stop - start
+        run._slice_of = (whole, skipped)
+        run.load_stats = None if whole.load_stats is None else lambda: whole.stats.slice(skipped, count)
         run.base_position = self.base_position + start if self.base_position >= 0 else -1
         run.num_pages = stop - start
         ends, before = self._ends

@@ -18,7 +18,7 @@ from spark_pages.errors import (
     PageNotFoundError,
     RowOutOfRangeError,
 )
-from spark_pages.given import as_whole
+from spark_pages.given import as_whole, number_list
 from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RunSlice
@@ -314,7 +314,7 @@ def row_numbers(rows: ArrayLike, num_rows: int | None, table: str) -> NDArray[np
     InvalidInputError
         If they are no list of integers.
     """
-    wanted = np.asarray(rows)
+    wanted = number_list(rows)
     if not wanted.size:
         return np.zeros(0, dtype=np.int64)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:

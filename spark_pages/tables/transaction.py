@@ -8,7 +8,7 @@ rebase) and `Log.commit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +17,11 @@ from numpy.typing import ArrayLike
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name, split_name
 from spark_pages.errors import (
+    CommitConflictError,
+    ConstraintError,
     InvalidInputError,
+    SchemaMismatchError,
+    StorageError,
 )
 from spark_pages.given import as_list, as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
@@ -44,6 +48,7 @@ from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
+from spark_pages.tables.writing.ingest import misfit
 from spark_pages.tables.writing.page_writer import StagedPage
 from spark_pages.tables.writing.placing import (
     StagedSplice,
@@ -251,21 +256,27 @@ class Transaction(CatalogVerbs):
         fails, the transaction goes on without any of its rows.
         """
         self._check_open()
-        definition = self._known(table)
-        if entry_meta is not None or page_metadata:
-            self._rows.append_with_meta(definition, data, entry_meta, page_metadata, self._page_bytes)
-        else:
-            rows = as_stream(data)
+        rows = as_stream(data)
+        definition = self._known(table, rows.columns)
+        try:
+            if entry_meta is not None or page_metadata:
+                self._rows.append_with_meta(definition, rows, entry_meta, page_metadata, self._page_bytes)
+                return
             takes_no_request = rows.is_small and not key_columns(definition)
             with self._log.turn if takes_no_request else nullcontext():
-                self._rows.append(definition, rows, self._page_bytes)
-        if self._directories:
-            self._rows.settle()
+                self._rows.append(definition, rows, self._page_bytes, settled=bool(self._directories))
+        except (SchemaMismatchError, ConstraintError):
+            with suppress(CommitConflictError, StorageError):
+                self._standing.on_newest()  # which may take what this one does not
+            raise
 
     @moving_on
-    def _known(self, table: str) -> TableDefinition:
+    def _known(self, table: str, columns: Sequence[str]) -> TableDefinition:
         """The table, of which all is known that an append reads: a stream is not read twice."""
-        definition = self._tables.find(table)
+        definition = self._tables.to_write(table)
+        if not self._standing.is_settled and misfit(definition, columns) is not None:
+            self._standing.on_newest()  # others may have changed it since
+            definition = self._tables.to_write(table)
         self._rows.learn(definition)
         return definition
 
@@ -286,7 +297,7 @@ class Transaction(CatalogVerbs):
         """
         self._check_open()
         self._standing.is_seen = True
-        definition = self._tables.find(table)
+        definition = self._tables.to_write(table)
         self._rows.settle()
         table_id = definition.table_id
         staged = [of for of in self._work.written if of.table_id == table_id]
@@ -327,7 +338,7 @@ class Transaction(CatalogVerbs):
         """
         self._check_open()
         self._standing.on_newest()
-        self._rows.update(self._tables.find(table), table, column, rows, values)
+        self._rows.update(self._tables.to_write(table), table, column, rows, values)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """The store has these properties from this commit on."""

@@ -216,3 +216,15 @@ def test_what_means_nothing_but_does_no_harm_is_let_through(values):
     page = encode_page(values)
 
     decode_page(page.data, where="x", expected_checksum=None, expected_entries=None)
+
+
+def test_a_field_that_is_never_null_may_be_where_what_it_is_a_part_of_is():
+    fields = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string())]
+    parts = [pa.array([1, None], pa.int32()), pa.array(["x", None])]
+    array = pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array([False, True]))
+    store = store_with(pa.table({"s": array, "l": pa.ListArray.from_arrays([0, 1, 2], array)}))
+
+    assert store.snapshot().table("t").read().to_pydict() == {
+        "s": [{"a": 1, "b": "x"}, None],
+        "l": [[{"a": 1, "b": "x"}], [None]],
+    }

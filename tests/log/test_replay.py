@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.replay import replay, stand_on
+from spark_pages.log.replay import ManifestPages, replay, stand_on
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import (
@@ -21,6 +21,7 @@ from spark_pages.model.actions import (
 from spark_pages.model.ids import page_id
 from spark_pages.model.location import Location
 from tests.log.records import append, commit, create, record, swap
+from tests.model.chains import run_of
 
 FIRST = commit(
     0, record(1, (3, 4), splices=(append(1, 1, 0, 3), append(1, 2, 1, 4)), intents=(create(1, "x"),))
@@ -128,6 +129,18 @@ def test_the_bytes_of_page_manifests_count_once_each_also_after_a_newer_checkpoi
 
     assert state.tail_bytes - after(FIRST).tail_bytes == pytest.approx(6_000, abs=500)
     assert moved.tail_bytes == 5_000
+
+
+def test_a_run_of_a_page_manifest_holds_the_ids_of_its_own_pages_alone():
+    listed = run_of([2] * 1_000)
+    manifest = ManifestRef(Location("m", 1_000, "d"), num_pages=1_000, base_ordinal=7)
+    promise = ManifestPages(lambda _: (listed.pages, listed.stats), manifest, 3, 500, 503)
+
+    (run,) = promise()
+
+    assert run.page_ids.tolist() == [page_id(3, 507 + index) for index in range(3)]
+    assert run.pages.column("page_id").buffers()[1].size == 3 * 8
+    assert run.stats.num_rows == 3
 
 
 def test_small_things_are_set_replaced_and_taken_away():

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.model.columns import number_column, optional_text
-from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch, no_stats
+from spark_pages.model.run import PageRun
 from tests.model.chains import run_of
 
 
@@ -77,3 +78,19 @@ def test_a_slice_brings_only_its_own_pages():
 
     assert joined.column("path").to_pylist() == [None, "a", "a"]
     joined.validate(full=True)
+
+
+def test_statistics_of_a_slice_do_not_go_through_all_slices_before_it():
+    loaded = []
+
+    def load_stats():
+        loaded.append(1)
+        return no_stats(5_000)
+
+    run = PageRun(run_of([1] * 5_000).pages, load_stats)
+    for _ in range(4_990):  # as splices leave the rest of a run behind them, one after another
+        run = run.slice(1, run.num_pages)
+
+    assert run.stats.num_rows == 10
+    assert run.slice(2, 5).stats.num_rows == 3
+    assert loaded == [1]

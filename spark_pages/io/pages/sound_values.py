@@ -81,7 +81,8 @@ def _without_rules(kind: pa.DataType) -> pa.DataType | None:
     inside = [_without_rules(kind.field(index).type) for index in range(kind.num_fields)]
     if None in inside:
         return None
-    fields = [kind.field(index).with_type(each) for index, each in enumerate(inside)]
+    # Nullable, as a field that is not may be null where what it is a part of is.
+    fields = [kind.field(index).with_type(each).with_nullable(True) for index, each in enumerate(inside)]
     if types.is_struct(kind):
         return pa.struct(fields)
     if types.is_map(kind):

@@ -58,6 +58,11 @@ def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
         raise DoesNotFitError(str(error)) from error
 
 
+def copied(array: pa.Array) -> pa.Array:
+    """The same entries in memory of their own: whose the other one is may change it."""
+    return join([array, array.slice(0, 0)], array.type) if len(array) else empty_array(array.type)
+
+
 def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:
     """The entries at the indices (int64, not negative, inside of the array), in their order."""
     kind = array.type
@@ -112,6 +117,40 @@ def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
     valid = valid_of(array.indices)
     indices = number_column(np.where(valid, numbers_of(array.indices), 0), kind.index_type, valid)
     return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=kind.ordered)
+
+
+def widened(array: pa.Array) -> pa.Array:
+    """The same entries; a dictionary of small indices with wide ones, so that others can be joined to it."""
+    kind = array.type
+    if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
+        return array
+    indices = _without_stray_indices(array, kind).indices
+    valid = valid_of(indices) if indices.null_count else None
+    wide = number_column(numbers_of(indices).astype(np.int64), pa.int64(), valid)
+    return pa.DictionaryArray.from_arrays(wide, array.dictionary, ordered=kind.ordered)
+
+
+def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same entries as `widened` got them, with a dictionary of no more values than they use.
+
+    Raises
+    ------
+    DoesNotFitError
+        If these are more than the indices of the type count.
+    """
+    if array.type == kind:
+        return array
+    valid = valid_of(array.indices)
+    places = numbers_of(array.indices)
+    used = np.unique(places[valid])
+    most = (1 << (kind.index_type.bit_width - (not pa.types.is_unsigned_integer(kind.index_type)))) - 1
+    if len(used) > most + 1:
+        raise DoesNotFitError(f"{len(used)} different values, of which the indices count {most + 1}")
+    indices = number_column(
+        np.where(valid, np.searchsorted(used, places), 0), kind.index_type, valid if not valid.all() else None
+    )
+    values = take_entries(array.dictionary, number_column(used.astype(np.int64), pa.int64()))
+    return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
 
 
 def as_type(arrays: Iterable[pa.Array], kind: pa.DataType) -> list[pa.Array]:

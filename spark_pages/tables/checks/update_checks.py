@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.arrays.joining import join, take_entries
+from spark_pages.tables.arrays.joining import join, take_entries, widened
 from spark_pages.tables.checks.constraint_tests import RowTests
 from spark_pages.tables.staging.updates import last_wins
 from spark_pages.tables.staging.workspace import Workspace
@@ -45,6 +45,11 @@ def check_updates(work: Workspace, table_of: Callable[[TableDefinition], Table])
         table = table_of(definition)
         columns = {}
         for column in sorted(tests.columns):
+            place = table_id, definition.field_ids[column]
+            if place in work.ddl.new_columns:  # of which no row can be updated yet
+                nothing = pa.scalar(None, definition.bare_schema.field(column).type)
+                columns[column] = pa.repeat(work.ddl.defaults.get(place, nothing), len(rows))
+                continue
             if column not in changes:
                 relied.add(table_id)
             columns[column] = _after(table, column, rows, changes.get(column))
@@ -61,7 +66,8 @@ def _after(
     before = table.take(rows, [column]).column(column)
     if change is None:
         return before
+    chunks = [widened(each) for each in before.chunks]
     numbers, values = change
     order = np.arange(len(rows))
     order[np.searchsorted(rows, numbers)] = len(rows) + np.arange(len(values))
-    return take_entries(join([*before.chunks, values], values.type), pa.array(order))
+    return take_entries(join([*chunks, values], values.type), pa.array(order))

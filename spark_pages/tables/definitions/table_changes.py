@@ -78,13 +78,24 @@ class TableChanges:
         """
         return self._names.find(table)
 
+    def to_write(self, table: str) -> TableDefinition:
+        """The same, of a table whose rows users may change.
+
+        Raises
+        ------
+        TableNotFoundError
+        InvalidInputError
+            If the table is the store's own.
+        """
+        definition = self._names.find(table)
+        self._names.refuse_system(definition)
+        return definition
+
     def begin(self, table: str) -> TableDefinition:
         """The table, which is about to change; rows staged until now are in pages."""
         self._standing.on_newest()
         self._rows.settle()
-        definition = self._names.find(table)
-        self._names.refuse_system(definition)
-        return definition
+        return self.to_write(table)
 
     def create(self, name: str, schema: pa.Schema, properties: Mapping[str, str], aligned: bool) -> None:
         """See `Transaction.create_table`."""

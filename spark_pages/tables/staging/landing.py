@@ -114,26 +114,30 @@ class Landing:
 
         None where nothing is staged.
         """
-        self._rows.forget_temporary()
-        keyed = [each for each in self._work.definitions.values() if key_columns(each)]
+        lasting = self._work.lasting().definitions.values()
+        keyed = [each for each in lasting if key_columns(each)]
         if keyed:
             self._rows.settle()
+        relied: set[TableId] = set()
         if self._work.updates:
-            self._work.relied |= check_updates(self._work, self._tables.snapshot().table_of)
+            relied |= check_updates(self._work, self._tables.snapshot().table_of)
         of_many = self._log.shared  # of which only one could swap a page
         swap = None if of_many else self._rows.swap(self._now_us())
         if swap is None:
             self._rows.settle()
-        self._work.splices[:0] = self._tables.rewrites(final=True)
-        self._work.updates.clear()
-        self._work.check_removed_once()
-        self._work.check_ragged()
+        pending = self._work.lasting().with_pages(self._tables.rewrites(final=True))
+        pending.check_removed_once()
+        pending.check_ragged()
         for definition in keyed:
-            changed = changed_keys(definition, self._work.splices)
+            changed = changed_keys(definition, pending.splices)
             if changed is not None:
-                check_key(self._tables.table(show_name(definition)), changed)
-                self._work.relied.add(definition.table_id)
+                check_key(self._tables.with_pages(show_name(definition), pending), changed)
+                relied.add(definition.table_id)
+        # Whatever may be refused has been: until here the transaction goes on as if nobody had asked.
         self._standing.ended = True
+        self._work.splices, self._work.relied = pending.splices, self._work.relied | relied
+        self._work.updates.clear()
+        self._rows.forget_temporary()
         if swap is not None:
             return swap.on, False
         if self._work.empty:

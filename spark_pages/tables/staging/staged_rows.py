@@ -6,7 +6,8 @@ what is committed instead where little was appended. Memory is bounded: see `Ear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.arrays.values import RowStream, as_stream
+from spark_pages.tables.arrays.joining import copied
+from spark_pages.tables.arrays.values import RowStream
 from spark_pages.tables.reading.page_meta import PageMetadata, given_meta
 from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.standing import Standing
@@ -77,46 +79,76 @@ class StagedRows:
                 self._rows_before(definition.table_id, field_id)
             self._names.namespace(definition)
 
-    def append(self, definition: TableDefinition, rows: RowStream, page_bytes: int) -> None:
-        """The rows stand behind those of the table; see `Transaction.append`."""
+    def append(
+        self, definition: TableDefinition, rows: RowStream, page_bytes: int, *, settled: bool = False
+    ) -> None:
+        """The rows stand behind those of the table; see `Transaction.append`.
+
+        Parameters
+        ----------
+        settled
+            Whether they are in pages of staged splices then; those of unaligned tables always are.
+        """
+        if not settled and definition.aligned:
+            self._append(definition, rows, page_bytes)
+            return
+        with self._all_or_nothing():
+            self._append(definition, rows, page_bytes)
+            self.settle()
+
+    def _append(self, definition: TableDefinition, rows: RowStream, page_bytes: int) -> None:
+        before = self._work.definitions.get(definition.table_id)
         ingest = self._ingests.get(definition.table_id)
         if ingest is None or not definition.aligned:
             ingest = self._begin(definition, rows.columns, page_bytes)
-        ingest.check(rows)
         marks = ingest.mark()
         try:
+            ingest.check(rows)
             for piece in rows.pieces(max(1, min(_PIECE_BYTES, self._memory_bytes // 8))):
                 self._held_bytes += ingest.add(piece)
                 self._stay_in_budget()
             ingest.own()
         except BaseException:
             ingest.rewind(marks)
+            if before is None:  # nothing of the table is written to
+                del self._ingests[definition.table_id], self._work.definitions[definition.table_id]
             raise
-        if not definition.aligned:
-            self.settle()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """If what is done in it fails, what was staged before is staged, and nothing else."""
+        ingests, splices = dict(self._ingests), list(self._work.splices)
+        marks = {table_id: ingest.mark() for table_id, ingest in ingests.items()}
+        try:
+            yield
+        except BaseException:
+            self._ingests, self._work.splices = ingests, splices
+            for table_id, ingest in ingests.items():
+                ingest.rewind(marks[table_id])
+            raise
 
     def append_with_meta(
         self,
         definition: TableDefinition,
-        data: Any,
+        rows: RowStream,
         entry_meta: Any,
         page_metadata: Mapping[str, PageMetadata] | None,
         page_bytes: int,
     ) -> None:
         """The rows are pages of their own: what they have beside them is not mixed with other appends."""
-        self.settle()
-        rows: RowStream = as_stream(data)
         nothing = pa.table({name: pa.nulls(0) for name in rows.columns})
         whole = pa.concat_tables(list(rows.pieces(_WHOLE)) or [nothing])
         metas = given_meta(definition, whole, entry_meta, page_metadata)
         if not whole.num_rows:
             return
-        ingest = self._begin(definition, rows.columns, page_bytes)
-        del self._ingests[definition.table_id]
-        ingest.check(rows)
-        self._held_bytes += append_with_meta(ingest, whole, metas)
-        self._take(ingest)
-        self._stay_in_budget()
+        with self._all_or_nothing():
+            self.settle()
+            ingest = self._begin(definition, rows.columns, page_bytes)
+            del self._ingests[definition.table_id]
+            ingest.check(rows)
+            self._held_bytes += append_with_meta(ingest, whole, metas)
+            self._take(ingest)
+            self._stay_in_budget()
 
     def update(
         self, definition: TableDefinition, table: str, column: str | None, rows: ArrayLike, values: Any
@@ -130,17 +162,19 @@ class StagedRows:
             beyond = numbers[numbers >= there]
             if len(beyond):
                 raise row_out_of_range(int(beyond[0]), there, f"column {name!r} of table {table!r}")
+        if not len(numbers):
+            return
         self._work.definitions[definition.table_id] = definition
         for name, array in given.items():
             updates = self._work.updates.setdefault((definition.table_id, name), Updates())
             updates.rows.append(numbers)
-            updates.values.append(array)
+            updates.values.append(copied(array))
 
     def settle(self) -> None:
-        """All rows that were appended are in pages of staged splices."""
-        ingests, self._ingests = self._ingests, {}
-        for ingest in ingests.values():
+        """All rows that were appended are in pages of staged splices; those that cannot be wait as before."""
+        for table_id, ingest in list(self._ingests.items()):
             self._held_bytes += ingest.finish()
+            del self._ingests[table_id]
             self._take(ingest)
         self._stay_in_budget()
 
@@ -170,7 +204,7 @@ class StagedRows:
         """What is committed instead of a plain append, where all that is staged are few rows."""
         base = self._standing.base
         most_bytes = tail_page_bytes(base.state.properties)
-        ingests = list(self._ingests.values())
+        ingests = [each for table_id, each in self._ingests.items() if not is_temporary(table_id)]
         work = self._work
         if not most_bytes or not ingests or work.splices or work.written or work.updates or work.ddl:
             return None

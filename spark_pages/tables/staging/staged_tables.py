@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from spark_pages.log.log import Log
 from spark_pages.log.replay import Fold
@@ -61,11 +60,15 @@ class StagedTables:
     def table(self, name: str, ragged: bool = False) -> Table:
         """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
         self._rows.settle()
-        self._rows.wait()
-        pending = replace(self._work, splices=[*self.rewrites(final=False), *self._work.splices])
+        pending = self._work.with_pages(self.rewrites(final=False))
         pending.check_removed_once()
         if not ragged:
             pending.check_ragged()
+        return self.with_pages(name, pending)
+
+    def with_pages(self, name: str, pending: Workspace) -> Table:
+        """A table with what is staged in another workspace, whose updates are pages."""
+        self._rows.wait()
         return self.table_with(name, pending, place_in_memory(self._log.store, pending.splices))
 
     def table_with(self, name: str, work: Workspace, prepared: Prepared) -> Table:

@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.errors import InvalidInputError, RowOutOfRangeError
+from spark_pages.given import check_names_once, number_list
 from spark_pages.io import page_stats
 from spark_pages.model.columns import has_dictionary
-from spark_pages.model.page import PageDescriptor
+from spark_pages.model.page import PageDescriptor, PageKind
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.arrays.joining import DoesNotFitError, join, take_entries
+from spark_pages.tables.arrays.joining import DoesNotFitError, join, narrowed, take_entries, widened
 from spark_pages.tables.arrays.values import cast_column
 from spark_pages.tables.reading.page_meta import PageMeta
 from spark_pages.tables.table import Table
@@ -54,7 +55,7 @@ def checked_rows(table: str, rows: ArrayLike) -> NDArray[np.int64]:
     InvalidInputError, RowOutOfRangeError
         If they are no list of integers, or one is negative.
     """
-    numbers = np.asarray(rows)
+    numbers = number_list(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise InvalidInputError(f"rows of {table} must be a list of integers from 0.")
     if len(numbers) and int(numbers.min()) < 0:
@@ -84,8 +85,7 @@ def values_by_column(
     elif isinstance(values, Mapping):
         given = values
     elif isinstance(values, pa.Table | pa.RecordBatch) or hasattr(values, "__arrow_c_stream__"):
-        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else pa.table(values)
-        given = {name: whole.column(name) for name in whole.column_names}
+        given = _columns_of(definition, values)
     else:
         raise InvalidInputError(
             f"Cannot update {definition.name!r}: without a column, values must be a table or a mapping of "
@@ -102,6 +102,25 @@ def values_by_column(
                 f"Cannot update {definition.name}.{name}: {count} rows but {len(array)} values."
             )
     return cast
+
+
+def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
+    """The columns of a table, a record batch or a stream of them.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has no columns with names, or two of one name.
+    """
+    try:
+        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else pa.table(values)
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "
+            f"Arrow says of this {type(values).__name__}: {error}."
+        ) from error
+    check_names_once(whole.column_names, f"update {definition.name!r}")
+    return dict(zip(whole.column_names, whole.columns, strict=True))
 
 
 def rewrite_pages(
@@ -128,11 +147,12 @@ def rewrite_pages(
     found = chain.locate_rows(rows.astype(np.uint64))
     begins = np.concatenate([[0], np.flatnonzero(np.diff(found.positions)) + 1])
     positions, bounds = found.positions[begins], np.append(begins, len(rows))
+    kind = table.definition.bare_schema.field(column).type
     at_once = max(1, min(_PAGES_AT_ONCE, memory_bytes // table.page_options.bytes_for(column)))
     first = 0
     while first < len(positions):
         pages = chain.pages_at(positions[first : first + at_once])
-        sizes = np.cumsum([page.actual_len for page in pages])
+        sizes = np.cumsum([_bytes_at_work(page, kind) for page in pages])
         pages = pages[: max(1, int(np.searchsorted(sizes, memory_bytes, side="right")))]  # some are larger
         of_pages = bounds[first : first + len(pages) + 1]
         wave = slice(int(of_pages[0]), int(of_pages[-1]))
@@ -156,6 +176,17 @@ def rewrite_pages(
                 staged[start:stop],
                 touched=ranges,
             )
+
+
+def _bytes_at_work(page: PageDescriptor, kind: pa.DataType) -> int:
+    """Bytes of a page that is opened, at least; of one of equal values, all of them."""
+    if page.kind is not PageKind.CONSTANT:
+        return page.actual_len
+    try:
+        width = kind.bit_width // 8 + 1
+    except ValueError:  # text, lists
+        width = page.actual_len
+    return page.entry_count * width
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -214,7 +245,8 @@ def _rewritten(
     for index, (array, meta) in enumerate(zip(arrays, metas, strict=True)):
         low, high = touched.bounds[index : index + 2].tolist()
         try:
-            changed = _changed([array], touched.offsets[low:high], touched.values.slice(low, high - low))
+            values = touched.values.slice(low, high - low)
+            changed = narrowed(_changed([widened(array)], touched.offsets[low:high], values), array.type)
         except DoesNotFitError as error:
             raise InvalidInputError(
                 f"Cannot update {table.name}.{column}: the values do not fit one page with those that are "
@@ -236,9 +268,10 @@ def _changed(arrays: Sequence[pa.Array], offsets: NDArray[np.int64], values: pa.
 
 
 def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
-    """Rows, increasing, and the last value given for each."""
+    """Rows, increasing, and the last value given for each; dictionaries as `widened` makes them."""
     rows = np.concatenate(updates.rows)
-    values = join(updates.values, updates.values[0].type)
+    given = [widened(each) for each in updates.values]
+    values = join(given, given[0].type)
     if (rows[1:] > rows[:-1]).all():
         return rows, values
     unique, last = np.unique(rows[::-1], return_index=True)

@@ -91,6 +91,20 @@ class Workspace:
         for name in Workspace.__slots__:
             setattr(self, name, getattr(fresh, name))
 
+    def with_pages(self, rewritten: Sequence[StagedSplice]) -> Workspace:
+        """The same, with the pages that the updates touch in the place of the updates."""
+        if not rewritten and not self.updates:
+            return self
+        return replace(self, splices=[*rewritten, *self.splices], updates={})
+
+    def lasting(self) -> Workspace:
+        """The same without temporary tables, which end with the transaction."""
+        if not any(map(is_temporary, self.definitions)):
+            return self
+        kept = replace(self, definitions=dict(self.definitions), updates=dict(self.updates))
+        kept.forget_temporary()
+        return kept
+
     def tables(self) -> frozenset[int]:
         """Tables of the snapshot that are written to."""
         return frozenset(table_id for table_id in self.definitions if table_id >= 0)

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.errors import SchemaMismatchError
+from spark_pages.given import check_names_once
 from spark_pages.io import Codec, plan_pages
 from spark_pages.model.by_identity import ByIdentity
 from spark_pages.model.columns import has_dictionary
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.arrays.joining import DoesNotFitError, empty_array, join
+from spark_pages.tables.arrays.joining import DoesNotFitError, copied, empty_array, join
 from spark_pages.tables.arrays.values import RowStream, cast_chunks
 from spark_pages.tables.checks.constraint_tests import RowTests
 from spark_pages.tables.writing.encoding import ToEncode, encode_columns
@@ -158,6 +159,34 @@ _fields_of = ByIdentity[TableDefinition, dict[int, tuple[pa.Field, str, pa.DataT
 )
 
 
+def misfit(definition: TableDefinition, columns: Sequence[str]) -> str | None:
+    """Why rows of these columns cannot be of the table; None if they can.
+
+    Raises
+    ------
+    InvalidInputError
+        If two columns have one name.
+    """
+    has = definition.field_ids
+    if has.keys() == set(columns) and len(has) == len(columns):
+        return None
+    check_names_once(columns, f"append to {definition.name!r}")
+    if not definition.aligned:
+        return None
+    unknown = sorted(set(columns) - has.keys())
+    if unknown:
+        return (
+            f"Cannot append to {definition.name!r}: it has no column {', '.join(map(repr, unknown))}; it has "
+            f"{', '.join(has)}."
+        )
+    for column in definition.bare_schema:
+        if column.name not in columns and not column.nullable:
+            return (
+                f"Cannot append to {definition.name!r}: column {column.name!r} is missing and not nullable."
+            )
+    return None
+
+
 class TableIngest:
     """The rows that a transaction appends to a table.
 
@@ -199,21 +228,9 @@ class TableIngest:
         SchemaMismatchError
             If a column is unknown, or missing though not nullable.
         """
-        definition = self.definition
-        unknown = sorted(set(rows.columns) - set(definition.field_ids))
-        if unknown and definition.aligned:
-            raise SchemaMismatchError(
-                f"Cannot append to {definition.name!r}: it has no column {', '.join(map(repr, unknown))}; it "
-                f"has {', '.join(definition.field_ids)}."
-            )
-        if not definition.aligned:
-            return
-        for column in definition.bare_schema:
-            if column.name not in rows.columns and not column.nullable:
-                raise SchemaMismatchError(
-                    f"Cannot append to {definition.name!r}: column {column.name!r} is missing and not "
-                    f"nullable."
-                )
+        wrong = misfit(self.definition, rows.columns)
+        if wrong is not None:
+            raise SchemaMismatchError(wrong)
 
     def mark(self) -> list[_Mark]:
         """Where it stands, for `rewind`."""
@@ -271,11 +288,16 @@ class TableIngest:
         """What waits is a copy: the caller may change what was given, and nothing of it is held on to."""
         for column in self.columns:
             if len(column.waiting):
-                column.waiting = join([column.waiting, column.waiting.slice(0, 0)], column.wanted.type)
+                column.waiting = copied(column.waiting)
 
     def finish(self) -> int:
-        """Everything is in pages; gives the bytes of those that are new."""
-        return self._encode([column.rest() for column in self.columns])
+        """Everything is in pages, or waits as before if that fails; gives the bytes of those that are new."""
+        marks = self.mark()
+        try:
+            return self._encode([column.rest() for column in self.columns])
+        except BaseException:
+            self.rewind(marks)
+            raise
 
     def _encode(self, full: Sequence[Sequence[Full]]) -> int:
         encoded = iter(encode_columns([one for each in full for one in each if isinstance(one, ToEncode)]))
