@@ -183,7 +183,7 @@ def _bytes_at_work(page: PageDescriptor, kind: pa.DataType) -> int:
     if page.kind is not PageKind.CONSTANT:
         return page.actual_len
     try:
-        width = kind.bit_width // 8 + 1
+        width = int(kind.bit_width) // 8 + 1
     except ValueError:  # text, lists
         width = page.actual_len
     return page.entry_count * width
