@@ -45,6 +45,27 @@ class _Ticket:
         self.gone = False
 
 
+class _Room:
+    """A lock for two kinds of callers: whoever waits for it goes in before those that have come later.
+
+    A lock of Python's own may be taken by a thread that comes just when it is let go, before the one that has
+    waited for it has woken up. Here that one holds the way to the lock meanwhile.
+    """
+
+    __slots__ = ("_inside", "_way")
+
+    def __init__(self) -> None:
+        self._way = threading.Lock()
+        self._inside = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._way:
+            self._inside.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._inside.release()
+
+
 class OneAtATime:
     """Lets threads prepare small transactions one at a time, and whoever leads a commit before all that wait.
 
@@ -61,18 +82,18 @@ class OneAtATime:
 
     def __init__(self) -> None:
         self._door = threading.Lock()
-        self.first = threading.Lock()
+        self.first = _Room()
 
     def __enter__(self) -> None:
         self._door.acquire()
         try:
-            self.first.acquire()
+            self.first.__enter__()
         except BaseException:
             self._door.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        self.first.release()
+        self.first.__exit__()
         self._door.release()
 
 
