@@ -237,7 +237,10 @@ def read(
     conditions: Annotated[
         list[str] | None,
         typer.Option(
-            "--filter", "--where", help="'distance > 1000'; repeat it, and all must hold.", show_default=False
+            "--filter",
+            "--where",
+            help="SQL: \"carrier in ('UA', 'DL') and distance > 1000\"; repeat it, and all must hold.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Show at most so many rows; 0 shows all.")] = 20,
@@ -247,7 +250,7 @@ def read(
     json: Json = False,
 ) -> None:
     """Exact rows, and how many pages and bytes they took."""
-    from spark_pages.cli.filters import parse_conditions
+    from spark_pages.cli.filters import joined_filter
     from spark_pages.io import ReadTrace
 
     snapshot = _snapshot(url, version, timestamp, profile)
@@ -259,7 +262,7 @@ def read(
             raise InvalidInputError("--rows names the rows: leave out --start, --stop and --filter.")
         found = source.take(_row_numbers(rows), names, trace=trace)
     else:
-        wanted = parse_conditions(conditions or [], source.schema)
+        wanted = joined_filter(conditions or [], source)
         if (
             wanted is None and limit
         ):  # what is not shown need not be read; one row more tells that there is more

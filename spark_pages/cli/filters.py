@@ -1,65 +1,63 @@
-"""``--filter "distance > 1000"``: text to the conditions that `Table.read` takes."""
+"""``--filter "distance > 1000"``: the SQL text that `Table.read` takes, one condition or several."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 
-from spark_pages.errors import InvalidInputError
+if TYPE_CHECKING:
+    from spark_pages.tables.table import Table
 
-_CONDITION = re.compile(
-    r"\s*(?P<column>.+?)\s*(?:(?P<null>\bis\s+(?:not\s+)?null)|"
-    r"(?P<operator>==|!=|<=|>=|=|<|>|\bnot\s+in\b|\bin\b)\s*(?P<value>.*?))\s*",
-    re.IGNORECASE,
-)
+_FORM = "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL') and distance > 1000."
 
 
-def parse_conditions(texts: Sequence[str], schema: pa.Schema) -> list[tuple[Any, ...]] | None:
-    """Conditions that must all hold, with values of the columns' types; None where there are none.
+def joined_filter(texts: Sequence[str], table: Table) -> Any:
+    """What `Table.read` takes as its filter, so that all conditions hold; None where there are none.
+
+    Each text is read by itself: parentheses and comments of one do not reach into the next.
 
     Parameters
     ----------
     texts
-        Such as ``distance > 1000``, ``carrier in UA,DL`` or ``tailnum is null``.
-    schema
-        Of the table.
+        Such as ``distance > 1000`` or ``carrier in ('UA', 'DL') or tailnum is null``.
 
     Raises
     ------
+    ColumnNotFoundError
+        If a text names a column that the table does not have; says that text is quoted.
     InvalidInputError
-        If a text is no condition, or its value does not fit its column.
+        If a text is no condition; says which part, and what one looks like.
     """
-    return [_condition(text, schema) for text in texts] or None
+    read = [_expression(text, table) for text in texts]
+    if len(texts) == 1:
+        return texts[0]  # what is found wrong later is told in the caller's words
+    return reduce(and_, read) if read else None
 
 
-def _condition(text: str, schema: pa.Schema) -> tuple[Any, ...]:
-    found = _CONDITION.fullmatch(text)
-    if found is None:
-        raise InvalidInputError(
-            f"{text!r} is not a condition: expected a column, an operator and a value.",
-            hint="For example --filter 'distance > 1000', 'carrier in UA,DL' or 'tailnum is null'.",
-        )
-    column = found["column"].strip("\"'`")
-    if found["null"]:
-        return column, " ".join(found["null"].lower().split())
-    operator = " ".join(found["operator"].lower().split())
-    if column not in schema.names:  # the reader says which columns there are
-        return column, operator, found["value"]
-    kind = schema.field(column).type
-    if operator in ("in", "not in"):
-        return column, operator, [_value(each.strip(), kind, text) for each in found["value"].split(",")]
-    return column, operator, _value(found["value"], kind, text)
+def _expression(text: str, table: Table) -> Any:
+    from spark_pages.catalog.resolve import visible_table
+    from spark_pages.tables.filtering.sql_filter import parse_sql
 
-
-def _value(text: str, kind: pa.DataType, condition: str) -> Any:
-    unquoted = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
     try:
-        if pa.types.is_timestamp(kind) and kind.tz:
-            naive = pa.scalar(unquoted.removesuffix("Z")).cast(pa.timestamp(kind.unit))
-            return naive.cast(kind).as_py()
-        return pa.scalar(unquoted).cast(kind).as_py()
-    except pa.ArrowInvalid:
-        raise InvalidInputError(f"{unquoted!r} in {condition!r} is not a value of type {kind}.") from None
+        return parse_sql(text, table.schema, visible_table(table.definition))
+    except ColumnNotFoundError as error:
+        hint = _joined(error.hint, _quoted(text, str(error.context.get("column", ""))))
+        raise ColumnNotFoundError(error.message, hint=hint, **error.context) from error
+    except InvalidInputError as error:
+        raise type(error)(error.message, hint=_joined(error.hint, _FORM), **error.context) from error
+
+
+def _quoted(text: str, word: str) -> str | None:
+    """How to say that a word behind an operator is a text and no column."""
+    behind = rf"((?:[=<>,]|\bin\s*\(|\blike\b)\s*)[\"`]?{re.escape(word)}(?![\w.])[\"`]?"
+    right = re.sub(behind, lambda found: f"{found[1]}'{word}'", text, flags=re.IGNORECASE)
+    return None if right == text else f"Text is quoted: {right}"
+
+
+def _joined(*sentences: str | None) -> str:
+    return " ".join(each for each in sentences if each)

@@ -130,7 +130,13 @@ def test_read_as_of_a_time_gives_the_version_of_that_time(url: str) -> None:
     [
         (["id >= 97"], [97, 98, 99]),
         (["id>=97", "id != 98"], [97, 99]),
-        (["id in 1, 2"], [1, 2]),
+        (["id in (1, 2)"], [1, 2]),
+        (["name <> 'n6'", "id < 15", "id >= 12"], [12, 14]),
+        (["name = 'n6' and id = 13"], [13]),
+        (["id = 1 or id = 2", "id = 2 or id = 3"], [2]),
+        (["id >= 98 -- and more"], [98, 99]),
+        (["id >= 98 -- and more", "id < 99"], [98]),
+        (["NAME in ('n1', 'n6')", "id between 8 and 14"], [8, 13]),
         (["name is null", "id < 15"], [0, 10]),
         (["name = 'n6'", "id < 14"], [6, 13]),
         (["weight > 24.6"], [99]),
@@ -144,6 +150,27 @@ def test_read_keeps_the_rows_where_every_filter_holds(
     document = run_json("read", url, "things", *options)
 
     assert [row["id"] for row in document["rows"]] == ids
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("name = n6", "There is no column 'n6' in things."),
+        ("name = n6", "Text is quoted: name = 'n6'"),
+        ("id > 3 and name in (n1)", "Text is quoted: id > 3 and name in ('n1')"),
+        ("name in n1,n6", "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL')"),
+        ("name in n1", "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL')"),
+        ("nam = 'n6'", "Did you mean 'name'?"),
+    ],
+)
+def test_a_filter_that_is_no_sql_is_refused_and_the_right_form_shown(
+    url: str, condition: str, told: str
+) -> None:
+    result = run("read", url, "things", "--filter", condition)
+
+    assert result.exit_code in (2, 4)
+    assert result.stdout == ""
+    assert told in result.stderr
 
 
 def test_read_says_that_it_shows_only_the_first_rows(url: str) -> None:
@@ -189,8 +216,9 @@ def test_a_checkpoint_names_the_version_that_it_holds(url: str) -> None:
         (("tables", "{url}", "--version", "99"), 4, "VersionNotFoundError"),
         (("create", "{url}"), 1, "StoreExistsError"),
         (("locate", "{url}", "things", "id", "100"), 2, "RowOutOfRangeError"),
-        (("read", "{url}", "things", "--filter", "nonsense"), 2, "InvalidInputError"),
-        (("read", "{url}", "things", "--filter", "id > many"), 2, "InvalidInputError"),
+        (("read", "{url}", "things", "--filter", "nonsense"), 4, "ColumnNotFoundError"),
+        (("read", "{url}", "things", "--filter", "id > many"), 4, "ColumnNotFoundError"),
+        (("read", "{url}", "things", "--filter", "id > 1) or (id < 1"), 2, "InvalidInputError"),
         (("read", "{url}", "things", "--rows", "a"), 2, "InvalidInputError"),
         (("read", "{url}", "things", "--rows", "1", "--start", "1"), 2, "InvalidInputError"),
         (("info", "ftp://there"), 2, "InvalidInputError"),
