@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby
 from typing import cast
 
 import numpy as np
@@ -308,27 +308,26 @@ class ColumnChain:
         Loads the pieces that hold these rows and no others. So empty pages at `first_row` itself may be left
         out, where they stand at the end of the piece before.
         """
+        return self.runs_between([(first_row, end_row)])[0]
+
+    def runs_between(self, places: Sequence[tuple[int, int]]) -> list[PageRun]:
+        """What `pages_between` gives for each of some ranges of rows.
+
+        Notes
+        -----
+        The pieces that hold any of these rows are loaded together. A range costs a binary search.
+        """
         layout = self._layout
-        if end_row > layout.first_rows[-1]:
+        if any(end_row > layout.first_rows[-1] for _, end_row in places):
             layout = self._counted()
         while True:
-            near = [
-                i
-                for i, (begin, end) in enumerate(pairwise(layout.first_rows))
-                if begin < end_row and (end > first_row or begin == end == first_row)
-            ]
-            lazy = [i for i in near if isinstance(layout.pieces[i], LazyRun)]
+            near = [_near(layout, *place) for place in places]
+            touched = sorted({index for indices in near for index in indices})
+            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
             if not lazy:
                 break
             layout = self._expand(layout, *lazy)
-        runs = [piece for i in near if isinstance(piece := layout.pieces[i], PageRun)]
-        if not runs:
-            return PageRun(empty_batch(PAGE_SCHEMA))
-        whole = PageRun.concat(runs)
-        ends = whole.prefix_entries.astype(np.int64) + layout.first_rows[near[0]]
-        begins = ends - whole.numbers("entry_count")
-        inside = np.flatnonzero((begins >= first_row) & (begins < end_row) & (ends <= end_row))
-        return whole.slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else whole.slice(0, 0)
+        return [_inside(layout, indices, *place) for indices, place in zip(near, places, strict=True)]
 
     def _load_all(self) -> Layout:
         layout = self._counted()
@@ -401,6 +400,25 @@ class ColumnChain:
             done = index + 1
         self._layout = layout = Layout.of((*pieces, *layout.pieces[done:]))
         return layout
+
+
+def _near(layout: Layout, first_row: int, end_row: int) -> range:
+    """The pieces that hold rows [first_row, end_row), with empty ones that begin at its first row."""
+    rows = layout.first_rows
+    begin = min(bisect_left(rows, first_row), bisect_right(rows, first_row) - 1)
+    return range(begin, bisect_left(rows, end_row, 0, len(layout.pieces)))
+
+
+def _inside(layout: Layout, near: range, first_row: int, end_row: int) -> PageRun:
+    """The pages of loaded pieces that begin in rows [first_row, end_row) and end there."""
+    found = []
+    for index in near:
+        run, before = layout.pieces[index], layout.first_rows[index]
+        assert isinstance(run, PageRun)
+        start, stop = run.inside(first_row - before, end_row - before)
+        if start < stop:
+            found.append(run.slice(start, stop))
+    return PageRun.concat(found) if found else PageRun(empty_batch(PAGE_SCHEMA))
 
 
 class _Draft:

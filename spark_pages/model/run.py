@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import groupby, repeat
+from itertools import accumulate, groupby, repeat
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,22 @@ class PageRun:
         start = int(np.searchsorted(ends, np.uint64(max(first, 0) + before), side="left"))
         stop = int(np.searchsorted(ends, np.uint64(max(last, 0) + before), side="right")) + 1
         return start, max(start, min(stop, self.num_pages))
+
+    def inside(self, first: int, last: int) -> tuple[int, int]:
+        """Pages [start, stop) of the run that begin in rows [first, last) of it, and end there.
+
+        Notes
+        -----
+        A binary search; of runs of few pages, their sums.
+        """
+        if self.few is not None:
+            ends: Sequence[int] = list(accumulate(page.entry_count for page in self.few))
+            before = 0
+        else:
+            ends, before = self._ends[0].data, self._ends[1]
+        start = bisect_left(ends, first + before) + 1 if first > 0 else 0
+        stop = min(bisect_right(ends, last + before), bisect_left(ends, last + before) + 1)
+        return start, stop
 
     def descriptor(self, index: int) -> PageDescriptor:
         """The descriptor of one page.

@@ -126,6 +126,38 @@ def test_a_row_that_nobody_compacted_costs_one_commit(ten):
     assert read == [commit_key(ten.snapshot().version + 1), commit_key(3)]
 
 
+def test_an_update_of_other_rows_of_its_page_costs_one_commit_more_and_no_snapshot(ten):
+    for value in range(20):
+        with ten.transaction() as txn:
+            txn.update("t", "n", rows=[0, 1], values=[value, value])
+    late, meter = metered(ten)
+    head = late.snapshot()
+    before = meter.counts
+
+    assert late.blame("t", "n", 5).version == 2
+    assert late.blame("t", "n", 1).version == head.version
+    commits = [commit_key(version) for version in range(2, head.version + 1)]
+    assert set((meter.counts - before).keys) <= {*commits, commit_key(head.version + 1)}
+    assert (meter.counts - before).requests <= len(commits) + 3
+
+
+def test_rows_of_pages_that_were_spliced_in_one_commit_are_told_without_a_snapshot():
+    store = store_with(numbers(0, 400_000))
+    rows = [0, 100_000, 200_000, 300_000]
+    with store.transaction() as txn:
+        txn.update("t", "n", rows=rows, values=rows)
+    (commit,) = store._log.commits(txn.version, txn.version + 1)
+    assert len(commit.records[0].splices) > 2
+    late, meter = metered(store)
+    late.snapshot()
+    before = meter.counts
+
+    found = [late.blame("t", "n", row).version for row in (100_000, 100_001)]
+
+    assert found == [txn.version, 2]
+    assert (meter.counts - before).requests <= 5
+
+
 def test_where_the_commit_was_cleaned_away_a_version_at_or_before_is_told(ten):
     checkpoint = ten.checkpoint()
     (second,) = ten._log.commits(2, 3)

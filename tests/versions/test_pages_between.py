@@ -29,6 +29,32 @@ def test_pages_between_two_bounds_are_those_and_follow_each_other(chain, data):
     assert found == list(range(found[0], found[0] + len(found))) if found else not filled
 
 
+@given(pieces_and_counts(), st.data())
+def test_several_ranges_at_once_are_what_each_is_alone(chain, data):
+    pieces, counts = chain
+    bounds = [0, *accumulate(counts)]
+    some = sorted(data.draw(st.sets(st.sampled_from(bounds), max_size=4)))
+    places = list(pairwise(some))
+
+    found = ColumnChain(pieces).runs_between(places)
+
+    alone = [ColumnChain(pieces).pages_between(*place) for place in places]
+    assert [run.page_ids.tolist() for run in found] == [run.page_ids.tolist() for run in alone]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=8),
+    st.integers(0, 20),
+    st.integers(0, 20),
+)
+def test_ranges_between_two_rows_hold_the_rows_between_them(ranges, first, last):
+    joined = RowRanges.joined(np.array(ranges, dtype=np.int64).reshape(-1, 2))
+
+    between = joined.between(first, last)
+
+    assert set(between.rows().tolist()) == set(joined.rows().tolist()) & set(range(first, last))
+
+
 def test_only_what_holds_the_rows_is_loaded():
     loaded: list[int] = []
 

@@ -18,12 +18,14 @@ from spark_pages.errors import (
 )
 from spark_pages.model.actions import IntentKind
 from spark_pages.model.page import PageKind
+from spark_pages.model.pieces import Layout
 from spark_pages.storage.metered import RequestCounts
 from spark_pages.tables.store import Store
 from spark_pages.tables.versions import restore as restore_module
+from spark_pages.tables.versions import restore_plan
 from spark_pages.tables.writing import placing
 from tests.invariants import check_snapshot, check_store
-from tests.tables.stores import metered, store_with
+from tests.tables.stores import QUIET, metered, store_with
 from tests.versions import hand
 from tests.versions.hand import numbers
 
@@ -282,6 +284,34 @@ def cost_of_undoing_one_update(rows: pa.Table) -> RequestCounts:
 
     assert store.snapshot().table("t").take([30_000]).to_pylist() == rows.slice(30_000, 1).to_pylist()
     return meter.counts - before
+
+
+def test_what_undoes_many_updates_is_planned_together(monkeypatch):
+    """Scattered updates are a splice each; compared and looked up each alone they cost their square."""
+    layouts, compared = [], []
+    of, alike = Layout.of, restore_plan._alike_pages
+    monkeypatch.setattr(Layout, "of", lambda pieces: layouts.append(len(pieces)) or of(pieces))
+    monkeypatch.setattr(restore_plan, "_alike_pages", lambda *runs: compared.append(1) or alike(*runs))
+    work = []
+    for n in (160, 320):
+        store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
+        with store.transaction() as txn:
+            txn.create_table("t", numbers(0, 1).schema, properties={"page_bytes": "1024"})
+        with store.transaction() as txn:
+            txn.append("t", numbers(0, 1000 * n))
+        rows = np.arange(0, 1000 * n, 1000)
+        with store.transaction() as txn:
+            txn.update("t", "n", rows=rows, values=rows + 1)
+        late = Store(store.objects)
+        layouts.clear()
+        compared.clear()
+
+        late.restore(version=2)
+
+        work.append((len(layouts), len(compared)))
+        assert late.snapshot().table("t").take(rows, columns=["n"]).column("n").to_pylist() == rows.tolist()
+        check_store(Store(store.objects))
+    assert work[0] == work[1]
 
 
 def test_many_pages_go_through_a_manifest(monkeypatch):

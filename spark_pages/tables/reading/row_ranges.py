@@ -82,6 +82,13 @@ class RowRanges:
         some = low < high
         return RowRanges(self.starts[some] + low[some], self.starts[some] + high[some])
 
+    def between(self, first: int, last: int) -> RowRanges:
+        """The rows of the set that are in [first, last): a binary search, and no look at what is outside."""
+        begin = int(np.searchsorted(self.ends, first, side="right"))
+        end = int(np.searchsorted(self.starts, last)) if first < last else begin
+        some = slice(begin, end)
+        return RowRanges(np.maximum(self.starts[some], first), np.minimum(self.ends[some], last))
+
     def covers(self, rows: NDArray[np.int64]) -> Bools:
         """Whether each row is in the set."""
         if not len(self.starts):

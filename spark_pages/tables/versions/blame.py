@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +16,7 @@ from spark_pages.model.ids import page_version
 from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.pieces import ChainKey
 from spark_pages.tables.reading.expiry import looking_again
-from spark_pages.tables.versions.changes import Changes, rows_of, touched_rows
+from spark_pages.tables.versions.changes import END, Changes, rows_of, touched_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
     Notes
     -----
     The page that holds the row tells by its id which commit added it, so a row that nobody compacted costs
-    one commit. Each compaction, or update of other rows of its page, costs one commit and one snapshot more.
+    one commit. Each update of other rows of its page costs one commit more, and a compaction that joined
+    pages of several commits one snapshot more.
     """
     heads = [log.refresh()]
     definition = find_table(heads[0], table)
@@ -72,9 +74,8 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
 
 
 def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
+    version = _put_in_by(snapshot, key, row)
     while True:
-        found = snapshot.chain(key).locate_row(row)
-        version = page_version(found.page.page_id)
         try:
             (commit,) = log.commits(version, version + 1)
             record = _writer_in(log, commit, key, row)
@@ -83,41 +84,75 @@ def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
         if record is not None:
             return _exactly(commit, record)
         try:
-            snapshot = log.snapshot(version - 1)
+            version = _before(log, commit, key, row)
         except VersionNotFoundError:
             return _at_or_before(log, version - 1)
 
 
-def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:
-    """The last transaction of the commit that touched the row; None if none did.
+def _put_in_by(snapshot: LogSnapshot, key: ChainKey, row: int) -> int:
+    """Version of the commit that put in the page that holds a row."""
+    return page_version(snapshot.chain(key).locate_row(row).page.page_id)
 
-    The commit put in the page that holds the row. If it did so by an append, the row is new. Where several
-    splices of the commit touch the chain, where they landed follows from its length before.
+
+def _before(log: Log, commit: Commit, key: ChainKey, row: int) -> int:
+    """Version that put in the page that held the row when the commit replaced it, and left the row alone.
+
+    The ids of the pages that the commit took out from around the row tell it, where they are of one version.
     """
-    splices = [(record, splice) for record in commit.records for splice in _splices(record, key)]
-    if len(splices) == 1:
-        record, splice = splices[0]
-        if splice.removed:
-            return record if _covers(touched_rows(splice, splice.first_row), row) else None
-        return record if splice.data_change else None
-    before = log.snapshot(commit.version - 1) if commit.version else None
-    changes = Changes(lambda key: rows_of(before, key), key[0])
+    around = (
+        splice.removed
+        for _, splice in _splices(commit, key)
+        if splice.first_row <= row < splice.first_row + splice.removed_entries
+    )
+    versions = {page_version(page) for page in next(around, ())} - {commit.version}
+    if len(versions) == 1:
+        return versions.pop()
+    return _put_in_by(log.snapshot(commit.version - 1), key, row)
+
+
+def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:
+    """The last transaction of the commit that touched the row; None if none did."""
     last: TransactionRecord | None = None
-    for record in commit.records:
-        for intent in record.intents:
-            changes.feed_intent(intent, commit.version)
-        for splice in _splices(record, key):
-            if _covers(changes.trace(key).splice(splice), row):
-                last = record
+    for record, touched in _touches(log, commit, key):
+        if any(start <= row < end for start, end in touched):
+            last = record
     return last
 
 
-def _splices(record: TransactionRecord, key: ChainKey) -> list[Splice]:
-    return [splice for splice in record.splices if (splice.table_id, splice.field_id) == key]
+def _touches(
+    log: Log, commit: Commit, key: ChainKey
+) -> Iterator[tuple[TransactionRecord, list[tuple[int, int]]]]:
+    """The rows that each splice of a chain touched, for a row whose page the commit put in.
+
+    A splice that takes pages out names its place. An append alone has put in the page, so that the row is
+    new. Where an append is beside others, its place follows from the length of the chain before.
+    """
+    splices = _splices(commit, key)
+    if all(splice.removed for _, splice in splices):
+        for record, splice in splices:
+            yield record, touched_rows(splice, splice.first_row)
+    elif len(splices) == 1:
+        record, splice = splices[0]
+        yield record, [(0, END)] if splice.data_change else []
+    else:
+        before = log.snapshot(commit.version - 1) if commit.version else None
+        changes = Changes(lambda key: rows_of(before, key), key[0])
+        for record in commit.records:
+            for intent in record.intents:
+                changes.feed_intent(intent, commit.version)
+            for splice in record.splices:
+                if (splice.table_id, splice.field_id) == key:
+                    yield record, changes.trace(key).splice(splice)
 
 
-def _covers(ranges: list[tuple[int, int]], row: int) -> bool:
-    return any(start <= row < end for start, end in ranges)
+def _splices(commit: Commit, key: ChainKey) -> list[tuple[TransactionRecord, Splice]]:
+    """The splices of a chain, each with its transaction."""
+    return [
+        (record, splice)
+        for record in commit.records
+        for splice in record.splices
+        if (splice.table_id, splice.field_id) == key
+    ]
 
 
 def _exactly(commit: Commit, record: TransactionRecord) -> Blame:

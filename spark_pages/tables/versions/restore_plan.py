@@ -5,7 +5,7 @@ It reads descriptors and definitions, as far as commits touched them, and never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.show.text import count
-from spark_pages.tables.reading.row_ranges import RowRanges, intersection, union
+from spark_pages.tables.reading.row_ranges import RowRanges, union
 from spark_pages.tables.versions.changes import ChainTrace, Changes
 
 
@@ -196,56 +196,81 @@ def _plan_chain(
     Places where pages were only compacted keep their newer pages: the rows in them are the old ones. Pages
     that an earlier restore has brought back already stay too.
     """
-    old, new = then.chain(key), head.chain(key)
     differs = union([trace.updated, RowRanges.of(trace.kept, trace.rows_before)])
+    places = [(begin, end) for begin, end in trace.changed_places().tolist()]
+    old, new = (snapshot.chain(key).runs_between(places) for snapshot in (then, head))
     planned = []
-    for begin, end in trace.changed_places().tolist():
-        was, now = old.pages_between(begin, end), new.pages_between(begin, end)
-        front, back = _alike_at_the_ends(was, now)
-        first_row = begin + was.slice(0, front).num_rows
-        was = was.slice(front, was.num_pages - back)
-        now = now.slice(front, now.num_pages - back)
-        if not (was.num_pages or now.num_pages):
-            continue
-        inside = intersection([differs, RowRanges.of(first_row, first_row + was.num_rows)])
-        splice = Splice(
-            TableId(key[0]),
-            FieldId(key[1]),
-            first_row,
-            tuple(now.page_ids.tolist()),
-            now.num_rows,
-            0,
-            0,
-            0,
-            was.num_rows,
-            data_change=bool(len(inside.starts)) or was.num_rows != now.num_rows,
-            touched=tuple(zip(inside.starts.tolist(), inside.ends.tolist(), strict=True)),
-        )
-        planned.append((splice, was))
+    for (begin, _), was, now, ends in zip(places, old, new, _alike_at_the_ends(old, new), strict=True):
+        front, back = ends
+        goes, comes = (run.slice(front, run.num_pages - back) for run in (now, was))
+        if goes.num_pages or comes.num_pages:
+            planned.append((_exchange(key, begin + was.rows_before(front), goes, comes, differs), comes))
     return planned
 
 
-def _alike_at_the_ends(was: PageRun, now: PageRun) -> tuple[int, int]:
+def _exchange(key: ChainKey, first_row: int, goes: PageRun, comes: PageRun, differs: RowRanges) -> Splice:
+    """The splice that puts some pages in the place of others; where they will be listed is not said yet."""
+    inside = differs.between(first_row, first_row + comes.num_rows)
+    return Splice(
+        TableId(key[0]),
+        FieldId(key[1]),
+        first_row,
+        tuple(goes.page_ids.tolist()),
+        goes.num_rows,
+        0,
+        0,
+        0,
+        comes.num_rows,
+        data_change=bool(len(inside.starts)) or goes.num_rows != comes.num_rows,
+        touched=tuple(zip(inside.starts.tolist(), inside.ends.tolist(), strict=True)),
+    )
+
+
+def _alike_at_the_ends(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[tuple[int, int]]:
     """How many pages at the front, and at the back, have the same bytes and entry counts in both runs.
 
+    Parameters
+    ----------
+    old, new
+        Runs two by two. Their pages are compared together, because Arrow takes as long for one.
+
+    Notes
+    -----
     Pages at the back may stay only where no row moves.
     """
-    n = min(was.num_pages, now.num_pages)
-    differ = np.flatnonzero(~_alike_pages(was.slice(0, n), now.slice(0, n)))
-    front = int(differ[0]) if len(differ) else n
-    if was.num_rows != now.num_rows or front == n:
-        return front, 0
-    n -= front
-    ends = (was.slice(was.num_pages - n, was.num_pages), now.slice(now.num_pages - n, now.num_pages))
-    differ = np.flatnonzero(~_alike_pages(*ends))
-    return front, n - 1 - int(differ[-1]) if len(differ) else n
+    both = list(zip(old, new, strict=True))
+    shorter = [min(was.num_pages, now.num_pages) for was, now in both]
+    differ = _places_that_differ(
+        [was.slice(0, n) for was, n in zip(old, shorter, strict=True)],
+        [now.slice(0, n) for now, n in zip(new, shorter, strict=True)],
+    )
+    fronts = [int(found[0]) if len(found) else n for found, n in zip(differ, shorter, strict=True)]
+    rest = [
+        n - front if was.num_rows == now.num_rows else 0
+        for (was, now), n, front in zip(both, shorter, fronts, strict=True)
+    ]
+    differ = _places_that_differ(
+        [was.slice(was.num_pages - n, was.num_pages) for was, n in zip(old, rest, strict=True)],
+        [now.slice(now.num_pages - n, now.num_pages) for now, n in zip(new, rest, strict=True)],
+    )
+    backs = [n - 1 - int(found[-1]) if len(found) else n for found, n in zip(differ, rest, strict=True)]
+    return list(zip(fronts, backs, strict=True))
 
 
-def _alike_pages(one: PageRun, two: PageRun) -> NDArray[np.bool_]:
-    """Which pages of two runs of the same length are the same but for their ids."""
-    alike = np.ones(one.num_pages, dtype=bool)
+def _places_that_differ(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[NDArray[np.intp]]:
+    """Of runs of the same lengths, two by two: places of the pages that differ in more than their ids."""
+    if not old:
+        return []
+    alike = _alike_pages(PageRun.concat(old).pages, PageRun.concat(new).pages)
+    ends = np.cumsum([run.num_pages for run in old])
+    return [np.flatnonzero(~part) for part in np.split(alike, ends[:-1])]
+
+
+def _alike_pages(old: pa.RecordBatch, new: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Which pages of two batches of the same length are the same but for their ids."""
+    alike = np.ones(old.num_rows, dtype=bool)
     for field in PAGE_SCHEMA:
-        left, right = one.pages.column(field.name), two.pages.column(field.name)
+        left, right = old.column(field.name), new.column(field.name)
         if field.name == "path":
             left, right = left.cast(pa.string()), right.cast(pa.string())
         if field.name != "page_id":
