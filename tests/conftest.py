@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -18,6 +20,19 @@ from spark_pages.tables.store import Store
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("drawn", print_blob=True)
 settings.load_profile("drawn" if os.environ.get("SPARK_PAGES_TESTS") == "long" else "fixed")
+
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a folder there that nobody else can write
+_ENOUGH = 4 << 30
+
+
+def pytest_configure() -> None:
+    """Folders of tests lie in memory, where there is room: else half of a run is waiting for `fsync`.
+
+    What is about a disk asks for one: `tests/crash`.
+    """
+    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 @pytest.fixture
