@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.checkpoint.segment import decode_manifest
-from spark_pages.log.digest import check_object
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import read_hint
 from spark_pages.log.names import HINT_KEY, LOG, commit_key
@@ -33,6 +31,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.compare import differences
 from spark_pages.upkeep.faults import REPAIR, RESTORE, FaultKind, Findings
 from spark_pages.upkeep.lengths import ChainLengths
+from spark_pages.upkeep.manifests import ManifestReader
 from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.page_values import PageReader, PagesRead
 from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, taken
@@ -84,6 +83,7 @@ class Survey:
     tree_survey: TreeSurvey = field(init=False)
     pages: PageCheck = field(init=False)
     reader: TreeReader = field(init=False)
+    manifest_reader: ManifestReader = field(init=False)
     _tree_of: dict[str, SurveyedTree] = field(default_factory=dict)
     _lengths: ChainLengths = field(init=False)
 
@@ -98,6 +98,7 @@ class Survey:
         )
         self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)
         self.reader = TreeReader(self.store)
+        self.manifest_reader = ManifestReader(self.store, self.findings)
         self._lengths = ChainLengths(self.findings, self.names)
         phase("reading the log")
         self.slots = survey_slots(self.store, set(self.listed), self.findings)
@@ -189,12 +190,12 @@ class Survey:
         if state is None:
             return None
         try:
-            return replay(state, commits, self.read_manifest)
+            return replay(state, commits, self.manifest_reader.read)
         except SparkPagesError:
             pass
         for commit in commits:  # once more, to name the one
             try:
-                state = replay(state, [commit], self.read_manifest)
+                state = replay(state, [commit], self.manifest_reader.read)
             except SparkPagesError as error:
                 key = commit_key(commit.version)
                 self.findings.add(FaultKind.CONTRADICTION, key, f"{key}: {error.message}", RESTORE)
@@ -234,7 +235,7 @@ class Survey:
             key = manifest.location.key
             self.manifest_keys.add(key)
             try:
-                pages, stats = self.read_manifest(manifest)
+                pages, stats = self.manifest_reader.read(manifest)
             except SparkPagesError as error:
                 self.manifests[key] = (commit.version, manifest)
                 context = f"It lists {manifest.num_pages:,} pages of commit {commit.version}."
@@ -247,15 +248,6 @@ class Survey:
 
     def _name_files(self, pages: pa.RecordBatch) -> None:
         self.pages.named.update(pages.column("path").dictionary.to_pylist())
-
-    def read_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Pages and statistics of a page manifest, counted."""
-        key = manifest.location.key
-        data = check_object(self.findings.get(self.store.get, key), manifest.location)
-        pages, stats = decode_manifest(data, key)
-        if pages.num_rows != manifest.num_pages:
-            raise DamageError(f"{key} should list {manifest.num_pages} pages but lists {pages.num_rows}.")
-        return pages, stats
 
     def _pages_since_base(self, state: LogState) -> None:
         """Check the pages of a kept version that came after its checkpoint; the others are in the tree."""

@@ -25,10 +25,11 @@ from spark_pages.model.page import PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.tables.store import Store
-from spark_pages.tables.writing import page_writer
+from spark_pages.tables.writing import page_writer, placing
+from spark_pages.upkeep import manifests
 from spark_pages.upkeep.faults import FaultKind, Verification
 from spark_pages.upkeep.verify import verify
-from tests.tables.stores import store_with
+from tests.tables.stores import QUIET, store_with
 from tests.upkeep.stores import flip, forge, keys_of, rich_store, slot
 
 
@@ -515,6 +516,30 @@ def test_pages_of_another_type_or_with_nulls_that_must_not_be_are_told() -> None
         forge(store.objects, replace(created, records=(replace(record, intents=(other,)),)))
 
         assert says in told(verify(store.objects))
+
+
+def test_a_page_manifest_is_read_once_however_many_splices_take_pages_from_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "MANIFEST_PAGES", 100)
+    store = sp.create(url, properties=QUIET)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64())]), properties={"page_bytes": "1024"})
+        txn.append("t", {"n": np.arange(160_000)})
+    for start in (0, 300, 600):
+        with store.transaction() as txn:
+            rows = np.arange(start, 160_000, 1000)
+            txn.update("t", "n", rows, rows)
+    store.checkpoint()
+    named = [ref for commit in store._log.commits(1, 5) for each in commit.records for ref in each.manifests]
+    read = []
+    decode = manifests.decode_manifest
+    monkeypatch.setattr(manifests, "decode_manifest", lambda data, key: read.append(key) or decode(data, key))
+
+    assert store.verify().ok
+
+    assert len(named) == 4
+    assert sorted(read) == sorted(ref.location.key for ref in named)
 
 
 def test_pages_between_the_oldest_checkpoint_and_the_oldest_version_are_checked(url: str) -> None:
