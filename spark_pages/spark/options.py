@@ -15,14 +15,17 @@
 | ``maxVersionsPerTrigger`` | streams | most versions of a micro-batch |
 | ``createTable`` | writing | whether a table that is not there is made |
 | ``tableProperties`` | writing | properties of a table that is made, as a JSON object |
-| ``appId``, ``appVersion`` | writing | exactly once; of streams ``appId`` alone, in place of the query's id |
+| ``appId``, ``appVersion`` | writing | exactly once; a stream has its query's id and its batches' numbers |
+
+An option that a use does not have is refused: one that is misspelled would be ignored.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.feed import check_grain
@@ -33,6 +36,35 @@ from spark_pages.tables.store import Store
 VIEW_NAMES = ("rows", "pages", "history", "tables", "columns", "chains", "segments", "changes")
 _OF_THE_STORE = ("history", "segments")
 """A transaction and a segment may be of many tables."""
+
+_EVERYWHERE = ("path", "profile", "serialization.format")
+"""The last one Spark adds to views that SQL makes."""
+
+_OF_A_VERSION = ("view", "table", "versionAsOf", "timestampAsOf", "tag")
+_OF_VIEWS = {
+    "rows": ("columns", "filter", "partitions"),
+    "changes": ("grain", "startingVersion", "endingVersion"),
+}
+_OF_USES = {
+    "a stream that is read": (
+        "view", "table", "grain", "startingVersion", "endingVersion", "maxVersionsPerTrigger",
+    ),
+    "a write": ("table", "createTable", "tableProperties", "appId", "appVersion"),
+    "a stream that is written": (
+        "table", "createTable", "tableProperties", "checkpointLocation", "queryName", "outputMode",
+    ),
+}  # fmt: skip
+_NEWEST = "Rows are written on the newest version: leave it out."
+_WHY_NOT = {
+    ("a write", "versionasof"): _NEWEST,
+    ("a write", "timestampasof"): _NEWEST,
+    ("a write", "tag"): _NEWEST,
+    ("a stream that is written", "appid"): (
+        "A stream is known by the id of its query, which its checkpoint location keeps. Batches count from 0 "
+        "in each location: under an id of yours those of a new one would be taken for repeated, and lost. "
+        "Leave it out, or write by foreachBatch, with an appId for each location and the batch as appVersion."
+    ),
+}
 
 _NUMBERS = (
     "versionAsOf",
@@ -127,6 +159,39 @@ class SourceOptions:
         self.query(0)
         self.filter()
 
+    def check_read(self) -> None:
+        """Nothing, if the view that is asked for has all options, be it as a frame or as a stream.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        view = self.query(0).view
+        known = [*_OF_A_VERSION, *_OF_VIEWS.get(view, ())]
+        if view == "changes":
+            known += _OF_USES["a stream that is read"]
+        self._check(f"the view {view!r}", known)
+
+    def check_use(self, use: str) -> None:
+        """Nothing, if a use (of `_OF_USES`) has all options.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        self._check(use, _OF_USES[use])
+
+    def _check(self, use: str, known: Iterable[str]) -> None:
+        names = {name.lower(): name for name in (*_EVERYWHERE, *known)}
+        for option in self._given:
+            if option not in names:
+                close = get_close_matches(option, names, n=1)
+                meant = f"Did you mean {names[close[0]]}?" if close else f"It has {', '.join(sorted(known))}."
+                raise InvalidInputError(
+                    f"{use[0].upper()}{use[1:]} has no option {option!r}.",
+                    hint=_WHY_NOT.get((use, option), meant),
+                )
+
     def url(self) -> str:
         """The address of the store, as executors need it."""
         url = self._text("path")
@@ -159,9 +224,6 @@ class SourceOptions:
 
     def write(self, operation: str) -> WriteOptions:
         """How rows are to be written."""
-        for option in ("versionAsOf", "timestampAsOf", "tag"):
-            if self._text(option):
-                raise InvalidInputError(f"Rows are written on the newest version: leave {option} out.")
         table = self._text("table")
         if not table:
             raise InvalidInputError(

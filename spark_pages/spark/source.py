@@ -66,6 +66,7 @@ class SparkPagesDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Columns of the view, in Spark's types."""
+        self._given.check_read()
         query = self._query()
         if query.view != "rows":
             return from_arrow_schema(spark_schema(VIEWS[query.view].schema(query)))
@@ -77,7 +78,16 @@ class SparkPagesDataSource(DataSource):
     # reading
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the version that was pinned."""
+        """A reader of the version that was pinned.
+
+        Raises
+        ------
+        InvalidInputError
+            If the frame was given a schema.
+        """
+        self._no_schema_given()
+        if self._given.number("maxVersionsPerTrigger") is not None:
+            raise InvalidInputError("maxVersionsPerTrigger is an option of streams: leave it out.")
         query = self._query()
         if query.view == "rows":
             partitions = self._given.number("partitions") or 0
@@ -86,6 +96,8 @@ class SparkPagesDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the change feed."""
+        self._no_schema_given()
+        self._given.check_use("a stream that is read")
         query = self._query()
         if query.view != "changes":
             raise InvalidInputError(
@@ -93,6 +105,14 @@ class SparkPagesDataSource(DataSource):
                 hint='Ask for .option("view", "changes").',
             )
         return ChangeStream(self._url, query, schema, self._given.number("maxVersionsPerTrigger"))
+
+    def _no_schema_given(self) -> None:
+        """Spark asks for the schema, and the version is pinned with it, unless it was given one."""
+        if self._version is None:
+            raise InvalidInputError(
+                "A table has its own schema, and none can be given to read it.",
+                hint="Leave schema(...) out; choose and cast columns of the frame by select(...).",
+            )
 
     def _query(self) -> ViewQuery:
         query = self._given.query(self._snapshot().version)
@@ -121,12 +141,14 @@ class SparkPagesDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer into a table as it is now."""
+        self._given.check_use("a write")
         options = self._given.write("spark write")
         options.check_pair()
         return TableWriter(self._plan(schema, overwrite, options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer of micro-batches into a table."""
+        self._given.check_use("a stream that is written")
         return TableStreamWriter(self._plan(schema, overwrite, self._given.write("spark stream")))
 
     def _plan(self, schema: StructType, overwrite: bool, options: WriteOptions) -> WritePlan:

@@ -1,4 +1,8 @@
-"""``spark.readStream``: the change feed as an endless frame. An offset is the last version that was told."""
+"""``spark.readStream``: the change feed as an endless frame.
+
+An offset is the last version that was told and, where one table is asked for, the id of that table: another
+one may get its name.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_pages.errors import InvalidInputError
 from spark_pages.log.readable import oldest_readable
 from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
@@ -45,9 +50,10 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         """The version before the first one to tell."""
         if self._query.starting is not None:
-            return {"version": self._query.starting - 1}
-        oldest = oldest_readable(store_of(self._url).snapshot().log.state)
-        return {"version": oldest or -1}
+            first = self._query.starting - 1
+        else:
+            first = oldest_readable(store_of(self._url).snapshot().log.state) or -1
+        return self._offset(first, self._table_at(first))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """So many versions; Spark counts files where it means them."""
@@ -62,11 +68,15 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._newest() if self._last is None else self._last
         if isinstance(limit, ReadMaxFiles):
             newest = min(newest, start["version"] + limit.max_files)
-        return {"version": max(start["version"], newest)}
+        return {**start, "version": max(start["version"], newest)}
 
     def reportLatestOffset(self) -> dict[str, int]:
         """The newest version that there is, for the progress of the query."""
         return {"version": self._newest()}
+
+    @staticmethod
+    def _offset(version: int, table_id: int | None) -> dict[str, int]:
+        return {"version": version} if table_id is None else {"version": version, "table_id": table_id}
 
     def _newest(self) -> int:
         newest = store_of(self._url).snapshot().version
@@ -79,18 +89,31 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ------
         SnapshotExpiredError
             If retention has passed the versions that are next; hold them by a tag or a lease.
+        InvalidInputError
+            If the table was dropped, and another one has its name.
         """
         first, last = start["version"], end["version"]
-        feed = Feed(self._url, check_grain(self._query.grain), self._table_id(first))
+        table_id = self._check_same(start.get("table_id"), self._table_at(first))
+        feed = Feed(self._url, check_grain(self._query.grain), table_id)
         return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first, last)]
 
-    def _table_id(self, first: int) -> int | None:
+    def _table_at(self, first: int) -> int | None:
         """The table by the name that it has now, or had where the micro-batch begins."""
         if self._query.table is None:
             return None
         store = store_of(self._url)
         then = store.snapshot(first).log if first >= 0 else None
         return find_either(store.snapshot().log, then, self._query.table)
+
+    def _check_same(self, followed: int | None, named: int | None) -> int | None:
+        """The table that the stream has followed, which must not have lost its name to another."""
+        if followed is not None and named != followed:
+            raise InvalidInputError(
+                f"{self._query.table!r} was table {followed} when this stream began, and is the name of "
+                f"table {named} now, which was made since. Nothing of either was told.",
+                hint="Start a stream with a checkpoint location of its own for the new table.",
+            )
+        return named
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What the versions of one task did."""

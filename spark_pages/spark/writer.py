@@ -59,9 +59,8 @@ class TableWriter(DataSourceArrowWriter):
 
 
 def _of_batch(plan: WritePlan, query: str | None, batch: int) -> WritePlan:
-    app_id = plan.options.app_id or (f"spark-stream-{query}" if query else None)
-    assert app_id is not None, "Spark tells tasks of a stream which query it is"
-    return replace(plan, options=replace(plan.options, app_id=app_id, app_version=batch))
+    assert query, "Spark tells tasks of a stream which query it is"
+    return replace(plan, options=replace(plan.options, app_id=f"spark-stream-{query}", app_version=batch))
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):

@@ -275,6 +275,62 @@ def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str],
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"table": "planes", "versionAs": "3"},
+            r"view 'rows' has no option 'versionas'.*Did you mean versionAsOf",
+        ),
+        (
+            {"table": "planes", "grain": "pages"},
+            r"view 'rows' has no option 'grain'. It has columns, filter, ",
+        ),
+        ({"table": "planes", "view": "pages", "columns": "a"}, "view 'pages' has no option 'columns'"),
+        ({"table": "planes", "view": "pages", "partitions": "2"}, "view 'pages' has no option 'partitions'"),
+    ],
+)
+def test_an_option_that_a_view_does_not_have_is_refused_with_those_that_it_has(
+    options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SourceOptions({"path": "/data/shop", **options}).check_read()
+
+
+@pytest.mark.parametrize(
+    ("use", "option", "message"),
+    [
+        ("a write", "partitions", "A write has no option 'partitions'"),
+        ("a write", "creatTable", "Did you mean createTable"),
+        ("a stream that is read", "versionAsOf", "A stream that is read has no option 'versionasof'"),
+        (
+            "a stream that is written",
+            "appId",
+            "has no option 'appid'. A stream is known by the id of its query",
+        ),
+    ],
+)
+def test_an_option_that_a_use_does_not_have_is_refused(use: str, option: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SourceOptions({"path": "/data/shop", option: "1"}).check_use(use)
+
+
+def test_options_are_known_in_any_case() -> None:
+    SourceOptions({"PATH": "/data/shop", "TABLE": "t", "VersionAsOf": "1", "FILTER": "a > 1"}).check_read()
+    SourceOptions({"path": "/data/shop", "TABLE": "t", "CHECKPOINTLOCATION": "/c"}).check_use(
+        "a stream that is written"
+    )
+
+
+def test_a_schema_cannot_be_given_because_values_would_have_to_be_cut(
+    spark: SparkSession, history: History
+) -> None:
+    frame = spark.read.format("spark_pages").schema("year short").option("table", "planes").load(history.url)
+
+    with pytest.raises(Exception, match=r"InvalidInputError: A table has its own schema"):
+        frame.collect()
+
+
+@pytest.mark.parametrize(
     ("kind", "values"),
     [
         (pa.list_(pa.uint8()), [[1, None], None]),

@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 import spark_pages as sp
+from spark_pages.errors import InvalidInputError
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.stream import ChangeStream
@@ -92,6 +93,39 @@ def test_a_stream_ends_with_its_ending_version(history: History) -> None:
     assert history.latest > 3
     assert (start, end) == ({"version": 0}, {"version": 3})
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+
+
+def test_a_stream_of_a_table_ends_where_another_one_gets_its_name(store: sp.Store) -> None:
+    query = ViewQuery("changes", store.snapshot().version, "numbers", starting=1)
+    stream = ChangeStream(store.url, query, StructType(), None)
+    start = stream.initialOffset()
+    before = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert [each.versions for each in stream.partitions(start, before)] == [(0, before["version"])]
+    with store.transaction() as txn:
+        txn.rename_table("numbers", "figures")
+    assert before == {**start, "version": before["version"]}
+
+    with store.transaction() as txn:
+        txn.append("figures", {"n": [1], "text": ["lost?"]})
+        txn.create_table("numbers", NUMBERS)
+    late = ChangeStream(store.url, query, StructType(), None)
+    end = late.latestOffset(before, late.getDefaultReadLimit())
+
+    assert end["version"] > before["version"]
+    with pytest.raises(InvalidInputError, match="'numbers' was table 1 when this stream began, and is"):
+        late.partitions(before, end)
+
+
+def test_a_sink_cannot_be_given_an_application_under_which_new_checkpoints_lose_rows(
+    spark: SparkSession, store: sp.Store, tmp_path: Path
+) -> None:
+    json_files(tmp_path / "in", range(0, 10))
+    rows = spark.readStream.schema("n long, text string").json(str(tmp_path / "in"))
+
+    with pytest.raises(Exception, match=r"A stream that is written has no option 'appid'"):
+        run(rows, tmp_path / "checkpoint", "sink", path=store.url, table="numbers", appId="mine")
+
+    assert store.snapshot().table("numbers").num_rows == 0
 
 
 def json_files(folder: Path, *numbers: range) -> None:

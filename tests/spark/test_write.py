@@ -257,7 +257,7 @@ def test_an_application_without_a_number_is_refused_before_a_task_has_written(
 
 
 def test_rows_are_not_written_on_an_old_version(spark: SparkSession, store: sp.Store) -> None:
-    with pytest.raises(Exception, match=r"InvalidInputError: .*leave versionAsOf out"):
+    with pytest.raises(Exception, match=r"InvalidInputError: A write has no option .* on the newest version"):
         write(frame(spark, 0, 1), store, versionAsOf=0)
 
 
