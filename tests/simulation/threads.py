@@ -67,13 +67,18 @@ class Lock:
     def __init__(self) -> None:
         self._held = False
 
-    def __enter__(self) -> bool:
+    def acquire(self) -> bool:
         assert not self._held, "a lock is held while storage is asked"
         self._held = True
         return True
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         self._held = False
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class Threads:
