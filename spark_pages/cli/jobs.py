@@ -109,9 +109,9 @@ def export(
     from spark_pages.spark.transfer import export as bring
 
     target = External(format, output, named_options(option or []))
-    target.check_target()
-    small = OutputFolder(format, output, overwrite, target.options).is_local
-    small = dry_run or (small and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
+    folder = OutputFolder(format, target.check_target(), overwrite, target.options)
+    folder.check(url)
+    small = dry_run or (folder.is_local and _table_bytes(url, table, version, profile) <= SMALL_BYTES)
     spark = None if small else _session("export", delta=format == "delta", source=True)
     told = bring(
         spark, url, table, target, version=version, overwrite=overwrite, dry_run=dry_run, profile=profile
@@ -151,6 +151,7 @@ def reconstruct_snapshot(
     made: Output | None = None
     if output or format:
         made = Output(cast("Form", format or "parquet"), output, overwrite)
+        made.folder(url)
     shown = store_of(store_url(url, profile)).snapshot(version, timestamp).log
     pages = sum(shown.chain(key).num_pages for key in shown.chain_keys())
     small = dry_run or (format != "delta" and pages <= SMALL_PAGES)

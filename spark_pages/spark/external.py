@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc")
 TARGETS = ("parquet", "delta")
+_STRICT = {
+    "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
+    "json": {"mode": "FAILFAST"},
+}
+"""Else Spark makes nulls of what it cannot read, and takes columns in any order for those of the schema."""
+
 _WILDCARDS = frozenset("*?[]{}")
 
 
@@ -34,8 +40,8 @@ class External:
     path
         Where it is; None for JDBC.
     options
-        For Spark, under its names. A value ``env:NAME`` is what the environment variable holds, so that no
-        password stands on a command line.
+        For Spark, under its names; CSV and JSON are read strictly unless they say otherwise. A value
+        ``env:NAME`` is what the environment variable holds, so that no password stands on a command line.
     schema
         Of CSV and JSON, as Spark's DDL; else it is inferred.
     """
@@ -105,9 +111,12 @@ class External:
 
     @property
     def is_local(self) -> bool:
-        """Whether one process reads it as Spark does: Parquet or ORC on a disk, without options."""
+        """Whether one process reads it as Spark does: Parquet on a disk, without options.
+
+        ORC does not tell instants from times of day.
+        """
         return (
-            self.format in ("parquet", "orc")
+            self.format == "parquet"
             and self.path is not None
             and os.path.exists(os.path.expanduser(self.path))
             and not self.options
@@ -124,9 +133,10 @@ class LocalRows:
         Of the rows.
     """
 
-    def __init__(self, data: ds.Dataset) -> None:
+    def __init__(self, source: External, data: ds.Dataset, types: pa.Schema) -> None:
+        self._source = source
         self._data = data
-        read = [pa.field(f.name, _as_read(f.type)) for f in spark_schema(data.schema)]
+        read = [pa.field(f.name, _as_read(f.type)) for f in spark_schema(types)]
         self.schema: pa.Schema = pa.schema(read)
 
     @classmethod
@@ -142,7 +152,8 @@ class LocalRows:
             raise InvalidInputError(f"{source.path} as {source.format} is read by Spark, if it is there.")
         path = os.path.expanduser(source.path)
         try:
-            return cls(ds.dataset(path, format=source.format, partitioning="hive"))
+            data, other = (_parquet_files(path, unit) for unit in ("us", "s"))
+            return cls(source, data, _with_instants(data.schema, other.schema))
         except pa.ArrowException as error:
             raise _unreadable(source, error) from error
 
@@ -152,8 +163,14 @@ class LocalRows:
 
     def write(self, plan: WritePlan) -> list[TaskRows]:
         """They are where a commit can name them."""
-        batches = (to_spark(batch, self.schema) for batch in self._data.to_batches())
-        return [write_task(plan, 0, batches)]
+        return [write_task(plan, 0, self._batches())]
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._data.to_batches():
+                yield to_spark(batch, self.schema)
+        except pa.ArrowException as error:
+            raise _unreadable(self._source, error) from error
 
 
 class SparkRows:
@@ -163,7 +180,8 @@ class SparkRows:
         from pyspark.errors import AnalysisException
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        reading = spark.read.format(source.format).options(**source.resolved())
+        options = {**_STRICT.get(source.format, {}), **source.resolved()}
+        reading = spark.read.format(source.format).options(**options)
         if source.schema is not None:
             reading = reading.schema(source.schema)
         try:
@@ -207,6 +225,38 @@ def _unreadable(source: External, error: Exception) -> InvalidInputError:
         f"Cannot read {source.path or 'a source without a path'} as {source.format}: {why}",
         hint="Look whether it is there, and whether its format and options are those that were given.",
     )
+
+
+def _parquet_files(path: str, unit: str) -> ds.Dataset:
+    """Files as Spark reads them: folders ``name=value`` below the one that is named are columns.
+
+    Moments of 96 bits get this unit, because nanoseconds in 64 bits end in the year 2262.
+    """
+    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit=unit))
+    return ds.dataset(path, format=form, partitioning="hive" if os.path.isdir(path) else None)
+
+
+def _with_instants(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """The first of two schemas of the same files, with moments of 96 bits as instants, as Spark has them.
+
+    They are the ones that differ: each schema was made with another unit for them.
+    """
+    return pa.schema([_instants(*fields) for fields in zip(one, other, strict=True)])
+
+
+def _instants(one: pa.Field, other: pa.Field) -> pa.Field:
+    kind, second = one.type, other.type
+    if kind == second:
+        return one
+    if pa.types.is_timestamp(kind):
+        return one.with_type(pa.timestamp(kind.unit, "UTC"))
+    if pa.types.is_map(kind):
+        parts = (kind.key_field, second.key_field), (kind.item_field, second.item_field)
+        return one.with_type(pa.map_(*(_instants(*part) for part in parts)))
+    if pa.types.is_struct(kind):
+        fields = zip(kind.fields, second.fields, strict=True)
+        return one.with_type(pa.struct([_instants(*part) for part in fields]))
+    return one.with_type(pa.list_(_instants(kind.value_field, second.value_field)))
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:

@@ -8,11 +8,13 @@ table needs none of that: its log says what belongs to it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +24,15 @@ from spark_pages.runtime import Runtime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+LOCAL = "file"
+_SCHEME = re.compile(r"(file(?=:/)|[a-z][a-z0-9+.-]*(?=://)):", re.IGNORECASE)
+_SAME_STORAGE = {
+    **dict.fromkeys(("s3a", "s3n"), "s3"),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "adl", "azure"), "az"),
+    "gcs": "gs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,33 @@ class OutputFolder:
     path: str
     overwrite: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, store: str) -> None:
+        """Nothing, if rows of the store at this address can be written here.
+
+        Raises
+        ------
+        InvalidInputError
+            If the folder and the store have anything in common: what is overwritten is deleted. On this
+            machine also if there is something else than a folder, or if what is there must stay.
+        """
+        mine, its = place_of(self.path), place_of(store)
+        if all(one == other for one, other in zip(mine, its, strict=False)):
+            how = "is" if mine == its else "lies in" if len(mine) > len(its) else "contains"
+            raise InvalidInputError(
+                f"{self.path} {how} the store at {store}: rows cannot be written there. Nothing was changed.",
+                hint="Name a folder outside of the store.",
+            )
+        if mine[0] != LOCAL or not os.path.lexists(named := local_path(self.path)):
+            return
+        if os.path.islink(named) or not os.path.isdir(named):
+            what = "a link" if os.path.islink(named) else "a file"
+            raise InvalidInputError(
+                f"{self.path} is {what}, and rows are written into a folder. Nothing was changed.",
+                hint="Name a folder, or a place where nothing is.",
+            )
+        if not self.overwrite:
+            raise self._taken()
 
     def write(self, rows: DataFrame) -> int:
         """The rows are in the folder; gives the bytes that it holds.
@@ -88,7 +126,7 @@ class OutputFolder:
         """
         if not self.is_local:
             raise InvalidInputError(f"{self.path} as {self.form} is written by Spark.")
-        target = os.path.abspath(os.path.expanduser(self.path))
+        target = local_path(self.path)
         if os.path.lexists(target) and not self.overwrite:
             raise self._taken()
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -113,7 +151,7 @@ class OutputFolder:
     @property
     def is_local(self) -> bool:
         """Whether one process can write it without Spark."""
-        return self.form == "parquet" and "://" not in self.path and not self.options
+        return self.form == "parquet" and _SCHEME.match(self.path) is None and not self.options
 
     def _move(self, spark: SparkSession, files: Any, unfinished: Any, target: Any) -> None:
         if self.overwrite:
@@ -135,6 +173,27 @@ class OutputFolder:
             f"{self.path} is there already, and nothing in it was changed.",
             hint="Name another folder, or let what is there go by --overwrite.",
         )
+
+
+def place_of(address: str) -> tuple[str, ...]:
+    """Where an address leads, step by step: two that have a step for step common beginning lie in each other.
+
+    Hadoop and we have several schemes for one object store. A path without a scheme is taken for one of this
+    machine, links resolved.
+    """
+    scheme = _SCHEME.match(address)
+    if scheme is None or scheme[1].lower() == "file":
+        return (LOCAL, *os.path.realpath(local_path(address)).split(os.sep)[1:])
+    kind, rest = scheme[1].lower(), address[scheme.end() :].lstrip("/")
+    host, *steps = [step for step in rest.split("/") if step and step != "."]
+    return (_SAME_STORAGE.get(kind, kind), host.partition("@")[0], *steps)
+
+
+def local_path(path: str) -> str:
+    """A path of this machine, absolute; what Hadoop calls ``file:/data`` too."""
+    if path.lower().startswith("file:"):
+        return "/" + unquote(path[len("file:") :]).lstrip("/")
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _path(spark: SparkSession, path: str) -> Any:

@@ -91,6 +91,20 @@ class Output:
                 f"A reconstruction as {self.form} {'takes no' if self.path else 'needs an'} output folder."
             )
 
+    def folder(self, store: str) -> OutputFolder | None:
+        """The folder, if descriptors of the store at this address may be written there; None of a checkpoint.
+
+        Raises
+        ------
+        InvalidInputError
+            As of `OutputFolder.check`.
+        """
+        if self.path is None:
+            return None
+        folder = OutputFolder(self.form, self.path, self.overwrite)
+        folder.check(store)
+        return folder
+
 
 @told_as("reconstruct_snapshot")
 def reconstruct_snapshot(
@@ -144,6 +158,7 @@ def reconstruct_snapshot(
     The order of pages without rows that stand at one row is that of the local snapshot, and so not
     checked: first rows do not tell it.
     """
+    folder = output.folder(url) if output else None
     url = store_url(url, profile)
     if timestamp is not None:
         version = store_of(url).snapshot(timestamp=timestamp).version
@@ -165,9 +180,9 @@ def reconstruct_snapshot(
         pages = LocalPages(tasks, counts.removed, places)
     else:
         pages = SparkPages(spark, tasks, counts.removed, places)
-    if output is not None and output.path is not None:
+    if folder is not None:
         phase("writing descriptors")
-        size_bytes = pages.write(OutputFolder(output.form, output.path, output.overwrite))
+        size_bytes = pages.write(folder)
     phase("comparing descriptors" if check else "counting descriptors")
     found = pages.compared() if check else None
     num_pages = pages.count() if found is None else found.num_rows

@@ -132,13 +132,14 @@ def export(
     Raises
     ------
     InvalidInputError
-        If something is at the target, and must stay.
+        If something is at the target, and must stay; or if the target has anything in common with the store.
 
     Notes
     -----
     May be killed at any point and run again, and two may run at once: see `OutputFolder`.
     """
-    path = target.check_target()
+    folder = OutputFolder(target.format, target.check_target(), overwrite, target.resolved())
+    folder.check(url)
     snapshot = store_of(store_url(url, profile)).snapshot(version)
     told: dict[str, Any] = {
         "ok": True,
@@ -150,7 +151,6 @@ def export(
     }
     if dry_run:
         return {**told, "dry_run": True}
-    folder = OutputFolder(target.format, path, overwrite, target.resolved())
     phase(f"writing rows of {table}")
     if spark is None:
         rows = snapshot.table(table).scan()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +17,9 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
+from spark_pages.errors import InvalidInputError
+from spark_pages.spark.external import External, LocalRows
+from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.session import PROJECT
 
 JOBS = sorted((PROJECT / "jobs").glob("*.py"))
@@ -131,6 +135,106 @@ def test_what_cannot_be_done_is_refused_before_spark_is_started(
 
     assert refused["error"]["type"] == "InvalidInputError"
     assert message in refused["error"]["message"]
+
+
+def test_moments_of_96_bits_are_instants_as_in_spark(url: str, tmp_path: Path) -> None:
+    moments = [datetime(1, 1, 1), datetime(2020, 2, 3), datetime(2200, 1, 1)]
+    kind = pa.timestamp("us")
+    rows = pa.table(
+        {
+            "at": pa.array(moments, kind),
+            "all": pa.array([moments] * 3, pa.list_(kind)),
+            "in": pa.array([{"at": each} for each in moments], pa.struct([("at", kind)])),
+        }
+    )
+    pq.write_table(rows, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True, store_schema=False)
+
+    told(
+        "ingest", url, "--table", "old", "--format", "parquet", "--path", tmp_path / "old.parquet", "--create"
+    )
+
+    found = sp.open(url).snapshot().table("old").read()
+    assert found.schema.types[0] == pa.timestamp("us", "UTC")
+    instants = [each.replace(tzinfo=UTC) for each in moments]
+    assert [each.astimezone(UTC) for each in found.column("at").to_pylist()] == instants
+    assert found.column("all").to_pylist()[0] == instants
+    assert found.column("in").to_pylist()[0] == {"at": instants[0]}
+
+
+def test_folders_above_a_file_are_no_columns_and_those_below_a_folder_are(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "in" / "year=2020" / "rows.parquet"
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1]}), file)
+
+    for name, path in {"alone": file, "below": tmp_path / "in"}.items():
+        told("ingest", url, "--table", name, "--format", "parquet", "--path", path, "--create", "--dry-run")
+        columns = LocalRows.of(External("parquet", str(path), {})).schema.names
+
+        assert columns == (["n"] if name == "alone" else ["n", "year"])
+
+
+@pytest.mark.parametrize("verb", ["export", "reconstruct-snapshot"])
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    "where", ["", "/", "/_log", "/pages/new", "/..", "/../link", "/../link/_log", "/x/.."]
+)
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_nothing_is_written_into_the_store_or_over_it(
+    url: str, verb: str, form: str, where: str, scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
+    (tmp_path / "link").symlink_to(url)
+    table = ["--table", "t"] if verb == "export" else []
+
+    refused = told(
+        verb, url, *table, "--output", scheme + url + where, "--format", form, "--overwrite", code=2
+    )
+
+    assert "rows cannot be written there" in refused["error"]["message"]
+    assert sp.open(url).verify("all").ok
+
+
+@pytest.mark.parametrize(
+    ("output", "store", "how"),
+    [
+        ("s3a://lake/shop/out", "s3://lake/shop", "lies in"),
+        ("s3://lake", "s3://lake/shop/", "contains"),
+        ("S3N://lake//shop", "s3://lake/shop", "is"),
+        ("abfss://lake@account.dfs.core.windows.net/shop/out", "az://lake/shop", "lies in"),
+        ("gs://lake/shop/./out", "gs://lake/shop", "lies in"),
+        ("s3://lake/shop2", "s3://lake/shop", None),
+        ("s3://other/shop", "s3://lake/shop", None),
+        ("gs://lake/shop", "s3://lake/shop", None),
+        ("/lake/shop", "s3://lake/shop", None),
+    ],
+)
+def test_addresses_of_one_place_are_known_by_any_of_its_names(
+    output: str, store: str, how: str | None
+) -> None:
+    folder = OutputFolder("parquet", output, overwrite=True)
+
+    if how is None:
+        folder.check(store)
+    else:
+        with pytest.raises(InvalidInputError, match=f"{output} {how} the store at {store}"):
+            folder.check(store)
+
+
+@pytest.mark.parametrize("what", ["a file", "a link"])
+def test_what_is_no_folder_is_not_overwritten(url: str, tmp_path: Path, what: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kept.txt").write_text("mine")
+    if what == "a link":
+        (tmp_path / "out").symlink_to(tmp_path / "mine")
+    else:
+        (tmp_path / "out").write_text("mine")
+
+    job = ("export", url, "--table", "t", "--output", tmp_path / "out", "--overwrite")
+    refused = [told(*job, code=2), told(*job, "--dry-run", code=2)]
+
+    assert all(f"out is {what}, and rows are written" in each["error"]["message"] for each in refused)
+    assert (tmp_path / "out").exists()
+    assert (tmp_path / "mine" / "kept.txt").read_text() == "mine"
 
 
 def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, SchemaMismatchError
@@ -62,6 +64,62 @@ def test_parquet_and_csv_come_in_and_go_out_again(
     assert read.column("n").to_pylist() == [*range(20_000), -1, -2]
     exported = pq.read_table(tmp_path / "out").sort_by("n")
     assert exported.equals(numbers(20_000))
+
+
+def test_moments_that_spark_wrote_come_in_alike_with_spark_and_without(
+    spark: SparkSession, store: sp.Store, tmp_path: Path
+) -> None:
+    moments = [datetime(1500, 1, 1, tzinfo=UTC), None, datetime(9999, 12, 31, tzinfo=UTC)]
+    rows = pa.table(
+        {
+            "at": pa.array(moments, pa.timestamp("us", "UTC")),
+            "local": pa.array([each and each.replace(tzinfo=None) for each in moments], pa.timestamp("us")),
+            "all": pa.array([moments, None, []], pa.list_(pa.timestamp("us", "UTC"))),
+        }
+    )
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        made = spark.createDataFrame(rows).withColumn("local", f.col("local").cast("timestamp_ntz"))
+        made.coalesce(1).write.parquet(str(tmp_path / "in"))
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    source = External("parquet", str(tmp_path / "in"), {})
+
+    for name, session in {"by_spark": spark, "here": None}.items():
+        ingest(session, store.url, source, WriteOptions(name, create=True))
+
+    snapshot = sp.open(store.url).snapshot()
+    by_spark, here = (snapshot.table(name).read() for name in ("by_spark", "here"))
+    assert by_spark.equals(here)
+    assert here.column("at").to_pylist() == moments
+    assert here.schema.types[:2] == [pa.timestamp("us", "UTC"), pa.timestamp("us")]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "options"),
+    [
+        ("csv", "n,text\n1,x\nseven,y\n", {"header": "true"}),
+        ("csv", "text,n\n1,2\n", {"header": "true"}),
+        ("json", '{"n": 1, "text": "x"}\n{"n": "seven", "text": "y"}\n', {}),
+        ("json", '{"n": 1, "text": "x"}\n{"n": 7, "te\n', {}),
+    ],
+    ids=["not a number", "columns in another order", "another type", "cut off"],
+)
+def test_rows_that_cannot_be_read_fail_the_job_unless_it_is_asked_to_be_lenient(
+    spark: SparkSession, store: sp.Store, tmp_path: Path, form: str, text: str, options: dict[str, str]
+) -> None:
+    (tmp_path / "in").write_text(text)
+    into = WriteOptions("t", create=True)
+    strict = External(form, str(tmp_path / "in"), options, "n long, text string")
+    lenient = External(
+        form, strict.path, {**options, "mode": "PERMISSIVE", "enforceSchema": "true"}, strict.schema
+    )
+
+    with pytest.raises(Exception, match=r"FAILFAST|not conforming to the schema|CSV header"):
+        ingest(spark, store.url, strict, into)
+    assert sp.open(store.url).snapshot().tables() == []
+
+    assert ingest(spark, store.url, lenient, into)["rows"] == text.count("\n") - (form == "csv")
 
 
 def test_json_comes_in_with_the_schema_that_is_named(
