@@ -98,7 +98,8 @@ def test_jobs_of_upkeep_that_run_twice_at_once_leave_a_store_that_is_sound(
     orphans = {f"pages/{1:020d}-{'cd' * 16}-{n}.pages" for n in range(40)}
     for key in orphans:
         store.objects.put(key, b"x" * 100)
-    rows = store.snapshot().table("flights").read()
+    shown = store.snapshot()
+    rows = shown.table("flights").read()
 
     rebuilt = twice(lambda: reconstruct_snapshot(spark, url, output=Output("checkpoint")))
     compacted = twice(lambda: compact_log(url))
@@ -106,7 +107,7 @@ def test_jobs_of_upkeep_that_run_twice_at_once_leave_a_store_that_is_sound(
     verified = twice(lambda: verify(spark, url))
 
     assert [each["equal_to_local"] for each in rebuilt] == [True, True]
-    assert {each["version"] for each in rebuilt} == {store.snapshot().version}
+    assert {each["version"] for each in rebuilt} == {shown.version}
     assert len({each["compacted"] for each in compacted}) == 1
     assert sum(each["orphans"] for each in vacuumed) >= len(orphans)
     assert not orphans & {info.key for info in store.objects.list("pages/")}
