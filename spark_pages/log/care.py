@@ -7,7 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, SparkPagesError, StorageError
+from spark_pages.errors import (
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    SparkPagesError,
+    StorageError,
+    StoreNotFoundError,
+)
 from spark_pages.log.background import Background
 from spark_pages.log.checkpoint.planned import CarryOut
 from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
@@ -169,7 +175,7 @@ class LogCare:
     def _do(self, due: Due) -> None:
         try:
             self._looking_again(partial(self._do_now, due))
-        except (ObjectNotFoundError, StorageError):
+        except (ObjectNotFoundError, StorageError, StoreNotFoundError):
             if not self._store_is_gone():
                 raise
             _logger.info("The store was removed while its log was looked after: %s is left undone.", due)

@@ -41,6 +41,7 @@ from spark_pages.log.head import (
     readable_checkpoint,
     version_at,
 )
+from spark_pages.log.names import LOG, commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.log.ranges.writer import LogCompaction
 from spark_pages.log.readable import check_version
@@ -199,8 +200,9 @@ class Log:
         Raises
         ------
         StoreExistsError
-            If slot 0 is taken by another commit.
+            If slot 0 is taken by another commit, or there is something else of a log.
         """
+        self._check_no_remains()
         (outcome,) = self._commit_on(LogState(), [Member(-1, build)])
         match outcome:
             case Committed(version=0, state=state):
@@ -215,6 +217,23 @@ class Log:
                     hint="Open it with spark_pages.open(url), or choose another address.",
                     url=self.store.url,
                 )
+
+    def _check_no_remains(self) -> None:
+        """Nothing, unless there is something of a log that has lost its first slot.
+
+        A hint, a checkpoint or later slots would be taken for those of the log that begins now.
+        """
+        if self._slots.read(0) is not None:
+            return
+        remains = self.store.list(LOG)
+        if remains and all(info.key != commit_key(0) for info in remains):
+            raise StoreExistsError(
+                f"There are remains of a store at {self.store.url}: no first commit, but {len(remains)} "
+                f"objects of a log, such as {remains[0].key}. No store can begin among them; nothing was "
+                "written.",
+                hint="Choose another address; or delete what is below _log/, if nobody needs it.",
+                url=self.store.url,
+            )
 
     def commit(
         self,

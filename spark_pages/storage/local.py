@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from spark_pages.errors import InvalidKeyError, ObjectNotFoundError, StorageError
+from spark_pages.errors import InvalidKeyError, ObjectNotFoundError, StorageError, StoreNotFoundError
 from spark_pages.storage.direct import write_direct
 from spark_pages.storage.folders import make_folder, open_folder, sync
 from spark_pages.storage.keys import RESERVED_FOLDER, check_key, check_prefix, is_key, split_key
@@ -39,8 +39,9 @@ class DurableLocalStore:
     Parameters
     ----------
     root
-        Folder of the store. It is made by the first write, not here. Links above and at the root are
-        followed once, now; links below it are refused.
+        Folder of the store. It is made by the first write, not here, and once it was there it is not made
+        again: whoever removed it removed the store. Links above and at the root are followed once, now;
+        links below it are refused.
 
     Notes
     -----
@@ -52,6 +53,7 @@ class DurableLocalStore:
         self._root = os.path.realpath(os.fspath(root))
         self._url = Path(self._root).as_uri()
         self._durable_folders: set[tuple[str, ...]] = set()
+        self._seen: set[str] = set()
         self._nameless_files = bool(_O_TMPFILE) and os.path.isdir("/proc/self/fd")
 
     def __repr__(self) -> str:
@@ -272,9 +274,27 @@ class DurableLocalStore:
         if folders in self._durable_folders:
             with suppress(FileNotFoundError):
                 return open_folder(self._root, folders)
+        self._check_not_removed(folders)
         descriptor = make_folder(self._root, folders)
         self._durable_folders.add(folders)
+        self._was_there(folders)
         return descriptor
+
+    def _was_there(self, folders: Sequence[str]) -> None:
+        """The root is there, and the outermost of the folders."""
+        self._seen.update(("", *folders[:1]))
+
+    def _check_not_removed(self, folders: Sequence[str]) -> None:
+        """Nothing, unless somebody removed the store: what is written then would be all that it has."""
+        for name in ("", *folders[:1]):
+            path = os.path.join(self._root, name)
+            if name in self._seen and not os.path.isdir(path):
+                raise StoreNotFoundError(
+                    f"The store at {self.url} was removed while it was in use: {path} is not there any more. "
+                    "Nothing was written.",
+                    hint="Create it anew, or put it back and open it again.",
+                    url=self.url,
+                )
 
     @contextmanager
     def _file_to_read(self, key: str) -> Iterator[int]:
@@ -283,6 +303,7 @@ class DurableLocalStore:
         try:
             with _closing(open_folder(self._root, folders)) as folder:
                 descriptor = os.open(name, flags, dir_fd=folder)
+            self._was_there(folders)
         except OSError as error:
             self._refuse_links(key, error)
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
