@@ -20,6 +20,7 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from spark_pages.errors import InvalidInputError, StorageError
 from spark_pages.storage.failures import describe, is_failure
+from spark_pages.storage.obstore_options import obstore_options
 
 REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfss", "memory")
 _ONE_ATTEMPT = {"max_retries": 0}
@@ -99,14 +100,14 @@ def client_builder(url: str, options: Mapping[str, Any] | None) -> Callable[[], 
     url
         What `clean_url` gave.
     options
-        Passed to `obstore.store.from_url` under the names they have. ``retry_config`` is used for everything
-        but creates. They are kept in the function, where no ``vars`` and no repr shows them.
+        Passed to `obstore.store.from_url`, as `obstore_options` gives them. ``retry_config`` is used for
+        everything but creates. They are kept in the function, where no ``vars`` and no repr shows them.
 
     Returns
     -------
     callable
-        Makes no request. Raises `InvalidInputError` where obstore refuses the options; the message holds
-        their names and no value.
+        Makes no request. Raises `InvalidInputError` where the options are wrong, or obstore refuses them; the
+        message holds their names and no value.
     """
     kept = dict(options or {})
 
@@ -114,11 +115,11 @@ def client_builder(url: str, options: Mapping[str, Any] | None) -> Callable[[], 
         if url.startswith("memory://"):
             shared = _memory_store(url.removeprefix("memory://"))
             return Clients(os.getpid(), shared, shared)
-        patient_retries = kept.get("retry_config", _PATIENT)
+        wanted = {"retry_config": _PATIENT, **obstore_options(kept)}
         return Clients(
             os.getpid(),
-            once=_connect(url, {**kept, "retry_config": _ONE_ATTEMPT}, names=kept),
-            patient=_connect(url, {**kept, "retry_config": patient_retries}, names=kept),
+            once=_connect(url, {**wanted, "retry_config": _ONE_ATTEMPT}, names=kept),
+            patient=_connect(url, wanted, names=kept),
         )
 
     return build
@@ -163,6 +164,12 @@ def _connect(url: str, options: dict[str, Any], names: Iterable[str]) -> Obstore
     raise InvalidInputError(
         f"obstore refused the storage options of {url} ({kind}); their names are: "
         f"{', '.join(sorted(names)) or 'none'}.",
-        hint="Use the names of obstore; those of its HTTP client, such as allow_http, go in client_options, "
-        "and durations of retry_config are timedeltas.",
+        hint=_hint(url, names),
     )
+
+
+def _hint(url: str, names: Iterable[str]) -> str:
+    account = any(name.removeprefix("azure_storage_") == "account_name" for name in names)
+    if url.startswith("az://") and not account and "AZURE_STORAGE_ACCOUNT_NAME" not in os.environ:
+        return "Name the account: by the option account_name, or by AZURE_STORAGE_ACCOUNT_NAME."
+    return "Use the names of obstore; docs/storage.md has an example."

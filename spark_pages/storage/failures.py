@@ -51,7 +51,7 @@ def describe(error: BaseException) -> str:
 
 
 def refusal(error: BaseException) -> str | None:
-    """Why a server that was asked once did nothing, in words; None where it may have done it.
+    """Why a server did nothing, in words; None where it may have done it.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def refusal(error: BaseException) -> str | None:
     A request is checked for credentials, bucket and region before anything is done with it.
     """
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return "the credentials are wrong, or may not write here"
+        return "the credentials are wrong, or do not allow it"
     status = _STATUS.search(str(error))
-    if isinstance(error, FileNotFoundError) and status is not None and status[1] == "404":
+    if status is not None and status[1] == "404":
         return "there is no such bucket or container"
     return "the bucket is in another region" if _REDIRECTED in str(error) else None
 
@@ -93,7 +93,9 @@ def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesErr
         hint = "Check the credentials and what they may do with this store."
     else:
         hint = "Check address, region and network, then try again."
-    return StorageError(f"{action} {key!r} in {url} failed: {describe(error)}.", hint=hint, key=key)
+    why = refusal(error)
+    reason = describe(error) if why is None else f"{why} ({describe(error)})"
+    return StorageError(f"{action} {key!r} in {url} failed: {reason}.", hint=hint, key=key)
 
 
 def _is_refusal(error: BaseException) -> bool:

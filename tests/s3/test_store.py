@@ -88,14 +88,14 @@ def test_a_store_that_cannot_be_made_is_told_why_at_once(
     away = proxy.options("2s")
     proxy.inject(Fault("another region", "no", 301), times=None)
 
-    with pytest.raises(StorageError, match=r"the credentials are wrong.*HTTP 403.*Nothing was committed"):
+    with pytest.raises(StorageError, match=r"the credentials are wrong.*HTTP 403"):
         sp.create(url, storage_options=wrong)
-    with pytest.raises(StorageError, match=r"there is no such bucket.*HTTP 404.*Nothing was committed"):
+    with pytest.raises(StorageError, match=r"there is no such bucket.*HTTP 404"):
         sp.create("s3://no-such-bucket/store", storage_options=server.options())
-    with pytest.raises(StorageError, match=r"the bucket is in another region.*Nothing was committed"):
+    with pytest.raises(StorageError, match=r"the bucket is in another region"):
         sp.create(url, storage_options=away)
 
-    assert len([each for each in proxy.seen if each.kind is Kind.CREATE]) == 1
+    assert not [each for each in proxy.seen if each.kind is Kind.CREATE]
     assert sp.create(url, storage_options=server.options()).snapshot().version == 0
 
 
