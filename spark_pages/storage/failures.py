@@ -13,6 +13,7 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 from spark_pages.errors import ObjectNotFoundError, SparkPagesError, StorageError
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
+_NO_BUCKET = "there is no such bucket or container"
 _REDIRECTED = "redirect without LOCATION"
 """What obstore says of a server that sends it away without saying where to."""
 
@@ -46,8 +47,8 @@ def describe(error: BaseException) -> str:
     str
         Such as ``PermissionDeniedError, HTTP 403``.
     """
-    status = _STATUS.search(str(error))
-    return type(error).__name__ + (f", HTTP {status[1]}" if status else "")
+    status = _status_of(error)
+    return type(error).__name__ + (f", HTTP {status}" if status else "")
 
 
 def refusal(error: BaseException) -> str | None:
@@ -64,9 +65,8 @@ def refusal(error: BaseException) -> str | None:
     """
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return "the credentials are wrong, or do not allow it"
-    status = _STATUS.search(str(error))
-    if status is not None and status[1] == "404":
-        return "there is no such bucket or container"
+    if isinstance(error, FileNotFoundError) and _status_of(error) == "404":
+        return _NO_BUCKET
     return "the bucket is in another region" if _REDIRECTED in str(error) else None
 
 
@@ -93,12 +93,16 @@ def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesErr
         hint = "Check the credentials and what they may do with this store."
     else:
         hint = "Check address, region and network, then try again."
-    why = refusal(error)
+    why = _NO_BUCKET if _status_of(error) == "404" else refusal(error)
     reason = describe(error) if why is None else f"{why} ({describe(error)})"
     return StorageError(f"{action} {key!r} in {url} failed: {reason}.", hint=hint, key=key)
 
 
 def _is_refusal(error: BaseException) -> bool:
     """Whether the server refused the credentials; a refused listing is only a generic error of obstore."""
-    status = _STATUS.search(str(error))
-    return status is not None and status[1] in ("401", "403")
+    return _status_of(error) in ("401", "403")
+
+
+def _status_of(error: BaseException) -> str | None:
+    found = _STATUS.search(str(error))
+    return found[1] if found else None

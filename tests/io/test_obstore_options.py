@@ -47,9 +47,7 @@ def test_durations_are_seconds_or_text(given: Any, seconds: float) -> None:
 
 @pytest.mark.parametrize("given", ["soon", -1, True, "10 parsecs", None, [1]])
 def test_a_duration_that_is_none_is_named(given: Any) -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"retry_config.backoff.init_backoff is no duration"
-    ):
+    with pytest.raises(InvalidInputError, match=r"retry_config.backoff.init_backoff is no duration"):
         obstore_options({"retry_config": {"backoff": {"init_backoff": given}}})
 
 
