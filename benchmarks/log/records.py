@@ -10,7 +10,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.new_page import NewPage
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.pieces import ChainKey
@@ -22,13 +22,14 @@ ENTRIES = 8192
 def pages_in_a_file(entries: Sequence[int], path: str) -> dict[str, Any]:
     """Pages and statistics of a record: pages with these entry counts, one behind the other in one file."""
     stats = PageStats(0, b"\x00" * 8, b"\xff" * 8, True)
-    pages, bounds = page_batches(
-        [
-            NewPage(n, n, PageKind.FILE, path, 65_536 * i, 65_536, 60_000, _checksum(path, i), None, stats)
-            for i, n in enumerate(entries)
-        ]
-    )
-    return {"own": OwnPages(pages, bounds)}
+    return {
+        "own": OwnPages.of(
+            [
+                NewPage(n, n, PageKind.FILE, path, 65_536 * i, 65_536, 60_000, _checksum(path, i), None, stats)
+                for i, n in enumerate(entries)
+            ]
+        )
+    }
 
 
 def _checksum(path: str, index: int) -> int:
