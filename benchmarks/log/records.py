@@ -22,14 +22,11 @@ ENTRIES = 8192
 def pages_in_a_file(entries: Sequence[int], path: str) -> dict[str, Any]:
     """Pages and statistics of a record: pages with these entry counts, one behind the other in one file."""
     stats = PageStats(0, b"\x00" * 8, b"\xff" * 8, True)
-    return {
-        "own": OwnPages.of(
-            [
-                NewPage(n, n, PageKind.FILE, path, 65_536 * i, 65_536, 60_000, _checksum(path, i), None, stats)
-                for i, n in enumerate(entries)
-            ]
-        )
-    }
+    pages = [
+        NewPage(n, n, PageKind.FILE, path, 65_536 * i, 65_536, 60_000, _checksum(path, i), None, stats)
+        for i, n in enumerate(entries)
+    ]
+    return {"own": OwnPages.of(pages)}
 
 
 def _checksum(path: str, index: int) -> int:

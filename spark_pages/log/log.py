@@ -50,6 +50,7 @@ from spark_pages.log.retention import newer
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.log.who_landed import is_vacuum, with_who_landed
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
@@ -276,7 +277,8 @@ class Log:
             case Committed():
                 return outcome
             case Conflict():
-                raise conflict_error(outcome, member.read_version)
+                error = conflict_error(outcome, member.read_version)
+                raise with_who_landed(error, self, member.read_version, is_vacuum)
             case Unknown():
                 raise unknown_error(outcome)
             case Refused():

@@ -6,12 +6,13 @@ does not: then the commits since are looked through, newest first, and both writ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from spark_pages.errors import CommitConflictError, SparkPagesError
 from spark_pages.log.commit.errors import counted_tries
-from spark_pages.log.log import Log
-from spark_pages.model.actions import TransactionRecord
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.actions import Commit, TransactionRecord
 from spark_pages.runtime import writer_name
 
 _MOST_COMMITS = 1024
@@ -20,8 +21,25 @@ _MOST_COMMITS = 1024
 Meets = Callable[[TransactionRecord], bool]
 
 
+class Past(Protocol):
+    """What is asked of a log."""
+
+    def refresh(self) -> LogSnapshot:
+        """The newest version."""
+        ...
+
+    def commits_left(self, start: int, stop: int) -> Sequence[Commit]:
+        """The commits of slots [start, stop) that have not been cleaned away."""
+        ...
+
+
+def is_vacuum(record: TransactionRecord) -> bool:
+    """Whether retention has moved on with it."""
+    return record.retention is not None
+
+
 def with_who_landed(
-    error: CommitConflictError, log: Log, read_version: int, meets: Meets
+    error: CommitConflictError, log: Past, read_version: int, meets: Meets
 ) -> CommitConflictError:
     """The same error, with both versions, both writers, the chains that overlap and the number of tries.
 
@@ -49,7 +67,7 @@ def with_who_landed(
     )
 
 
-def _newest(log: Log, read_version: int, meets: Meets) -> tuple[int | None, str | None, str | None]:
+def _newest(log: Past, read_version: int, meets: Meets) -> tuple[int | None, str | None, str | None]:
     try:
         stop = log.refresh().state.version + 1
         commits = log.commits_left(max(read_version + 1, stop - _MOST_COMMITS), stop)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
 from spark_pages.catalog.resolve import find_table, show_name, split_name
 from spark_pages.catalog.types import UserType, user_type
-from spark_pages.errors import InvalidInputError, ObjectNotFoundError
+from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError
 from spark_pages.given import check_kind
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.show.text import count
 from spark_pages.tables.cards import snapshot_card
@@ -54,6 +55,7 @@ class Snapshot:
         self._open_again: Callable[[int], LogSnapshot] | None = leases.open_again if leases else None
         self._store = store
         self._system: dict[str, Table] = {}
+        self._on_read: Callable[[TableId], object] = _nobody_asks
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the store and the version; opened again where it is unpickled."""
@@ -116,6 +118,7 @@ class Snapshot:
     @reopening
     def tables(self) -> list[str]:
         """Names of the tables, sorted; the system's own are left out."""
+        self._on_read(CATALOG_TABLE)
         return [
             name if namespace == "default" else f"{namespace}.{name}"
             for namespace, name in self.log.table_names()
@@ -138,20 +141,29 @@ class Snapshot:
         """
         namespace, own = split_name(name)
         if namespace == "system" and own in SYSTEM_TABLES:
+            self._on_read(CATALOG_TABLE)
             return self._system_table(own)
-        return self.table_of(find_table(self.log, name))
+        try:
+            definition = find_table(self.log, name)
+        except NotFoundError:
+            self._on_read(CATALOG_TABLE)
+            raise
+        return self.table_of(definition)
 
     def namespaces(self) -> list[Namespace]:
         """The namespaces, those first that every store has."""
+        self._on_read(CATALOG_TABLE)
         return [*BUILT_INS, *(namespace_of(each) for each in self.log.tables(NAMESPACE_NAMES))]
 
     def types(self) -> list[UserType]:
         """The types that users made, by name."""
+        self._on_read(CATALOG_TABLE)
         return [user_type(each) for each in self.log.tables(TYPE_NAMES)]
 
     def table_of(self, definition: TableDefinition) -> Table:
         """The table that a definition of this version describes."""
         check_kind(definition, TableDefinition, "definition", "a TableDefinition")
+        self._on_read(definition.table_id)
 
         def directory_as_of(timestamp_us: int) -> PageDirectory:
             assert self._as_of is not None
@@ -170,6 +182,18 @@ class Snapshot:
             known = self._system[name] = SystemTable(name, rows, self._pages, self)
         return known
 
+    def watched(self, on_read: Callable[[TableId], object]) -> Snapshot:
+        """The same, which tells of each table that is asked for; table 0 stands for the catalog.
+
+        Parameters
+        ----------
+        on_read
+            Told the id of a table before it is handed out.
+        """
+        shown = Snapshot(self.log, self._pages, self._as_of, self._leases, self._store)
+        shown._on_read = on_read
+        return shown
+
     def uncommitted(self, open_again: Callable[[int], LogSnapshot]) -> Snapshot:
         """The same as a transaction sees it, with what it has staged; it cannot be pickled.
 
@@ -181,6 +205,10 @@ class Snapshot:
         shown = Snapshot(self.log, self._pages, self._as_of, self._leases)
         shown._open_again = open_again
         return shown
+
+
+def _nobody_asks(_: TableId) -> None:
+    """Nothing."""
 
 
 def _snapshot_of(store: Store, version: int) -> Snapshot:

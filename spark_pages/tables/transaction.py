@@ -20,6 +20,7 @@ from spark_pages.errors import (
     CommitConflictError,
     ConstraintError,
     InvalidInputError,
+    NotFoundError,
     SchemaMismatchError,
     StorageError,
 )
@@ -30,7 +31,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.properties import check_store_properties
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Claim
-from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
@@ -68,7 +69,8 @@ class Transaction(CatalogVerbs):
     Attributes
     ----------
     version
-        The committed version; None before the commit, and the read version if nothing was staged.
+        The committed version; None before the commit. The read version if nothing was staged, unless there is
+        a number of an application to remember.
     version_is_exact
         False where its pair of application and number had landed long ago, in `version` or before it: the
         commits that would tell have been cleaned away.
@@ -144,10 +146,17 @@ class Transaction(CatalogVerbs):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The store as the transaction found it; what is staged is not in it."""
+        """The store as the transaction found it; what is staged is not in it.
+
+        Notes
+        -----
+        Serializable isolation counts each table that is asked for as read, and the catalog where names are
+        listed or looked for in vain.
+        """
         self._standing.on_newest()
         self._standing.is_seen = True
-        return self._staged.snapshot()
+        found = self._staged.snapshot()
+        return found if self._relied_on is None else found.watched(self._relied_on.add)
 
     @moving_on
     def table(self, name: str) -> Table:
@@ -155,17 +164,25 @@ class Transaction(CatalogVerbs):
 
         Notes
         -----
-        Serializable isolation counts the whole table as read.
+        Serializable isolation counts the whole table as read; the catalog, where it is one of the tables of
+        ``system``, or there is none.
         """
         self._check_open()
         self._standing.on_newest()
-        if split_name(name)[0] != "system":
-            name = show_name(self._tables.find(name))  # a temporary table comes first
-        table = self._staged.table(name)
+        of_system = split_name(name)[0] == "system"
+        try:  # a temporary table comes first
+            table = self._staged.table(name if of_system else show_name(self._tables.find(name)))
+        except NotFoundError:
+            self._relies_on(CATALOG_TABLE)
+            raise
         self._standing.is_seen = True
-        if self._relied_on is not None:
-            self._relied_on.add(table.definition.table_id)
+        self._relies_on(CATALOG_TABLE if of_system else table.definition.table_id)
         return table
+
+    def _relies_on(self, table_id: TableId) -> None:
+        """What serializable isolation must find as it was."""
+        if self._relied_on is not None:
+            self._relied_on.add(table_id)
 
     @moving_on
     def directory(self, table: str) -> StagedDirectory:
@@ -194,8 +211,7 @@ class Transaction(CatalogVerbs):
             )
         self._check_current(definition)
         self._standing.is_seen = True
-        if self._relied_on is not None:
-            self._relied_on.add(definition.table_id)
+        self._relies_on(definition.table_id)
         return known
 
     def _check_current(self, definition: TableDefinition) -> None:

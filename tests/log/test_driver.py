@@ -9,12 +9,17 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
+from spark_pages.errors import UnsupportedFormatError
 from spark_pages.log.commit.driver import CommitDriver
-from spark_pages.log.commit.messages import LetOthers
+from spark_pages.log.commit.messages import LetOthers, ReadFailed, ReadSlot
+from spark_pages.log.encoding.commit_codec import encode_commit
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.turns import NOBODY, Before
+from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import Doubtful
+from spark_pages.tables.store import Store
 from tests.tables.stores import QUIET
 
 COMMITS = 100
@@ -43,6 +48,71 @@ def came(meter, start: int, first: Before) -> list[int]:
         return (yield LetOthers(start, first))
 
     return [slot.version for slot in driver.drive(look())]
+
+
+class Garbling:
+    """Storage whose bytes come as they are told to, a few times, and then as they are."""
+
+    def __init__(self, inner, answers) -> None:
+        self._inner = inner
+        self.answers = list(answers)
+
+    def get(self, key):
+        return self.answers.pop(0)(self._inner.get(key)) if self.answers else self._inner.get(key)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def read_back(objects, version: int):
+    """What the commit rule hears of a slot."""
+    runtime = Runtime()
+    driver = CommitDriver(SlotReader(objects, runtime.map), runtime, timeout_s=60)
+
+    def look():
+        return (yield ReadSlot(version))
+
+    return driver.drive(look())
+
+
+def test_a_slot_that_is_read_back_damaged_tells_no_more_than_one_that_cannot_be_read(meter):
+    garbled = Garbling(meter, [lambda data: data[:-5] + bytes(5)])
+
+    found = read_back(garbled, 7)
+
+    assert isinstance(found, ReadFailed)
+    assert "00000000000000000007" in found.reason
+    assert read_back(garbled, 7).version == 7
+
+
+def test_a_slot_of_a_newer_release_is_not_taken_for_one_that_cannot_be_read(meter):
+    newer = encode_commit(replace(read_back(meter, 7), features=Features(reader=("holograms",))))[0]
+
+    with pytest.raises(UnsupportedFormatError):
+        read_back(Garbling(meter, [lambda _: newer]), 7)
+
+
+def test_a_commit_whose_answer_was_lost_and_that_is_read_back_damaged_once_has_landed():
+    store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema({"n": pa.int64()}))
+    garbled = Garbling(store.objects, [])
+    writer = Store(garbled, replace(Runtime(), sleep_s=lambda _: None))
+    writer.snapshot()
+
+    def lost(key, data):
+        garbled.create = store.objects.create
+        garbled.answers.append(lambda read: read[:-5] + bytes(5))
+        store.objects.create(key, data)
+        return Doubtful("the connection broke")
+
+    garbled.create = lost
+    with writer.transaction() as txn:
+        txn.append("t", pa.table({"n": [1, 2]}))
+
+    assert garbled.answers == []
+    assert txn.version == store.snapshot().version == 2
+    assert store.snapshot().table("t").num_rows == 2
 
 
 @pytest.mark.parametrize("first", [NOBODY, Before(1, 1), Before(1, 3), Before(8, 2)])

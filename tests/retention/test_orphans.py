@@ -69,8 +69,12 @@ def test_a_writer_whose_page_files_went_is_refused_by_its_commit():
     txn = opened(late).transaction()
     txn.append("large", numbers(2))
 
-    with pytest.raises(CommitConflictError, match="refused since then"):
+    with pytest.raises(CommitConflictError, match="refused since then") as met:
         txn.commit()
+
+    (vacuum,) = [row for row in other.history().to_pylist() if row["operation"] == "vacuum"]
+    assert met.value.context["conflicting_version"] == vacuum["version"]
+    assert met.value.context["conflicting_writer"] == vacuum["writer"]
 
     check_versions_stay(past.objects, past.history)
     check_nothing_needed_is_gone(past.objects)

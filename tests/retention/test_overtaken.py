@@ -161,3 +161,19 @@ def test_a_checkpoint_beside_commits_is_made_of_the_newest_version_then_and_noth
     )
 
     assert ends == [None] * len(ends)
+
+
+def test_an_update_whose_version_a_vacuum_has_passed_is_told_of_the_vacuum(past):
+    past = copied(past)
+    store = opened(past)
+    store.snapshot()
+    txn = store.transaction()
+    txn.update("a", "x", rows=[0], values=[5])
+
+    overtake(past, catalog_too=False)
+    with pytest.raises(CommitConflictError, match=r"\(vacuum\)") as met:
+        txn.commit()
+
+    vacuums = [row for row in opened(past).history().to_pylist() if row["operation"] == "vacuum"]
+    assert met.value.context["conflicting_version"] in {row["version"] for row in vacuums}
+    assert met.value.context["conflicting_writer"] in {row["writer"] for row in vacuums}

@@ -13,7 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError
+from spark_pages.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    InvalidInputError,
+    TableNotFoundError,
+)
 from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
@@ -95,6 +100,78 @@ def test_what_a_serializable_transaction_has_read_must_not_change_before_it_comm
 
     with pytest.raises(CommitConflictError, match="serializable"):
         reader.commit()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda txn: txn.snapshot.table("t").read(),
+        lambda txn: txn.directory("t").latest("n"),
+    ],
+)
+def test_however_a_serializable_transaction_has_read_a_table_nobody_may_change_it(look):
+    store = store_with(ROWS)
+    with store.transaction() as txn:
+        txn.create_table("u", ROWS.schema)
+    reader = store.transaction(isolation="serializable")
+    look(reader)
+    reader.append("u", ROWS)
+
+    with store.transaction() as txn:
+        txn.update("t", "n", [0], [5])
+
+    with pytest.raises(CommitConflictError, match="it changed rows of table"):
+        reader.commit()
+
+
+def looked_in_vain(look):
+    """What a transaction does that looks for a table which is not there."""
+
+    def act(txn):
+        with pytest.raises(TableNotFoundError):
+            look(txn)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda txn: txn.snapshot.tables(),
+        lambda txn: txn.snapshot.namespaces(),
+        lambda txn: txn.snapshot.table("system.columns").read(),
+        lambda txn: txn.table("system.tables").read(),
+        looked_in_vain(lambda txn: txn.table("new")),
+        looked_in_vain(lambda txn: txn.snapshot.table("new")),
+    ],
+)
+def test_a_serializable_transaction_that_has_looked_at_the_catalog_meets_whoever_changes_it(look):
+    store = store_with(ROWS)
+    lookers = [store.transaction(isolation=isolation) for isolation in ("serializable", "snapshot")]
+    for each in lookers:
+        look(each)
+        each.append("t", ROWS)
+
+    with store.transaction() as txn:
+        txn.create_table("new", ROWS.schema)
+
+    with pytest.raises(CommitConflictError, match="it changed the catalog"):
+        lookers[0].commit()
+    lookers[1].commit()
+
+
+def test_a_serializable_transaction_that_has_looked_at_the_catalog_lets_others_write_rows():
+    store = store_with(ROWS)
+    with store.transaction() as txn:
+        txn.create_table("u", ROWS.schema)
+    looker = store.transaction(isolation="serializable")
+    assert looker.snapshot.tables() == ["t", "u"]
+    looker.append("u", ROWS)
+
+    with store.transaction() as txn:
+        txn.append("t", ROWS)
+
+    assert looker.commit() == txn.version + 1
 
 
 def test_under_snapshot_isolation_the_same_reader_commits():

@@ -224,6 +224,21 @@ def test_an_older_number_of_an_application_is_found_where_it_landed_or_refused(c
     )
 
 
+@pytest.mark.parametrize("rows", [None, TABLE.slice(0, 0)])
+def test_a_number_with_which_nothing_was_written_has_landed_all_the_same(rows):
+    store = store_with(TABLE)
+    with store.transaction(app_id="etl", app_version=1) as nothing:
+        if rows is not None:
+            nothing.append("t", rows)
+
+    with store.transaction(app_id="etl", app_version=1) as again:
+        again.append("t", TABLE)
+
+    assert (nothing.version, again.version) == (3, 3)
+    assert len(column(store)) == 3
+    check_store(store)
+
+
 def test_an_older_number_that_is_committed_beside_a_newer_one_learns_that_it_came_too_late():
     store = store_with(TABLE)
     first, second = (store.transaction(app_id="etl", app_version=number) for number in (1, 2))

@@ -36,7 +36,7 @@ class Overlap:
     Attributes
     ----------
     version, writer, operation
-        The transaction that was there first.
+        The transaction that was there first; without a writer where nothing tells any more whose it was.
     what
         What both touch, for people.
     chains
@@ -78,7 +78,7 @@ def find_overlap(
     version, landed
         The commit's version and transactions.
     reads
-        Tables whose rows `mine` relies on.
+        Tables whose rows `mine` relies on; table 0 stands for which tables there are, and how they are made.
     named
         How `mine` calls tables and columns.
     """
@@ -211,7 +211,9 @@ def _claims(mine: TransactionRecord, other: TransactionRecord, named: Named) -> 
 
 
 def _reads(reads: frozenset[int], other: TransactionRecord, named: Named) -> str | None:
-    written = {splice.table_id for splice in other.splices if splice.data_change}
+    if CATALOG_TABLE in reads and any(intent.kind is not IntentKind.REQUIRE for intent in other.intents):
+        return "it changed the catalog, on which this transaction relies by serializable isolation"
+    written = {splice.table_id for splice in other.splices if splice.data_change and splice.table_id}
     changed = {intent.table_id for intent in other.intents if intent.kind in _CHANGES_TABLE}
     both = sorted(reads & (written | changed))
     if not both:

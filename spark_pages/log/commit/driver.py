@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from spark_pages.errors import StorageError
+from spark_pages.errors import DamageError, StorageError, UnsupportedFormatError
 from spark_pages.log.commit.messages import (
     CreateSlot,
     LetOthers,
@@ -105,9 +105,12 @@ class CommitDriver:
                 return self._pause(request, deadline)
 
     def _read_slot(self, version: int) -> Response:
+        """What the slot holds; bytes without sense say no more than no answer: the commit may be there."""
         try:
             found = self._slots.read(version)
-        except StorageError as error:
+        except UnsupportedFormatError:
+            raise
+        except (StorageError, DamageError) as error:
             return ReadFailed(str(error))
         if found is not None:
             self.pace.head_moved()

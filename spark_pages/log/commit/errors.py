@@ -12,7 +12,10 @@ from spark_pages.runtime import writer_name
 
 
 def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
-    """What is raised where a transaction that read this version is not in the log."""
+    """What is raised where a transaction that read this version is not in the log.
+
+    Without ``conflicting_writer`` where what it met has been cleaned away; `with_who_landed` tells whose.
+    """
     overlap = outcome.overlap
     who = f"The transaction of {writer_name()} that read version {read_version}"
     if overlap is None:
@@ -26,15 +29,26 @@ def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
             chains=[],
             tries=outcome.tries,
         )
+    tries = max(outcome.tries, 1)
+    chains = [list(chain) for chain in overlap.chains]
+    hint = "Read again and repeat the transaction."
+    if not overlap.writer:
+        return CommitConflictError(
+            f"{who} cannot be put behind version {overlap.version}: {overlap.what}. Nothing was committed.",
+            hint=hint,
+            read_version=read_version,
+            chains=chains,
+            tries=tries,
+        )
     return CommitConflictError(
         f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in the "
-        f"meantime: {overlap.what}. Nothing was committed, after {counted_tries(max(outcome.tries, 1))}.",
-        hint="Read again and repeat the transaction.",
+        f"meantime: {overlap.what}. Nothing was committed, after {counted_tries(tries)}.",
+        hint=hint,
         read_version=read_version,
         conflicting_version=overlap.version,
         conflicting_writer=overlap.writer,
-        chains=[list(chain) for chain in overlap.chains],
-        tries=max(outcome.tries, 1),
+        chains=chains,
+        tries=tries,
     )
 
 

@@ -303,7 +303,6 @@ class _Group:
                 if index not in self._outcomes and member.read_version < slot.version:
                     self._outcomes[index] = Conflict(_cleaned(slot), slot.version, self.tries)
             return
-        epoch = state.retention.min_epoch if state.retention else 0
         others = [record for record in slot.records if not only_appends(record)]
         for index, member in enumerate(self._members):
             if index in self._outcomes or member.read_version >= slot.version:
@@ -319,9 +318,8 @@ class _Group:
                 record = self._draft(index, state, anew=True) or record
                 met = others if only_appends(record) and not member.reads else slot.records
                 overlap = find_overlap(record, slot.version, met, member.reads, member.named)
-            if overlap is None and member.read_version < epoch:
-                late = f"transactions that read before version {epoch} are refused since then"
-                overlap = Overlap(slot.version, "retention", "vacuum", late)
+            if overlap is None:
+                overlap = _vacuumed(member, slot)
             if overlap is not None:
                 self._outcomes[index] = Conflict(overlap, slot.version, self.tries)
 
@@ -378,7 +376,16 @@ class _Group:
 
 
 def _cleaned(slot: Tombstone) -> Overlap:
-    return Overlap(slot.version, "retention", "vacuum", "its slot has been cleaned away")
+    return Overlap(slot.version, "", "", "it has been cleaned away since")
+
+
+def _vacuumed(member: Member, slot: Commit) -> Overlap | None:
+    """The vacuum in this commit, where it refuses whoever has read as old a version."""
+    for other in slot.records:
+        if other.retention is not None and member.read_version < other.retention.min_epoch:
+            late = f"transactions that read before version {other.retention.min_epoch} are refused since then"
+            return Overlap(slot.version, other.writer, other.operation, late)
+    return None
 
 
 def num_pages(record: TransactionRecord) -> int:

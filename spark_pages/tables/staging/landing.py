@@ -17,7 +17,7 @@ from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
-from spark_pages.log.who_landed import Meets
+from spark_pages.log.who_landed import Meets, is_vacuum
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES
@@ -140,7 +140,7 @@ class Landing:
         self._rows.forget_temporary()
         if swap is not None:
             return swap.on, False
-        if self._work.empty:
+        if self._work.empty and self._heading.app_id is None:
             return None, True
         return self._placed(), True
 
@@ -225,7 +225,7 @@ def _met(error: CommitConflictError) -> Meets:
     """What a transaction met that was told of a conflict without being told with whom."""
     table_id = error.context.get("table_id")
     if isinstance(error.__cause__, SnapshotExpiredError):
-        return lambda record: record.retention is not None
+        return is_vacuum
     if table_id is not None:
         return lambda record: any(splice.table_id == table_id for splice in record.splices)
     return lambda record: any(intent.namespace_id == NAMESPACE_NAMES for intent in record.intents)
