@@ -34,6 +34,7 @@ SNAPSHOT: dict[str, Call] = {
     "namespaces": lambda s: s.namespaces(),
     "types": lambda s: s.types(),
     "uncommitted": lambda s: s.uncommitted(unasked).version,
+    "watched": lambda s: s.watched(print).version,
     "lease": unasked,
     "reopen": unasked,
 }
