@@ -51,6 +51,9 @@ def stands_in_quotes(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_temporal(kind)
         or pa.types.is_decimal(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
     )
@@ -64,8 +67,8 @@ def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
         except pa.ArrowInvalid:
             plain = pa.scalar(text).cast(pa.timestamp(kind.unit))
             return plain.cast(pa.int64()).cast(kind)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return pa.scalar(text).cast(kind)
     if pa.types.is_decimal(kind):
         return pa.scalar(Decimal(text))
-    return pa.scalar(text.encode(), kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.scalar(text.encode(), kind)
+    return pa.scalar(text).cast(kind)

@@ -32,6 +32,7 @@ from spark_pages.io.stats.bounds import comparable, decode_bounds, plain_type
 from spark_pages.tables.filtering.asked_values import exact_values
 from spark_pages.tables.filtering.expression_tree import expression_parts
 from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
+from spark_pages.tables.filtering.matching import tested_kind
 
 Filter: TypeAlias = Any
 
@@ -96,14 +97,27 @@ def parse_filter(
     alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
     if not all(alternatives):
         raise _not_a_filter(given)
+    kinds: dict[str, pa.DataType] = {}
+    if schema is not None:
+        kinds = {name: tested_kind(schema.field(name).type) for name in _named(alternatives, schema)}
+        alternatives = tuple(
+            tuple(c.fitted(kinds[c.column]) if c.column in kinds else c for c in each)
+            for each in alternatives
+        )
     try:
-        expression = reduce(or_, (reduce(and_, (c.expression() for c in each)) for each in alternatives))
+        expression = reduce(
+            or_, (reduce(and_, (c.expression(kinds.get(c.column)) for c in each)) for each in alternatives)
+        )
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidInputError(
             f"The filter {given!r} has a value that Arrow cannot hold: {error}."
         ) from error
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
     return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))))
+
+
+def _named(alternatives: Iterable[Iterable[Condition]], schema: pa.Schema) -> set[str]:
+    return {c.column for each in alternatives for c in each}.intersection(schema.names)
 
 
 def _are_exact(columns: Sequence[str] | None, table: VisibleTable) -> bool:
