@@ -106,6 +106,11 @@ def as_double(expression: pc.Expression) -> pc.Expression:
     return expression.cast(pa.float64(), safe=False)
 
 
+def as_whole(expression: pc.Expression) -> pc.Expression:
+    """Whole numbers of any width and sign, for which there is no integer."""
+    return expression.cast(pa.decimal128(_DIGITS[64], 0))
+
+
 def _beside(side: Side, other: pa.DataType | None) -> Side:
     """A number that stands in the text, as it fits to what stands beside it; anything else as it is."""
     if side.number is None or other is None:

@@ -39,6 +39,7 @@ from spark_pages.tables.filtering.sides import (
     Side,
     as_decimal,
     as_double,
+    as_whole,
     brought_together,
     calculated,
     kind_of,
@@ -193,7 +194,10 @@ class _Translator:
                 given = with_room(self._side(node.this))
                 return pc.round(given, digits, round_mode="half_towards_infinity")
             case exp.Floor() | exp.Ceil():
-                given = with_room(self._side(node.this))
+                side = self._side(node.this)
+                if side.kind is not None and pa.types.is_integer(side.kind):
+                    return side.expression  # Arrow would make them doubles, which hold not all of them
+                given = with_room(side)
                 return pc.floor(given) if isinstance(node, exp.Floor) else pc.ceil(given)
             case exp.Case() if node.this is None:
                 return self._case(node)
@@ -283,7 +287,9 @@ class _Translator:
             return parts
         written = "".join(number_in(node) or "" for node in nodes)
         fractional = any(map(pa.types.is_floating, kinds)) or bool(FRACTION_SIGNS & set(written))
-        return [as_double(part) for part in parts] if fractional else parts
+        if fractional:
+            return [as_double(part) for part in parts]
+        return list(map(as_whole, parts)) if pa.uint64() in kinds else parts
 
     def _beginning(self, node: exp.Expr, prefix: str) -> pc.Expression:
         """Whether text begins so; of a dictionary column said in two ways, so that statistics can tell."""
