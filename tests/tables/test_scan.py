@@ -345,3 +345,46 @@ def test_explain_tells_skipped_pages_and_what_the_caches_hold(table):
     assert (after.requests, after.bytes, after.upc_hits) == (0, 0, after.pages)
     assert "skipped" in repr(after)
     assert "<table>" in after._repr_html_()
+
+
+ASKED_OF_EXPLAIN = [
+    "s < '1'",
+    "flag and n % 7 < 3",
+    "s like '7%' or n > 2900",
+    "n between 500 and 900",
+    "n < 0",
+    "n % 100 = 0",
+]
+
+
+@pytest.mark.parametrize("text", ASKED_OF_EXPLAIN)
+@pytest.mark.parametrize("upc_bytes", [0, 64 << 20])
+@pytest.mark.parametrize("kept_in", ["folder", "memory"])
+def test_a_scan_with_a_filter_takes_no_more_than_explain_tells_and_each_page_once(
+    tmp_path, small_windows, text, upc_bytes, kept_in
+):
+    url = {"folder": str(tmp_path / "s"), "memory": f"memory://{tmp_path.name}"}[kept_in]
+    with sp.create(url).transaction() as txn:
+        txn._page_bytes = 1_000
+        txn.create_table("t", numbers().schema)
+        txn.append("t", numbers())
+    table = sp.open(url, cache=sp.CacheConfig(upc_bytes=upc_bytes)).snapshot().table("t")
+    trace = ReadTrace()
+
+    plan = table.explain(filter=text)
+    list(table.scan(filter=text, trace=trace))
+
+    assert len(trace.page_ids) == len(set(trace.page_ids))
+    assert len(trace.page_ids) <= plan.pages
+    assert trace.requests <= plan.requests
+    assert trace.bytes_read <= plan.bytes
+
+
+def test_a_scan_whose_filter_tests_all_columns_takes_what_explain_tells(table, small_windows):
+    trace = ReadTrace()
+    text = "n % 7 = 0 or flag or s = 'x'"
+
+    plan = table.explain(filter=text)
+    list(table.scan(filter=text, trace=trace))
+
+    assert (plan.pages, plan.requests, plan.bytes) == (len(trace.page_ids), trace.requests, trace.bytes_read)

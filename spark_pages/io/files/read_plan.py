@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,6 +110,33 @@ def join_spans(spans: Sequence[PageSpan], max_bytes: int, gap_bytes: int | None)
         else:
             joined.append(span)
     return joined
+
+
+def most_spans(spans: Sequence[PageSpan], max_bytes: int) -> int:
+    """How many requests some of the pages take at most, whichever these are.
+
+    Parameters
+    ----------
+    spans
+        Of all of them, as `plan_spans` gives them without a bound.
+
+    Notes
+    -----
+    Every second page of a stretch makes the most stretches. Each two spans of one stretch that was cut are
+    longer than a span may be.
+    """
+    return sum(
+        min(len(span.keys), (len(span.keys) + 1) // 2 + 2 * (span.stop - span.start) // max_bytes)
+        for span in spans
+    )
+
+
+def most_bytes(spans: Sequence[PageSpan], gap_bytes: int | None) -> int:
+    """How many bytes `join_spans` of some of the pages reads at most, whichever these are."""
+    reserved = sum(span.stop - span.start for span in spans)
+    if gap_bytes is not None:
+        return reserved + gap_bytes * sum(len(span.keys) for span in spans)
+    return reserved + math.ceil(WASTE * sum(key[3] for span in spans for key in span.keys))
 
 
 def _affordable(spans: Sequence[PageSpan], gaps: Sequence[int | None]) -> set[int]:

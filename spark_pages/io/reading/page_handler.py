@@ -218,8 +218,14 @@ class PageHandler:
             with live.lock:
                 live.total.add(_counted(load))
 
-    def foretell(self, run: PageRun) -> CacheStats:
+    def foretell(self, run: PageRun, *, some: bool = False) -> CacheStats:
         """What `get_values` of the run would take now: hits, misses, requests, bytes. Nothing is loaded.
+
+        Parameters
+        ----------
+        some
+            Whether it is not known yet which of the pages will be wanted: then these are the most that it can
+            be.
 
         Notes
         -----
@@ -229,7 +235,7 @@ class PageHandler:
         keys = list(dict.fromkeys(keys_of_run(run)[0]))
         decoded, packed = live.cache.peek(keys)
         unread = [key for key in keys if key[0] and key not in decoded and key not in packed]
-        requests, size = live.reader.foretell(unread)
+        requests, size = (live.reader.foretell_some if some else live.reader.foretell)(unread)
         return CacheStats(
             upc_hits=len(decoded),
             cpc_hits=len(keys) - len(decoded) - len(unread),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.io.files.flight import Flight, LoadedPage
 from spark_pages.io.files.local_spans import LocalSpans, Read, shares
 from spark_pages.io.files.page_file import check_padding, padding_of
-from spark_pages.io.files.read_plan import PageSpan, join_spans, plan_spans
+from spark_pages.io.files.read_plan import PageSpan, join_spans, most_bytes, most_spans, plan_spans
 from spark_pages.io.files.read_queue import HAS_QUEUES
 from spark_pages.io.pages.block_codec import open_alike
 from spark_pages.io.pages.page_codec import open_page
@@ -153,6 +154,20 @@ class PageReader:
             return len(spans), sum(span.stop - span.start for span in spans)
         spans = join_spans(spans, most, self._gap_bytes)
         return len(spans), sum(span.used_stop - span.start for span in spans)
+
+    def foretell_some(self, keys: Sequence[PageKey]) -> tuple[int, int]:
+        """The requests and bytes that `load` of some of these pages would take at most, whichever these are.
+
+        They may be loaded in two parts, each of neighbours.
+        """
+        if not keys:
+            return 0, 0
+        spans = plan_spans(keys, sys.maxsize)
+        if self.is_local(keys[0][0]):
+            most, size = LOCAL_SPAN_BYTES, sum(span.stop - span.start for span in spans)
+        else:
+            most, size = REMOTE_SPAN_BYTES, most_bytes(spans, self._gap_bytes)
+        return min(len(keys), most_spans(spans, most) + 1), size
 
     def read_ahead(self, spans: Sequence[PageSpan], load: Load) -> Generator[Read, None, None]:
         """Spans of local files, in order; while the caller uses some, others are read.

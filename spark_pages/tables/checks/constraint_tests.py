@@ -127,13 +127,21 @@ class RowTests:
         Raises
         ------
         ConstraintError
-            Names the constraint, how many rows break it, and the first of them.
+            Names the constraint, how many rows break it, and the first of them; or says why the constraint
+            cannot be tested.
         """
         for test in self.tests:
             columns = [rows.column(name) for name in test.columns]
             numbers = number_column(np.arange(rows.num_rows, dtype=np.int64), pa.int64())
             given = pa.table([*columns, numbers], [*test.names, ""])
-            wrong = passing(given, test.fails)
+            try:
+                wrong = passing(given, test.fails)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
+                raise ConstraintError(
+                    f"Cannot tell whether the rows given for {self.table!r} break {test.what}: {error}.",
+                    hint="Leave out the row on which the condition fails, or mend it.",
+                    table=self.table,
+                ) from error
             if not wrong.num_rows:
                 continue
             row = int(wrong.column("")[0].as_py())

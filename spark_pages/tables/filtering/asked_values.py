@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+
+_NANOSECOND_DIGITS = 9
 
 
 def exact_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -51,6 +54,9 @@ def stands_in_quotes(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_temporal(kind)
         or pa.types.is_decimal(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
     )
@@ -64,8 +70,26 @@ def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
         except pa.ArrowInvalid:
             plain = pa.scalar(text).cast(pa.timestamp(kind.unit))
             return plain.cast(pa.int64()).cast(kind)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        return pa.scalar(text).cast(kind)
+    if pa.types.is_time(kind):
+        return _time_of_text(text, kind)
     if pa.types.is_decimal(kind):
         return pa.scalar(Decimal(text))
-    return pa.scalar(text.encode(), kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.scalar(text.encode(), kind)
+    return pa.scalar(text).cast(kind)
+
+
+def _time_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """A time of day, in the unit of the type, or in nanoseconds where it is finer than that."""
+    clock, _, fraction = text.strip().partition(".")
+    if (fraction and not fraction.isdigit()) or len(fraction) > _NANOSECOND_DIGITS:
+        raise ValueError("expected no zone, and up to 9 digits behind the second")
+    time = dt.time.fromisoformat(clock)
+    if time.tzinfo is not None:
+        raise ValueError("a time of day has no zone")
+    seconds = (time.hour * 60 + time.minute) * 60 + time.second
+    exact = pa.scalar(seconds * 10**9 + int(fraction.ljust(_NANOSECOND_DIGITS, "0")), pa.time64("ns"))
+    try:
+        return exact.cast(kind)
+    except pa.ArrowInvalid:
+        return exact

@@ -13,9 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey, VisibleTable, column_of
+from spark_pages.tables.filtering.exact_numbers import (
+    fitted,
+    fitted_members,
+    is_number,
+    literal_type,
+    number_of,
+    scalar_of,
+)
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
 _SURROGATES = range(0xD800, 0xE000)
@@ -44,37 +53,62 @@ class Condition:
         assert self.field is not None, f"{self.column!r} has not been resolved"
         return self.field.physical
 
-    def expression(self) -> pc.Expression:
-        """The same as an Arrow expression."""
+    def fitted(self, kind: pa.DataType) -> Condition:
+        """The condition that holds for the same values of a column of the type, with numbers of that type."""
+        if self.operator in ("in", "not in"):
+            return replace(self, value=fitted_members(self.value, kind))
+        if self.operator in ("is null", "is not null"):
+            return self
+        operator, value = fitted(self.operator, self.value, kind)
+        return replace(self, operator=operator, value=value)
+
+    def expression(self, kind: pa.DataType | None = None) -> pc.Expression:
+        """The same as an Arrow expression.
+
+        Parameters
+        ----------
+        kind
+            Type of the column that it has been `fitted` to; None if it has not.
+        """
         column = pc.field(self.column)
         match self.operator:
             case "in":
-                return _is_in(column, self.value)
+                return _is_in(column, self.value, kind)
             case "not in":
-                return ~_is_in(column, self.value)
+                return ~_is_in(column, self.value, kind)
             case "is null":
                 return column.is_null()
             case "is not null":
                 return column.is_valid()
-            case "==":
-                return column == self.value
-            case "!=":
-                return column != self.value
-            case "<":
-                return column < self.value
-            case "<=":
-                return column <= self.value
-            case ">":
-                return column > self.value
-            case _:
-                return column >= self.value
+        value = self.value if kind is None else scalar_of(self.value, kind)
+        return compared(column, self.operator, value)
 
 
-def _is_in(column: pc.Expression, values: Sequence[Any]) -> pc.Expression:
+def compared(left: pc.Expression, operator: str, right: Any) -> pc.Expression:
+    """Both sides with one of ``== != < <= > >=`` between them."""
+    match operator:
+        case "==":
+            return left == right
+        case "!=":
+            return left != right
+        case "<":
+            return left < right
+        case "<=":
+            return left <= right
+        case ">":
+            return left > right
+        case _:
+            return left >= right
+
+
+def _is_in(column: pc.Expression, values: Sequence[Any], kind: pa.DataType | None) -> pc.Expression:
     """Membership, with null as a member like any other; Arrow alone cannot type a list without values."""
-    members = [value for value in values if value is not None]
-    found = column.isin(members) if members else pc.scalar(False)
-    return found | column.is_null() if len(members) < len(values) else found
+    members: Any = [value for value in values if value is not None]
+    beside_null = len(members) < len(values)
+    if kind is not None and is_number(kind) and all(number_of(each) is not None for each in members):
+        members = pa.array(members, literal_type(kind))
+    found = column.isin(members) if len(members) else pc.scalar(False)
+    return found | column.is_null() if beside_null else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from spark_pages.io.stats.bounds import comparable, decode_bounds, plain_type
 from spark_pages.tables.filtering.asked_values import exact_values
 from spark_pages.tables.filtering.expression_tree import expression_parts
 from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
+from spark_pages.tables.filtering.matching import passing, tested_kind
 
 Filter: TypeAlias = Any
 
@@ -51,11 +52,36 @@ class ParsedFilter:
         Columns that it reads, or None where an expression does not tell.
     tree
         What statistics can use of it; resolved, where the table is known.
+    given
+        The filter as the caller wrote it, for messages.
     """
 
     expression: pc.Expression
     columns: tuple[str, ...] | None
     tree: Tree
+    given: Filter
+
+    def passing(self, rows: pa.Table, table: str) -> pa.Table:
+        """The rows that pass, in order.
+
+        Parameters
+        ----------
+        table
+            What the rows are of, for messages.
+
+        Raises
+        ------
+        InvalidInputError
+            If the filter fails on one of the rows, as a sum that overflows does.
+        """
+        try:
+            return passing(rows, self.expression)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
+            raise InvalidInputError(
+                f"The filter {self.given!r} fails on a row of table {table!r}: {error}.",
+                hint="Keep such rows from it, by `case when … then … end` in SQL, or cast to a type that "
+                "holds the result.",
+            ) from error
 
 
 def parse_filter(
@@ -79,6 +105,7 @@ def parse_filter(
     """
     if given is None:
         return None
+    asked = given
     if isinstance(given, str):
         from spark_pages.tables.filtering.sql_filter import parse_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
@@ -86,8 +113,8 @@ def parse_filter(
     if isinstance(given, pc.Expression):
         parts = expression_parts(given)
         if table is None or not _are_exact(parts.columns, table):
-            return ParsedFilter(given, parts.columns, parts.tree)
-        return ParsedFilter(given, parts.columns, resolved(parts.tree, table))
+            return ParsedFilter(given, parts.columns, parts.tree, asked)
+        return ParsedFilter(given, parts.columns, resolved(parts.tree, table), asked)
     if not isinstance(given, Sequence) or not given:
         raise _not_a_filter(given)
     lists = [given] if isinstance(given[0], tuple) else given
@@ -96,14 +123,27 @@ def parse_filter(
     alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
     if not all(alternatives):
         raise _not_a_filter(given)
+    kinds: dict[str, pa.DataType] = {}
+    if schema is not None:
+        kinds = {name: tested_kind(schema.field(name).type) for name in _named(alternatives, schema)}
+        alternatives = tuple(
+            tuple(c.fitted(kinds[c.column]) if c.column in kinds else c for c in each)
+            for each in alternatives
+        )
     try:
-        expression = reduce(or_, (reduce(and_, (c.expression() for c in each)) for each in alternatives))
+        expression = reduce(
+            or_, (reduce(and_, (c.expression(kinds.get(c.column)) for c in each)) for each in alternatives)
+        )
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidInputError(
             f"The filter {given!r} has a value that Arrow cannot hold: {error}."
         ) from error
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
-    return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))))
+    return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))), asked)
+
+
+def _named(alternatives: Iterable[Iterable[Condition]], schema: pa.Schema) -> set[str]:
+    return {c.column for each in alternatives for c in each}.intersection(schema.names)
 
 
 def _are_exact(columns: Sequence[str] | None, table: VisibleTable) -> bool:

@@ -24,7 +24,8 @@ def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
     Raises
     ------
     pyarrow.ArrowException, TypeError
-        If it does not fit the columns; that does not depend on the rows.
+        If it does not fit the columns, whatever the rows; or if it fails on one of them, as a sum that
+        overflows does.
     """
     odd = [field.name for field in table.schema if _tested_type(field.type) != field.type]
     lame = [field for field in table.schema if field.name not in odd and not takes(field.type)]
@@ -63,6 +64,16 @@ def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
             places = number_column(rows[first:stop] - (end - len(chunk)), pa.int64())
             parts.append(take_entries(chunk, places))
     return pa.chunked_array(parts, column.type)
+
+
+def tested_kind(kind: pa.DataType) -> pa.DataType:
+    """The type of the values that are compared where a column has a type."""
+    return plain_type(_tested_type(kind))
+
+
+def tested_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns with the types under which an expression meets them."""
+    return pa.schema([(field.name, _tested_type(field.type)) for field in schema])
 
 
 @lru_cache(256)

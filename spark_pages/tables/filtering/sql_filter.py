@@ -10,96 +10,66 @@ Needs sqlglot, so it is imported when the first filter of this kind is used. Who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import reduce
 from operator import and_, or_
-from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
-from sqlglot import Dialect, exp, tokens
+from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from spark_pages.catalog.identifiers import IdentifierContext, VisibleColumn, VisibleTable
 from spark_pages.errors import InvalidInputError
+from spark_pages.io.stats.bounds import plain_type
 from spark_pages.sql.parsing import unreadable
 from spark_pages.tables.filtering.asked_values import array_of_values, stands_in_quotes, value_of_text
+from spark_pages.tables.filtering.exact_numbers import (
+    fitted,
+    fitted_members,
+    is_number,
+    literal_type,
+    scalar_of,
+)
+from spark_pages.tables.filtering.filter_tree import beginning_with, compared
+from spark_pages.tables.filtering.matching import tested_schema
+from spark_pages.tables.filtering.sides import (
+    Side,
+    as_decimal,
+    as_double,
+    as_whole,
+    brought_together,
+    calculated,
+    kind_of,
+    with_room,
+)
+from spark_pages.tables.filtering.sql_words import (
+    ARGUMENTS,
+    CALCULATED,
+    COMPARED,
+    FLIPPED,
+    FRACTION_SIGNS,
+    JOINED,
+    LIKE_SIGNS,
+    PARTS,
+    TWO_SIDES,
+    TYPES,
+    UNARY,
+    UNKNOWN,
+    Conditions,
+    asked_number,
+    is_constant,
+    number_in,
+    takes_type,
+)
 
 FUNCTIONS = (
     "abs, ceil, coalesce, contains, ends_with, extract (year, quarter, month, week, day, hour, minute or "
     "second from), floor, length, lower, round, starts_with, trim, upper"
 )
 """Functions that SQL text may call."""
-
-
-class Conditions(Dialect):
-    """SQL with names in backticks too, as Spark has them."""
-
-    class Tokenizer(tokens.Tokenizer):
-        """See `Conditions`."""
-
-        IDENTIFIERS: ClassVar = ['"', "`"]
-
-
-Build = Callable[[Any], pc.Expression]
-
-_UNKNOWN = pc.scalar(pa.scalar(None, pa.bool_()))
-_LIKE_SIGNS = frozenset("%_\\")
-
-_BINARY: dict[type[exp.Expr], Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
-    exp.EQ: pc.Expression.__eq__,
-    exp.NEQ: pc.Expression.__ne__,
-    exp.LT: pc.Expression.__lt__,
-    exp.LTE: pc.Expression.__le__,
-    exp.GT: pc.Expression.__gt__,
-    exp.GTE: pc.Expression.__ge__,
-    exp.And: and_,
-    exp.Or: or_,
-    exp.Add: pc.add_checked,
-    exp.Sub: pc.subtract_checked,
-    exp.Mul: pc.multiply_checked,
-    exp.Mod: pc.remainder,
-}
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-
-_UNARY: dict[type[exp.Expr], Callable[[pc.Expression], pc.Expression]] = {
-    exp.Not: lambda value: ~value,
-    exp.Neg: pc.negate_checked,
-    exp.Lower: pc.utf8_lower,
-    exp.Upper: pc.utf8_upper,
-    exp.Length: pc.utf8_length,
-    exp.Trim: pc.utf8_trim_whitespace,
-    exp.Abs: pc.abs_checked,
-    exp.Floor: pc.floor,
-    exp.Ceil: pc.ceil,
-}
-_PARTS: dict[str, Callable[[pc.Expression], pc.Expression]] = {
-    "YEAR": pc.year,
-    "QUARTER": pc.quarter,
-    "MONTH": pc.month,
-    "WEEK": pc.iso_week,
-    "DAY": pc.day,
-    "HOUR": pc.hour,
-    "MINUTE": pc.minute,
-    "SECOND": pc.second,
-}
-_TYPES: dict[str, pa.DataType] = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
-    "TIME": pa.time64("us"),
-}
 
 
 def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -> pc.Expression:
@@ -138,30 +108,13 @@ def _unreadable(text: str, error: ParseError) -> InvalidInputError:
     return unreadable(text, error, "filter")
 
 
-_TWO_SIDES = frozenset({"this", "expression", "negate"})
-_ARGUMENTS: dict[type[exp.Expr], frozenset[str]] = {
-    **dict.fromkeys(_UNARY, frozenset({"this"})),
-    exp.Paren: frozenset({"this"}),
-    exp.Column: frozenset({"this", "table", "db", "catalog"}),
-    exp.Literal: frozenset({"this", "is_string"}),
-    exp.In: frozenset({"this", "expressions", "negate"}),
-    exp.Between: frozenset({"this", "low", "high", "negate"}),
-    exp.Cast: frozenset({"this", "to", "_type"}),
-    exp.Div: frozenset({"this", "expression", "typed", "safe"}),
-    exp.DPipe: frozenset({"this", "expression", "safe"}),
-    exp.Coalesce: frozenset({"this", "expressions"}),
-    exp.Round: frozenset({"this", "decimals"}),
-    exp.Case: frozenset({"ifs", "default"}),
-}
-"""What is known of each kind of node."""
-
-
 class _Translator:
     """Turns the tree of sqlglot into an Arrow expression, node by node."""
 
     def __init__(self, text: str, schema: pa.Schema, table: VisibleTable | None) -> None:
         self._text = text
         self._schema = schema
+        self._tested = tested_schema(schema)
         if table is None:
             columns = tuple(VisibleColumn(field.name, field.name, None, field.type) for field in schema)
             table = VisibleTable("", "", columns)
@@ -171,7 +124,7 @@ class _Translator:
         """The expression of a node; literals become values of `kind`, where that is given."""
         # What sqlglot puts into arguments is not passed over, or the filter would mean something else.
         given = {name for name, value in node.args.items() if value not in (None, False, [])}
-        if not given <= _ARGUMENTS.get(type(node), _TWO_SIDES):
+        if not given <= ARGUMENTS.get(type(node), TWO_SIDES):
             raise self._refused(node)
         found = self._plain(node, kind)
         return ~found if node.args.get("negate") else found
@@ -180,11 +133,15 @@ class _Translator:
         build = self._special(node, kind)
         if build is not None:
             return build
-        if type(node) in _UNARY:
-            return _UNARY[type(node)](self.expression(node.this, kind if isinstance(node, exp.Neg) else None))
-        if type(node) in _BINARY:
-            left, right = self._pair(node.this, node.expression, isinstance(node, _COMPARISONS))
-            return _BINARY[type(node)](left, right)
+        if type(node) in UNARY:
+            return UNARY[type(node)](self._decoded(node.this, kind if isinstance(node, exp.Neg) else None))
+        if type(node) in COMPARED:
+            return self._compared(node.this, COMPARED[type(node)], node.expression)
+        if type(node) in JOINED:
+            return JOINED[type(node)](self.expression(node.this), self.expression(node.expression))
+        if type(node) in CALCULATED:
+            left, right = self._side(node.this), self._side(node.expression)
+            return calculated(CALCULATED[type(node)], left, right, self._tested)
         raise self._refused(node)
 
     def _special(self, node: exp.Expr, kind: pa.DataType | None) -> pc.Expression | None:
@@ -202,38 +159,46 @@ class _Translator:
             case exp.Is():
                 return self._is(node)
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                left, right = self._pair(node.this, node.expression, True)
-                same = pc.coalesce(left == right, pc.scalar(False)) | (left.is_null() & right.is_null())
+                left, right = self.expression(node.this), self.expression(node.expression)
+                equal = self._compared(node.this, "==", node.expression, left, right)
+                same = pc.coalesce(equal, pc.scalar(False)) | (left.is_null() & right.is_null())
                 return same if isinstance(node, exp.NullSafeEQ) else ~same
             case exp.Like() | exp.ILike():
                 return self._like(node)
             case exp.Cast():
                 return self._cast(node, kind)
             case exp.Div():
-                left, right = self._pair(node.this, node.expression, False)
-                return pc.divide(left.cast(pa.float64()), right.cast(pa.float64()))
+                return pc.divide(
+                    as_double(self._decoded(node.this)), as_double(self._decoded(node.expression))
+                )
             case _:
                 return self._function(node)
 
     def _function(self, node: exp.Expr) -> pc.Expression | None:
         match node:
             case exp.DPipe():
-                left, right = self._pair(node.this, node.expression, False)
+                left, right = self._decoded(node.this), self._decoded(node.expression)
                 return pc.binary_join_element_wise(left, right, "")
             case exp.Coalesce():
-                kind = self._kind(node.this)
-                return pc.coalesce(*(self.expression(part, kind) for part in [node.this, *node.expressions]))
+                return pc.coalesce(*self._alike([node.this, *node.expressions]))
             case exp.StartsWith():
-                return pc.starts_with(self.expression(node.this), self._text_of(node.expression))
+                return self._beginning(node.this, self._text_of(node.expression))
             case exp.EndsWith():
-                return pc.ends_with(self.expression(node.this), self._text_of(node.expression))
+                return pc.ends_with(self._decoded(node.this), self._text_of(node.expression))
             case exp.Contains():
-                return pc.match_substring(self.expression(node.this), self._text_of(node.expression))
-            case exp.Extract() if str(node.this).upper() in _PARTS:
-                return _PARTS[str(node.this).upper()](self.expression(node.expression))
+                return pc.match_substring(self._decoded(node.this), self._text_of(node.expression))
+            case exp.Extract() if str(node.this).upper() in PARTS:
+                return PARTS[str(node.this).upper()](self.expression(node.expression))
             case exp.Round():
                 digits = int(node.args["decimals"].name) if node.args.get("decimals") else 0
-                return pc.round(self.expression(node.this), digits, round_mode="half_towards_infinity")
+                given = with_room(self._side(node.this))
+                return pc.round(given, digits, round_mode="half_towards_infinity")
+            case exp.Floor() | exp.Ceil():
+                side = self._side(node.this)
+                if side.kind is not None and pa.types.is_integer(side.kind):
+                    return side.expression  # Arrow would make them doubles, which hold not all of them
+                given = with_room(side)
+                return pc.floor(given) if isinstance(node, exp.Floor) else pc.ceil(given)
             case exp.Case() if node.this is None:
                 return self._case(node)
             case _:
@@ -249,26 +214,90 @@ class _Translator:
             raise self._refused(node)
         return [found.places[0][1].name, *found.path]
 
-    def _kind(self, node: exp.Expr) -> pa.DataType | None:
-        """Type of a column, or of a cast; of nothing else is it known before Arrow has seen it."""
-        match node:
-            case exp.Paren() | exp.Neg():
-                return self._kind(node.this)
-            case exp.Column():
-                first, *rest = self._path(node)
-                if first not in self._schema.names or rest:
-                    return None
-                kind = self._schema.field(first).type
-                return kind.value_type if pa.types.is_dictionary(kind) else kind
-            case exp.Cast() if not isinstance(node.this, exp.Literal):
-                return _TYPES.get(node.to.this.name)
-        return None
+    def _side(self, node: exp.Expr) -> Side:
+        """What stands on one side of an operator, with its type."""
+        number = number_in(node)
+        expression = self._decoded(node)
+        if number is not None:
+            return Side(expression, None, number)
+        return Side(expression, self._kind(node, expression))
 
-    def _pair(self, left: exp.Expr, right: exp.Expr, compared: bool) -> tuple[pc.Expression, pc.Expression]:
-        """Both sides; a literal takes the type of what it is compared with."""
-        if not compared:
-            return self.expression(left), self.expression(right)
-        return self.expression(left, self._kind(right)), self.expression(right, self._kind(left))
+    def _kind(self, node: exp.Expr, expression: pc.Expression) -> pa.DataType | None:
+        """Type of the values of a node, whose expression that is; None where it has none yet."""
+        if number_in(node) is not None or isinstance(node, exp.Literal | exp.Null):
+            return None
+        column = self._column(node)
+        if column is not None:
+            return plain_type(self._tested.field(column).type)
+        found = kind_of(expression, self._tested)
+        return None if found is None else plain_type(found)
+
+    def _column(self, node: exp.Expr) -> str | None:
+        """The column that a node is, if it is one and not a field inside of it."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if not isinstance(node, exp.Column):
+            return None
+        first, *rest = self._path(node)
+        return first if first in self._tested.names and not rest else None
+
+    def _decoded(self, node: exp.Expr, kind: pa.DataType | None = None) -> pc.Expression:
+        """The expression of a node; a dictionary column as its values, which is what functions take."""
+        found = self.expression(node, kind)
+        column = self._column(node)
+        if column is None or not pa.types.is_dictionary(self._tested.field(column).type):
+            return found
+        return found.cast(self._tested.field(column).type.value_type)
+
+    def _compared(
+        self,
+        left: exp.Expr,
+        operator: str,
+        right: exp.Expr,
+        one: pc.Expression | None = None,
+        two: pc.Expression | None = None,
+    ) -> pc.Expression:
+        """A comparison; what stands in the text takes the type of what it is compared with.
+
+        `one` and `two` are the expressions of both sides, where there are such already: to make them anew
+        would take twice as long for each level of a text that is nested.
+        """
+        if takes_type(left) and not takes_type(right):
+            left, operator, right, one, two = right, FLIPPED[operator], left, two, one
+        one = self.expression(left) if one is None else one
+        kind, number = self._kind(left, one), number_in(right)
+        if number is not None and kind is not None and is_number(kind):
+            operator, value = fitted(operator, asked_number(number, kind), kind)
+            return compared(one, operator, pc.scalar(scalar_of(value, kind)))
+        if takes_type(right):
+            return compared(one, operator, self.expression(right, kind))
+        two = self.expression(right) if two is None else two
+        one, two = brought_together(Side(one, kind), Side(two, self._kind(right, two)))
+        return compared(one, operator, two)
+
+    def _alike(self, nodes: Sequence[exp.Expr]) -> list[pc.Expression]:
+        """Expressions of which each may be the result: of numbers, in floating point if one is fractional."""
+        made = {index: self._decoded(node) for index, node in enumerate(nodes) if not takes_type(node)}
+        kinds = [kind for index, part in made.items() if (kind := self._kind(nodes[index], part)) is not None]
+        first = kinds[0] if kinds else None
+        parts = [
+            made[index] if index in made else self.expression(node, first) for index, node in enumerate(nodes)
+        ]
+        if not kinds or not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+            return parts
+        written = "".join(number_in(node) or "" for node in nodes)
+        fractional = any(map(pa.types.is_floating, kinds)) or bool(FRACTION_SIGNS & set(written))
+        if fractional:
+            return [as_double(part) for part in parts]
+        return list(map(as_whole, parts)) if pa.uint64() in kinds else parts
+
+    def _beginning(self, node: exp.Expr, prefix: str) -> pc.Expression:
+        """Whether text begins so; of a dictionary column said in two ways, so that statistics can tell."""
+        begins = pc.starts_with(self._decoded(node), prefix)
+        column = self._column(node)
+        if column is None or not pa.types.is_dictionary(self._tested.field(column).type):
+            return begins
+        return reduce(and_, (each.expression() for each in beginning_with(column, prefix)), begins)
 
     def _value(self, node: exp.Expr, kind: pa.DataType | None) -> pa.Scalar:
         if isinstance(node, exp.Null):
@@ -281,13 +310,15 @@ class _Translator:
             return pa.scalar(node.name)
         try:
             return value_of_text(node.name, kind)
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
             raise self._wrong(f"expected a {kind} in quotes, found {node.name!r} ({error})", node) from error
 
     def _number(self, node: exp.Expr, kind: pa.DataType | None) -> pa.Scalar:
         text = node.name
         if kind is not None and pa.types.is_decimal(kind):
             return pa.scalar(Decimal(text))
+        if kind is not None and pa.types.is_floating(kind):
+            return pa.scalar(float(text))
         if text.isdigit():
             number = int(text)
             if number < 1 << 63:
@@ -299,24 +330,42 @@ class _Translator:
     def _membership(self, node: exp.In) -> pc.Expression:
         if not node.expressions:
             raise self._refused(node)
-        column, kind = self.expression(node.this), self._kind(node.this)
-        literals = [each for each in node.expressions if isinstance(each, exp.Literal)]
-        others = [each for each in node.expressions if not isinstance(each, exp.Literal)]
-        parts = [column == self.expression(each, kind) for each in others]
+        column = self.expression(node.this)
+        kind = self._kind(node.this, column)
+        others = [each for each in node.expressions if not is_constant(each)]
+        parts = [self._compared(node.this, "==", each, column) for each in others]
+        literals = [each for each in node.expressions if is_constant(each)]
         if literals:
-            members = array_of_values([self._value(each, kind) for each in literals])
             # Arrow says of null that it is no member; SQL says that it does not know.
-            parts += [column.is_null() & _UNKNOWN, column.isin(members)]
-            if kind is None or pa.types.is_floating(kind):  # Arrow's list knows two zeros, SQL one
-                parts += [column == each for each in members if each.as_py() == 0]
+            parts += [column.is_null() & UNKNOWN, *self._listed(column, literals, kind)]
         return reduce(or_, parts)
+
+    def _listed(
+        self, column: pc.Expression, literals: Sequence[exp.Expr], kind: pa.DataType | None
+    ) -> list[pc.Expression]:
+        """Conditions of which one holds where a value is in the list."""
+        if kind is None or not is_number(kind):
+            values = [self._value(each, kind) for each in literals]
+            if kind is not None and pa.types.is_time(kind):  # finer than the column: equal to none of it
+                values = [value for value in values if value.type == kind]
+            members = array_of_values(values) if values else pa.array([], kind)
+        else:
+            asked = [
+                asked_number(number, kind) if (number := number_in(each)) else self._value(each, kind).as_py()
+                for each in literals
+            ]
+            members = pa.array(fitted_members(asked, kind), literal_type(kind))
+        found = [column.isin(members)]
+        if kind is None or pa.types.is_floating(kind):  # Arrow's list knows two zeros, SQL one
+            found += [column == each for each in members if each.as_py() == 0]
+        return found
 
     def _between(self, node: exp.Between) -> pc.Expression:
         if node.args.get("symmetric"):
             raise self._refused(node)
-        value, kind = self.expression(node.this), self._kind(node.this)
-        low, high = self.expression(node.args["low"], kind), self.expression(node.args["high"], kind)
-        return (value >= low) & (value <= high)
+        value = self.expression(node.this)
+        low = self._compared(node.this, ">=", node.args["low"], value)
+        return low & self._compared(node.this, "<=", node.args["high"], value)
 
     def _is(self, node: exp.Is) -> pc.Expression:
         value = self.expression(node.this)
@@ -329,35 +378,41 @@ class _Translator:
         raise self._refused(node)
 
     def _like(self, node: exp.Expr) -> pc.Expression:
-        value, pattern = self.expression(node.this), self._text_of(node.expression)
+        pattern = self._text_of(node.expression)
         if isinstance(node, exp.ILike):
-            return pc.match_like(value, pattern, ignore_case=True)
-        if pattern.endswith("%") and not _LIKE_SIGNS & set(pattern[:-1]):
-            return pc.starts_with(value, pattern[:-1])
-        return pc.match_like(value, pattern)
+            return pc.match_like(self._decoded(node.this), pattern, ignore_case=True)
+        if pattern.endswith("%") and not LIKE_SIGNS & set(pattern[:-1]):
+            return self._beginning(node.this, pattern[:-1])
+        return pc.match_like(self._decoded(node.this), pattern)
 
     def _cast(self, node: exp.Cast, wanted: pa.DataType | None) -> pc.Expression:
         name = node.to.this.name
         decimal = name == "DECIMAL" and len(node.to.expressions) == 2
         if decimal:
             kind = pa.decimal128(*(int(part.name) for part in node.to.expressions))
-        elif name in _TYPES:
-            kind = _TYPES[name]
+        elif name in TYPES:
+            kind = TYPES[name]
         else:
             raise self._refused(node)
         if isinstance(node.this, exp.Literal) and node.this.is_string:
             if wanted is not None and pa.types.is_timestamp(wanted) and pa.types.is_timestamp(kind):
                 kind = wanted  # with the zone of the column
+            if wanted is not None and pa.types.is_time(wanted) and pa.types.is_time(kind):
+                kind = wanted  # with its unit
             return pc.scalar(self._value(node.this, kind))
-        return self.expression(node.this).cast(kind)
+        given = self._decoded(node.this)
+        known = self._kind(node.this, given) if decimal else None
+        if known is not None and pa.types.is_integer(known):
+            return as_decimal(given, known, kind)
+        return given.cast(kind)
 
     def _case(self, node: exp.Case) -> pc.Expression:
         tests = [self.expression(each.this) for each in node.args["ifs"]]
-        values = [self.expression(each.args["true"]) for each in node.args["ifs"]]
         default = node.args.get("default")
-        rest = [self.expression(default)] if default is not None else []
+        rest = [default] if default is not None else []
+        values = self._alike([*(each.args["true"] for each in node.args["ifs"]), *rest])
         names = [str(index) for index in range(len(tests))]
-        return pc.case_when(pc.make_struct(*tests, field_names=names), *values, *rest)
+        return pc.case_when(pc.make_struct(*tests, field_names=names), *values)
 
     def _text_of(self, node: exp.Expr) -> str:
         if isinstance(node, exp.Literal) and node.is_string:

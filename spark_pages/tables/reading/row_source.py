@@ -193,7 +193,7 @@ class RowSource:
         pages = sum(run.num_pages for run in runs)
         if reading.before is None and pages * TARGET_PAGE_BYTES > self.pages.config.upc_bytes:
             parts = zip(names, kinds, runs, plans, strict=True)
-            columns = [self._take_in_parts(*each, order, reading) for each in parts]
+            columns = [self._take_in_parts(*each, rows, order, reading) for each in parts]
             return pa.table(columns, schema=self.schema_of(names))
         late = [True for _ in names]
         columns = []
@@ -211,6 +211,7 @@ class RowSource:
         kind: pa.DataType,
         run: PageRun,
         plan: tuple[NDArray[np.int64], NDArray[np.int64]],
+        rows: NDArray[np.int64],
         order: NDArray[np.int64] | None,
         reading: Reading,
     ) -> pa.ChunkedArray:
@@ -223,6 +224,9 @@ class RowSource:
             shares = bounds[first : first + part.num_pages + 1]
             wanted = offsets[shares[0] : shares[-1]]
             found += gather_in_parts(found_pages, shares - shares[0], wanted, None, kind).chunks
+        if run.num_pages:
+            end = int(rows[-1]) + entries_of(found_pages[-1]) - int(offsets[-1])
+            reading.last[int(run.page_ids[-1])] = (found_pages[-1], end)
         lengths = np.array([len(array) for array in found], dtype=np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)

@@ -10,13 +10,12 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.resolve import check_columns
+from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.io import ReadTrace
 from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.tables.arrays.joining import DoesNotFitError, empty_table, join
 from spark_pages.tables.filtering.bloom_skipping import rows_to_read
 from spark_pages.tables.filtering.filters import ParsedFilter
-from spark_pages.tables.filtering.matching import passing
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.reading.row_source import Held, Reading, RowSource, rows_without_columns
 from spark_pages.tables.scanning.read_ahead import read_ahead
@@ -144,7 +143,7 @@ def _filtered(
     numbers = number_column(ranges.rows(), pa.int64())
     table = source.slices(tested, ranges, reading, request.batch_rows or BATCH_ROWS)
     numbered = table.append_column(number, numbers) if tested else pa.table({number: numbers})
-    passed = passing(numbered, parsed.expression)
+    passed = parsed.passing(numbered, show_name(source.definition))
     rows = passed.column(number)
     rest = [name for name in names if name not in tested]
     if not passed.num_rows:
