@@ -129,7 +129,6 @@ def _register(spark: SparkSession) -> None:
     from spark_pages.spark.functions import register
     from spark_pages.spark.source import SparkPagesDataSource
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SparkPagesDataSource)
     register(spark)
 
