@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -41,6 +41,16 @@ def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[As
 def failure(kind: str, message: str, hint: str | None) -> dict[str, Any]:
     """An error, as jobs and verbs tell it."""
     return {"ok": False, "error": {"type": kind, "message": message, "hint": hint}}
+
+
+def ended(told: Mapping[str, Any]) -> int:
+    """The exit code of what a job, or the verb of its name, tells; of several tables those that failed say
+    which.
+    """
+    if told.get("ok", True):
+        return OK
+    failed = [each["error"]["type"] for each in told.get("tables", ()) if not each["ok"]]
+    return CONFLICT if failed and set(failed) == {CommitConflictError.__name__} else FAILED
 
 
 def exit_code(error: Exception | None) -> int:

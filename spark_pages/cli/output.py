@@ -99,10 +99,10 @@ def tell(title: str, told: Mapping[str, Any], as_json: bool, hidden: Sequence[st
         print_facts(title, {**shown, **sizes})
 
 
-def end(ok: bool) -> None:
+def end(ok: bool, code: int = FAILED) -> None:
     """Nothing if all is well; else the verb ends, with the exit code of a failure."""
     if not ok:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(code)
 
 
 def _fitting(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -> int:

@@ -9,6 +9,7 @@ import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
+from spark_pages.outcome import ended
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +43,7 @@ def compact_pages(
         for each in told["tables"]:
             if not each["ok"]:
                 output.say(f"{each['table']}: {each['error']['message']}")
-    output.end(told["ok"])
+    output.end(told["ok"], ended(told))
 
 
 def publish_delta(

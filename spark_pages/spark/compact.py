@@ -148,6 +148,7 @@ def each_table(url: str, table: str | None, profile: str | None, work: Work) -> 
     Notes
     -----
     Of several tables one that ends in a conflict has ``ok`` false and its ``error``, and the others go on.
+    `spark_pages.outcome.ended` has the exit code.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
     if table:

@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from spark_pages import errors
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.outcome import FAILED, OK, USAGE, exit_code, failure
-from spark_pages.progress import on_terminal, watched
+from spark_pages.outcome import USAGE, ended, exit_code, failure
+from spark_pages.progress import on_terminal, stderr_apart, watched
+from spark_pages.spark.failures import why_spark_failed
 
 _LAST_LINE = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
 """How a traceback ends where one of our errors was raised."""
@@ -23,6 +24,7 @@ class _Arguments(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say on stderr how the job is called, and end it."""
+        stderr_apart()
         self.print_usage(sys.stderr)
         print(json.dumps(failure("UsageError", message, f"{self.prog} --help lists its arguments.")))
         self.exit(USAGE)
@@ -53,6 +55,7 @@ def named_options(texts: Sequence[str]) -> dict[str, str]:
 
 def run_job(work: Callable[[], dict[str, Any]]) -> int:
     """The exit code of `work`, whose result, or error, is the last line of stdout as JSON."""
+    stderr_apart()
     try:
         with watched(on_terminal()):
             result = work()
@@ -63,7 +66,7 @@ def run_job(work: Callable[[], dict[str, Any]]) -> int:
         print(json.dumps(_told(ours or error)), flush=True)
         return exit_code(ours)
     print(json.dumps(result), flush=True)
-    return OK if result.get("ok", True) else FAILED
+    return ended(result)
 
 
 def our_error(error: Exception) -> SparkPagesError | None:
@@ -81,5 +84,8 @@ def _told(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if isinstance(error, SparkPagesError):
         return failure(kind, error.message, error.hint)
+    failed = why_spark_failed(error)
+    if failed is not None:
+        return failure(failed.kind, failed.message, None)
     lines = [line for line in str(error).splitlines() if line.strip()]
     return failure(kind, lines[0] if lines else "", None)

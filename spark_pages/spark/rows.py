@@ -2,6 +2,7 @@
 
 Follow a read from `RowsReader.partitions`, which cuts the rows and packs descriptors, to `RowsReader.read`,
 which a worker runs: it makes chains of the descriptors that it was given, and reads like any other reader.
+`OneFilterReader` is for a load of which somebody has said that all its plans have one filter.
 """
 
 from __future__ import annotations
@@ -77,33 +78,18 @@ class RowsReader(DataSourceReader):
         self._rows = rows
         self._read = list(dict.fromkeys([*self._names, *table.filter_columns(rows)]))
         self._keys = [table.directory.key(name) for name in self._read]
-        self._filter: list[Condition] = []
+        self._pushed: list[Condition] = []
         self._table: Table | None = table
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}  # tasks get descriptors, never the snapshot
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remembers what statistics can use; Spark still tests every row itself."""
-        for each in filters:
-            conditions = conditions_of(each, self._definition.bare_schema)
-            self._filter += filter(self._can_test, conditions)
-            yield each
-
-    def _can_test(self, condition: Condition) -> bool:
-        """Whether Arrow, too, can compare the column with the value; a hint must never fail a read."""
-        try:
-            self._planned().candidate_rows([condition], 0, 0)
-        except InvalidInputError:
-            return False
-        return True
 
     def partitions(self) -> Sequence[InputPartition]:
         """The rows that statistics and bloom filters leave, cut at pages of the column that has most of
         them.
         """
         table = self._planned()
-        asked = [each for each in (self._filter, self._rows) if each]
+        asked = [each for each in (self._pushed, self._rows) if each]
         rows = intersection([RowRanges.of(0, table.num_rows), *map(table.rows_to_read, asked)])
         runs = [table.directory.chain_of(key).all_pages() for key in self._keys]
         cells = _cells(rows, runs)
@@ -133,6 +119,32 @@ class RowsReader(DataSourceReader):
         for start, stop in partition.ranges:
             for batch in table.scan(self._names, start, stop, self._rows):
                 yield to_spark(batch, target)
+
+
+class OneFilterReader(RowsReader):
+    """Leaves out pages that the filter of a query rules out, for every query of the same ``load``.
+
+    Notes
+    -----
+    Spark 4.2 asks for the filters of one plan, and keeps the tasks that come of them for all plans of a
+    ``load``, also for those with another filter or none. They read too few rows then, and nobody is told.
+    A reader that has `pushFilters` must therefore be asked for.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remembers what statistics can use; Spark still tests every row itself."""
+        for each in filters:
+            conditions = conditions_of(each, self._definition.bare_schema)
+            self._pushed += filter(self._can_test, conditions)
+            yield each
+
+    def _can_test(self, condition: Condition) -> bool:
+        """Whether Arrow, too, can compare the column with the value; a hint must never fail a read."""
+        try:
+            self._planned().candidate_rows([condition], 0, 0)
+        except InvalidInputError:
+            return False
+        return True
 
 
 def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:

@@ -97,7 +97,8 @@ def session(
     Raises
     ------
     MissingDependencyError
-        If something is missing, or two versions do not go together; says which.
+        If something is missing, or two versions do not go together; says which. Also where the session that
+        is running was made without Delta, and is asked for it.
 
     Notes
     -----
@@ -117,6 +118,8 @@ def session(
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
+    elif delta:
+        _check_delta(spark)
     wrong = wrong_pair(replace(installed(), jvm=spark.version), delta=delta)
     if wrong is not None:
         raise MissingDependencyError(wrong[0], hint=wrong[1])
@@ -125,11 +128,21 @@ def session(
     return spark
 
 
+def _check_delta(spark: SparkSession) -> None:
+    extension = DELTA_CONF["spark.sql.extensions"]
+    if extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
+        raise MissingDependencyError(
+            f"The Spark session that is running was made without Delta: {extension} is not among its "
+            "spark.sql.extensions, and Spark takes none up later.",
+            hint="Call session(delta=True) first in a new process, whose JVM begins with its JARs; or "
+            "give the session that you make yourself the properties of spark_pages.spark.session.DELTA_CONF.",
+        )
+
+
 def _register(spark: SparkSession) -> None:
     from spark_pages.spark.functions import register
     from spark_pages.spark.source import SparkPagesDataSource
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SparkPagesDataSource)
     register(spark)
 

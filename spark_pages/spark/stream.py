@@ -98,12 +98,15 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first, last)]
 
     def _table_at(self, first: int) -> int | None:
-        """The table by the name that it has now, or had where the micro-batch begins."""
+        """The table by the name that it has now, or had where the micro-batch begins; a stream may be asked
+        to begin with a version that is yet to come.
+        """
         if self._query.table is None:
             return None
         store = store_of(self._url)
-        then = store.snapshot(first).log if first >= 0 else None
-        return find_either(store.snapshot().log, then, self._query.table)
+        now = store.snapshot()
+        then = store.snapshot(first).log if 0 <= first < now.version else None
+        return find_either(now.log, then, self._query.table)
 
     def _check_same(self, followed: int | None, named: int | None) -> int | None:
         """The table that the stream has followed, which must not have lost its name to another."""

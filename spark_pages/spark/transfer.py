@@ -15,6 +15,7 @@ from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
 from spark_pages.spark.external import External, LocalRows, SparkRows
+from spark_pages.spark.failures import reading_rows
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.shipping import objects_of, store_of, store_url
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 @told_as("ingest")
+@reading_rows()
 def ingest(
     spark: SparkSession | None,
     url: str,
@@ -61,6 +63,8 @@ def ingest(
 
     Raises
     ------
+    InvalidInputError
+        If Spark finds rows that are not of the schema or format that was named.
     SchemaMismatchError, TableNotFoundError, CommitConflictError
     """
     source.check_source()

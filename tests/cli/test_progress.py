@@ -67,6 +67,15 @@ def test_a_job_tells_its_phases_at_a_terminal_and_its_result_apart(job: str, fla
     assert json.loads(said)["job"] == job
 
 
+def test_a_job_that_a_shell_calls_keeps_to_where_the_shell_sends_its_stderr() -> None:
+    job = [sys.executable, str(PROJECT / "jobs" / "compact_log.py")]
+
+    done = subprocess.run(job, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+    assert "usage: compact_log.py" in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1])["error"]["type"] == "UsageError"
+
+
 def test_a_verb_that_tells_json_is_silent_at_a_terminal(url: str) -> None:
     said, told = at_terminal([*VERB, "verify", url, "--json"])
 

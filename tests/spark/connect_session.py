@@ -31,12 +31,15 @@ def main(url: str, folder: Path) -> dict[str, Any]:
 
     told: dict[str, Any] = {"kind": type(spark).__module__}
     told["known_by_itself"] = pages(view="tables").count()
-    told["rows_by_itself"] = _refused(lambda: pages(table="flights").count())
+    told["rows_by_itself"] = pages(table="flights").count()
     told["session_takes_it"] = session() is spark
     told["rows"] = pages(table="flights").count()
     told["of_a_version"] = pages(table="flights", versionAsOf=1).count()
     some = pages(table="flights").where("id between 7 and 9").select("id")
     told["filtered"] = sorted(row.id for row in some.collect())
+    whole = pages(table="flights")
+    few, others = whole.where("id < 10"), whole.where("id >= 10")
+    told["of_one_load"] = few.count(), whole.count(), few.union(whole).count(), few.union(others).count()
     told["pages"] = pages(view="pages", table="flights").count()
     history = spark.sql("select operation from spark_pages_history(:url, limit => 1)", {"url": url})
     told["by_function"] = [row.operation for row in history.collect()]

@@ -12,9 +12,10 @@ import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
 from spark_pages.io.pages.page_header import PAGE_MAGIC
 from spark_pages.model.page import PAGE_ALIGNMENT
+from spark_pages.outcome import FAILED
 from spark_pages.spark import compact, compact_pages
 from spark_pages.spark.compact import plan_compact_pages
-from spark_pages.spark.job import FAILED, run_job
+from spark_pages.spark.job import run_job
 from spark_pages.tables.compaction import plan as compaction_plan
 from spark_pages.tables.compaction.plan import plan_compaction
 from tests.spark.conftest import History

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from jobs.compact_pages import main
 from spark_pages.log.log import Log
-from spark_pages.outcome import CONFLICT
+from spark_pages.outcome import CONFLICT, ended
 from spark_pages.spark import compact_pages
 from spark_pages.spark.compact import each_table
 from tests.invariants import check_store
@@ -104,10 +104,10 @@ def test_the_job_tells_a_conflict_as_json_and_by_its_exit_code(
     monkeypatch.setattr(sys, "argv", ["compact_pages.py", own_history.url, "--table", "flights"])
     overtake(EVERYWHERE)
 
-    ended = main()
+    code = main()
 
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert ended == CONFLICT
+    assert code == CONFLICT
     assert (told["ok"], told["error"]["type"]) == (False, "CommitConflictError")
     assert "Nothing was committed" in told["error"]["message"]
     assert told["error"]["hint"]
@@ -128,6 +128,7 @@ def test_of_several_tables_one_that_conflicts_keeps_no_other_from_being_compacte
 
     told = each_table(own_history.url, None, None, partial(compact_pages, spark))
 
+    assert ended(told) == CONFLICT
     found = {each["table"]: each for each in told["tables"]}
     assert (told["ok"], found["flights"]["ok"], found["zebra"]["ok"]) == (False, False, True)
     assert found["flights"]["error"]["type"] == "CommitConflictError"

@@ -48,11 +48,12 @@ def test_a_connect_session_reads_writes_and_streams_and_leaves_jobs_to_others(
     assert told == {
         "kind": "pyspark.sql.connect.session",
         "known_by_itself": 3,
-        "rows_by_itself": "DATA_SOURCE_PUSHDOWN_DISABLED",
+        "rows_by_itself": flights.num_rows,
         "session_takes_it": True,
         "rows": flights.num_rows,
         "of_a_version": 0,
         "filtered": [7, 8, 9],
+        "of_one_load": [10, flights.num_rows, flights.num_rows + 10, flights.num_rows],
         "pages": pages,
         "by_function": ["correct"],
         "changes_by_function": own.num_rows,

@@ -115,8 +115,9 @@ def test_rows_that_cannot_be_read_fail_the_job_unless_it_is_asked_to_be_lenient(
         form, strict.path, {**options, "mode": "PERMISSIVE", "enforceSchema": "true"}, strict.schema
     )
 
-    with pytest.raises(Exception, match=r"FAILFAST|not conforming to the schema|CSV header"):
+    with pytest.raises(InvalidInputError, match=r"FAILFAST|CANNOT_PARSE_JSON_FIELD|CSV header") as refused:
         ingest(spark, store.url, strict, into)
+    assert f"file://{tmp_path}/in" in refused.value.message
     assert sp.open(store.url).snapshot().tables() == []
 
     assert ingest(spark, store.url, lenient, into)["rows"] == text.count("\n") - (form == "csv")

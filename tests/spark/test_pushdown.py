@@ -1,14 +1,17 @@
-"""Filters that Spark hands to the source: the rows that come back, and the pages that are not read."""
+"""Filters that Spark hands over where a load has the option ``pushdown``: the rows that come back, and the
+pages that are not read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import nan
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -29,7 +32,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
-from spark_pages.spark.rows import RowsPartition, RowsReader
+from spark_pages.spark.rows import OneFilterReader, RowsPartition
 
 ROWS = 4_000
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string()), ("x", pa.float64())])
@@ -56,6 +59,14 @@ def measures(tmp_path_factory: pytest.TempPathFactory) -> sp.Store:
         txn.create_table("measures", SCHEMA, properties=properties)
         txn.append("measures", MEASURES)
     return store
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that hands filters to Python sources."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +104,9 @@ def local(spark: SparkSession) -> DataFrame:
     ],
 )
 def test_a_filter_that_is_pushed_down_gives_the_rows_that_spark_finds_itself(
-    spark: SparkSession, measures: sp.Store, local: DataFrame, condition: str
+    pushing: SparkSession, measures: sp.Store, local: DataFrame, condition: str
 ) -> None:
-    read = spark.read.format("spark_pages").option("table", "measures").load(measures.url)
+    read = pushing.read.format("spark_pages").options(table="measures", pushdown="true").load(measures.url)
 
     found = read.filter(condition)
 
@@ -158,11 +169,32 @@ def test_a_filter_that_statistics_cannot_use_reads_every_page(measures: sp.Store
     assert _rows(reader) == set(range(ROWS))
 
 
-def _reader(store: sp.Store) -> RowsReader:
-    return RowsReader(store.url, store.snapshot().table("measures"), from_arrow_schema(SCHEMA))
+def test_spark_makes_fewer_tasks_of_a_load_that_asks_for_its_filter(
+    pushing: SparkSession, measures: sp.Store
+) -> None:
+    read = pushing.read.format("spark_pages").option("table", "measures")
+
+    asked = read.option("pushdown", "true").load(measures.url).where("n >= 3990")
+    not_asked = read.option("pushdown", "false").load(measures.url).where("n >= 3990")
+
+    assert asked.rdd.getNumPartitions() < not_asked.rdd.getNumPartitions()
+    assert asked.count() == not_asked.count() == 10
 
 
-def _rows(reader: RowsReader) -> set[int]:
+def test_a_load_that_asks_for_filters_is_refused_by_a_session_that_hands_none_over(
+    spark: SparkSession, measures: sp.Store
+) -> None:
+    read = spark.read.format("spark_pages").options(table="measures", pushdown="true").load(measures.url)
+
+    with pytest.raises(PySparkException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
+        read.count()
+
+
+def _reader(store: sp.Store) -> OneFilterReader:
+    return OneFilterReader(store.url, store.snapshot().table("measures"), from_arrow_schema(SCHEMA))
+
+
+def _rows(reader: OneFilterReader) -> set[int]:
     parts: list[Any] = list(reader.partitions())
     assert all(isinstance(part, RowsPartition) for part in parts)
     return {n for part in parts for start, stop in part.ranges for n in range(start, stop)}

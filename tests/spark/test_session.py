@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.profiles import split_profile, with_profile
@@ -66,6 +66,13 @@ def test_a_job_that_does_without_the_data_source_does_not_wait_for_it(
     assert registered == []
     assert session() is spark
     assert registered == [spark]
+
+
+def test_a_session_that_runs_without_delta_is_not_given_for_one_with_it(spark: SparkSession) -> None:
+    with pytest.raises(MissingDependencyError, match=r"without Delta.*new process"):
+        session(delta=True)
+
+    assert session() is spark
 
 
 def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:

@@ -20,7 +20,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema, spark_type, to_spark
 from spark_pages.spark.conditions import conditions_of
 from spark_pages.spark.options import SourceOptions
-from spark_pages.spark.rows import RowsPartition, RowsReader
+from spark_pages.spark.rows import OneFilterReader, RowsPartition, RowsReader
 from spark_pages.spark.shipping import unpack_run
 from tests.spark.conftest import ROWS, History
 
@@ -116,7 +116,7 @@ def test_a_filter_gives_the_rows_that_an_exact_filter_gives(
 def test_a_filter_that_statistics_understand_reads_fewer_rows(history: History) -> None:
     table = history.store.snapshot().table("flights")
     schema = from_arrow_schema(spark_schema(table.schema))
-    whole, narrow = RowsReader(history.url, table, schema), RowsReader(history.url, table, schema)
+    whole, narrow = RowsReader(history.url, table, schema), OneFilterReader(history.url, table, schema)
     given = [GreaterThan(("id",), 2 * ROWS)]
 
     remaining = list(narrow.pushFilters(given))
@@ -401,7 +401,7 @@ def test_a_filter_skips_pages_that_cannot_pass_and_where_nobody_can_tell_it_skip
     with store.transaction() as txn:
         txn.create_table("t", data.schema)
         txn.append("t", data)
-    reader = RowsReader(url, store.snapshot().table("t"), from_arrow_schema(spark_schema(data.schema)))
+    reader = OneFilterReader(url, store.snapshot().table("t"), from_arrow_schema(spark_schema(data.schema)))
 
     list(reader.pushFilters([In(("c",), (asked,))]))
 

@@ -95,6 +95,24 @@ def test_a_stream_ends_with_its_ending_version(history: History) -> None:
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
 
 
+@pytest.mark.parametrize("table", [None, "numbers"])
+def test_a_stream_waits_for_the_version_that_it_begins_with(store: sp.Store, table: str | None) -> None:
+    newest = store.snapshot().version
+    query = ViewQuery("changes", newest, table, starting=newest + 2)
+    stream = ChangeStream(store.url, query, StructType(), None)
+    start = stream.initialOffset()
+    waiting = stream.latestOffset(start, stream.getDefaultReadLimit())
+    for n in range(2):
+        with store.transaction() as txn:
+            txn.append("numbers", {"n": [n], "text": ["in time"]})
+
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+
+    assert waiting == start
+    assert (start["version"], end["version"]) == (newest + 1, newest + 2)
+    assert [each.versions for each in stream.partitions(start, end)] == [(newest + 1, newest + 2)]
+
+
 def test_a_stream_of_a_table_ends_where_another_one_gets_its_name(store: sp.Store) -> None:
     query = ViewQuery("changes", store.snapshot().version, "numbers", starting=1)
     stream = ChangeStream(store.url, query, StructType(), None)

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, InternalError, MissingDependencyError
-from spark_pages.outcome import CONFLICT, NOT_FOUND, failure
+from spark_pages.outcome import CONFLICT, NOT_FOUND, USAGE, failure
 from spark_pages.spark import submit
 from spark_pages.spark.session import PROJECT, find_java
 from spark_pages.spark.submit import _result
@@ -42,24 +44,73 @@ def test_the_reconstruction_job_runs_by_spark_submit(history: History) -> None:
     assert result["version"] == history.latest
 
 
-@needs_java
-def test_a_job_as_the_documents_have_it_says_nothing_but_its_result(history: History) -> None:
+def as_documented(job: str, *arguments: str, stderr: int = subprocess.PIPE) -> Any:
+    """A job has ended that was called as docs/spark.md says."""
     spark_submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-
-    ended = subprocess.run(
-        [spark_submit, "--properties-file", "conf/spark-defaults.conf", "jobs/verify.py", history.url],
+    return subprocess.run(
+        [spark_submit, "--properties-file", "conf/spark-defaults.conf", f"jobs/{job}.py", *arguments],
         cwd=PROJECT,
         env={**{name: value for name, value in os.environ.items() if name != "SPARK_HOME"}, **python},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
-        check=True,
+        check=False,
     )
+
+
+@needs_java
+def test_a_job_as_the_documents_have_it_says_nothing_but_its_result(history: History) -> None:
+    ended = as_documented("verify", history.url)
 
     told = json.loads(ended.stdout)
     assert (told["ok"], told["version"], told["num_faults"]) == (True, history.latest, 0)
     assert told["pages_read"] > 0
     assert not re.findall(r"INFO|WARN |ERROR|log4j", ended.stderr)
+
+
+@needs_java
+def test_a_job_tells_its_phases_at_the_terminal_that_spark_submit_has_and_its_result_apart(
+    own_history: History,
+) -> None:
+    ours, theirs = pty.openpty()
+
+    ended = as_documented("compact_log", own_history.url, stderr=theirs)
+
+    seen = os.read(ours, 4096).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert f"bundling commits up to version {own_history.latest} …" in seen
+    assert json.loads(ended.stdout)["job"] == "compact_log"
+
+
+@needs_java
+def test_what_is_said_of_a_wrong_call_is_on_the_stderr_of_spark_submit() -> None:
+    ended = as_documented("compact_log", "--wrong")
+
+    assert json.loads(ended.stdout)["error"]["type"] == "UsageError"
+    assert "usage: compact_log.py" in ended.stderr
+    assert ended.returncode == USAGE
+
+
+@needs_java
+def test_a_job_that_fails_in_spark_says_why_in_one_line_and_the_rest_on_stderr(
+    own_history: History, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\nseven,y\n")
+    source = ["--format", "csv", "--path", str(tmp_path / "rows.csv"), "--schema", "a long, b string"]
+
+    ended = as_documented(
+        "ingest", own_history.url, "--table", "t", "--create", "--option", "header=true", *source
+    )
+
+    told = json.loads(ended.stdout)
+    assert ended.returncode == USAGE
+    assert (told["ok"], told["error"]["type"]) == (False, "InvalidInputError")
+    assert "rows.csv: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION]" in told["error"]["message"]
+    assert "[null,y]" in told["error"]["message"]
+    assert "NumberFormatException" in ended.stderr
+    assert own_history.store.snapshot().version == own_history.latest
 
 
 def test_the_error_of_a_job_arrives_as_the_class_that_it_was() -> None:

@@ -16,7 +16,7 @@ from spark_pages.spark import views
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import VIEW_NAMES, ViewQuery
-from spark_pages.spark.rows import RowsPartition, RowsReader
+from spark_pages.spark.rows import OneFilterReader, RowsPartition, RowsReader
 from spark_pages.spark.views import VIEWS
 from tests.spark.conftest import History
 
@@ -171,7 +171,7 @@ def test_a_filter_asks_bloom_filters_too_and_tasks_are_even_in_bytes(url: str) -
         txn.append("t", rows)
     table = store.snapshot().table("t")
     schema = from_arrow_schema(spark_schema(table.schema))
-    whole, narrow = RowsReader(url, table, schema, 4), RowsReader(url, table, schema)
+    whole, narrow = RowsReader(url, table, schema, 4), OneFilterReader(url, table, schema)
 
     list(narrow.pushFilters([EqualTo(("word",), words[n // 3])]))
 

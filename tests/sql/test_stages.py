@@ -246,7 +246,7 @@ def test_spark_plans_and_its_tasks_read_by_the_keys_of_the_names_in_its_options(
         names = ["id", "Number", "customer", "other"]
         txn.create_table("Orders", pa.schema([(name, pa.int64()) for name in names]))
         txn.append("Orders", dict.fromkeys(names, range(9)))
-    option = {"filter": "NUMBER >= 7"} if filtered == "by option" else {}
+    option = {"by option": {"filter": "NUMBER >= 7"}, "by Spark": {"pushdown": "true"}}.get(filtered, {})
     source = SparkPagesDataSource(
         {"path": str(tmp_path / "store"), "table": "orders", "columns": "CUSTOMER", **option}
     )
