@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.model.columns import numbers_of
+from spark_pages.model.columns import number_column, numbers_of
 
 _LISTS = (
     (pa.types.is_list, pa.list_, 2),
@@ -86,11 +86,11 @@ def struct_fields(array: pa.StructArray) -> list[pa.Array]:
     """The fields of a struct, null where it is; those that have no bitmap as they are."""
     kind = array.type
     bare = [_has_no_bitmap(field.type) for field in kind]
-    if not any(bare) or not array.null_count:
+    if not any(bare):
         return list(array.flatten())
     own = [array.field(index) for index in range(kind.num_fields)]
     others = [index for index, is_bare in enumerate(bare) if not is_bare]
-    if others:
+    if others and array.null_count:
         fields = [kind.field(index) for index in others]
         rest = pa.StructArray.from_arrays([own[at] for at in others], fields=fields, mask=array.is_null())
         for index, field in zip(others, rest.flatten(), strict=True):
@@ -143,8 +143,11 @@ def null_column(kind: pa.DataType, count: int) -> pa.Array:
     """So many nulls of a type; Arrow's own have run-end encoded values with a bitmap inside of others."""
     if isinstance(kind, pa.BaseExtensionType) and has_run_ends(kind):
         return pa.ExtensionArray.from_storage(kind, null_column(kind.storage_type, count))
-    if pa.types.is_run_end_encoded(kind) or not has_run_ends(kind):
+    if not has_run_ends(kind):
         return pa.nulls(count, kind)  # other ways to say it import pandas, for some 0.4 s
+    if pa.types.is_run_end_encoded(kind):
+        ends = number_column(np.array([count] if count else []), kind.run_end_type)
+        return pa.RunEndEncodedArray.from_arrays(ends, null_column(kind.value_type, len(ends)), kind)
     if pa.types.is_struct(kind):
         mask = pa.nulls(count).is_null() if count else None  # Arrow would push an empty one into the fields
         inside = [null_column(field.type, count) for field in kind]
@@ -157,6 +160,16 @@ def null_column(kind: pa.DataType, count: int) -> pa.Array:
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
     frame = pa.nulls(count, frame_type(kind))
     return with_children(frame, kind, [null_column(kind.field(0).type, size * count)])
+
+
+def null_scalar(kind: pa.DataType) -> pa.Scalar:
+    """The null of a type; `pyarrow.scalar` does not know that of all types."""
+    return null_column(kind, 1)[0]
+
+
+def one_entry(value: pa.Scalar) -> pa.Array:
+    """An array of nothing but this value."""
+    return pa.array([value.as_py()], value.type) if value.is_valid else null_column(value.type, 1)
 
 
 def _has_no_bitmap(kind: pa.DataType) -> bool:
