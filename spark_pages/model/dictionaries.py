@@ -43,6 +43,8 @@ def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
     pyarrow.ArrowNotImplementedError
         If they have different dictionaries inside, of values that Arrow does not compare, such as lists.
     """
+    if not has_dictionary(kind):
+        return pa.concat_arrays(arrays)
     unified = unified_type(kind)
     sound = [with_sound_dictionaries(array, unified) for array in arrays]
     try:
