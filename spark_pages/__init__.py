@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spark_pages.errors import SparkPagesError as SparkPagesError
     from spark_pages.io import CacheStats as CacheStats
     from spark_pages.io import ReadTrace as ReadTrace
+    from spark_pages.model.page import PageStats as PageStats
     from spark_pages.model.page import PendingPage as PendingPage
     from spark_pages.service.served_store import ServedStore as ServedStore
     from spark_pages.service.served_store import connect as connect
@@ -32,6 +33,7 @@ _HOMES = {
     "CacheConfig": "spark_pages.tables.store",
     "CacheStats": "spark_pages.io",
     "PageDirectory": "spark_pages.tables.directory",
+    "PageStats": "spark_pages.model.page",
     "PendingPage": "spark_pages.model.page",
     "ReadTrace": "spark_pages.io",
     "ServedStore": "spark_pages.service.served_store",

@@ -181,7 +181,7 @@ class PendingPage:
             as_whole(getattr(self, what), what)
         if self.checksum is not None:
             as_whole(self.checksum, "checksum")
-        problems = []
+        problems = [] if self.stats is None else _untold(self.stats)
         if self.offset < 0 or self.offset % PAGE_ALIGNMENT:
             problems.append(f"offset {self.offset} is not a multiple of {PAGE_ALIGNMENT}")
         if not 0 < self.alloc_len <= MAX_ALLOC_LEN or self.alloc_len % PAGE_ALIGNMENT:
@@ -200,3 +200,13 @@ class PendingPage:
                 f"Cannot register a page of column {self.column!r} at {self.disk_path}: "
                 f"{'; '.join(problems)}."
             )
+
+
+def _untold(stats: object) -> list[str]:
+    """What is wrong with statistics whatever the page holds."""
+    if not isinstance(stats, PageStats):
+        return [f"stats is a {type(stats).__name__}, and no PageStats"]
+    as_whole(stats.null_count, "null_count")
+    if stats.distinct is not None and not 0 <= as_whole(stats.distinct, "distinct") < 1 << 63:
+        return [f"distinct {stats.distinct} is negative, or no 64-bit number"]
+    return []

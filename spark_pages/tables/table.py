@@ -20,6 +20,7 @@ from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfR
 from spark_pages.given import as_list, as_whole, check_kind
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.chain import RunSlice
+from spark_pages.model.nested import null_column
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.tables.arrays.joining import empty_table
@@ -395,7 +396,7 @@ class Table:
 
 def _row_of_nulls(schema: pa.Schema) -> pa.Table:
     """What Arrow tests in full: without rows it does not see, for example, that a time lacks its zone."""
-    return pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
+    return pa.table([null_column(field.type, 1) for field in schema], schema=schema)
 
 
 _TRACE = ReadTrace | None

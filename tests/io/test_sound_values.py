@@ -35,6 +35,7 @@ BLOB = pa.array([b"ab"] * ROWS, pa.large_binary())
 VIEWS = pa.array(["more than twelve bytes"] * ROWS, pa.string_view())
 WORDS = pa.DictionaryArray.from_arrays(pa.array([1] * ROWS, pa.int32()), ["x", "y"])
 LISTS = pa.array([[1, 2]] * ROWS)
+BESIDE_NULLS = pa.array([[{"a": "ab", "n": None}] * 2] * ROWS)
 NUMBERS = pa.array([None if row % 2 else row for row in range(ROWS)])
 SWITCHES = pa.array([None if row % 2 else True for row in range(ROWS)])
 SOME_TEXT = pa.array([None if row % 2 else "ab" for row in range(ROWS)])
@@ -82,6 +83,16 @@ FORGED = {
     "lists beyond their indices": (
         pa.ListArray.from_arrays(ENDS, pa.concat_arrays([WORDS, WORDS])), ENDS_OF_TEXT, ends(ROWS, FAR)
     ),
+    "views of lists beyond their indices": (
+        pa.ListViewArray.from_arrays(ENDS[:-1], np.full(ROWS, 2, "<i4"), pa.concat_arrays([WORDS, WORDS])),
+        ENDS_OF_TEXT[:-4], ends(50, FAR)[:-4],
+    ),
+    "fixed lists of an index behind the dictionary": (
+        pa.FixedSizeListArray.from_arrays(pa.concat_arrays([WORDS, WORDS]), 2),
+        INDEX * ROWS * 2, INDEX * 399 + struct.pack("<i", FAR),
+    ),
+    "lists of text beside nulls beyond their entries": (BESIDE_NULLS, ENDS_OF_TEXT, ends(ROWS, FAR)),
+    "lists of text beside nulls that is none": (BESIDE_NULLS, b"ab" * ROWS * 2, b"a\xff" * ROWS * 2),
     "structs of text beyond its end": (pa.StructArray.from_arrays([TEXT], ["t"]), ENDS_OF_TEXT, ends(9, FAR)),
     "structs of text that is none": (
         pa.StructArray.from_arrays([TEXT], ["t"]), b"ab" * ROWS, b"a\xff" * ROWS

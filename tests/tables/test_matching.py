@@ -134,3 +134,13 @@ def test_zero_in_a_list_of_sql_is_one_value():
 
     assert repr(table.read(filter="f in (0, 7)")["f"].to_pylist()) == "[0.0, -0.0]"
     assert table.read(filter="f not in (0)")["f"].to_pylist() == [1.0]
+
+
+def test_what_arrow_casts_no_view_of_inside_of_lists_is_tested_as_it_is():
+    kind = pa.large_list(pa.large_list(pa.list_view(pa.string_view())))
+    values = pa.array([[[["a"]], None], None, []], kind)
+    table = store_with(pa.table({"v": values, "n": [1, 2, 3]})).snapshot().table("t")
+
+    found = table.read(filter="v is null or n = 3")
+
+    assert found.to_pydict() == {"v": [None, []], "n": [2, 3]}

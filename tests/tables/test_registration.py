@@ -121,6 +121,20 @@ def test_given_statistics_are_kept_if_they_are_true_and_refused_if_not(store):
     assert (last["min"], last["exact"]) == (wide.min, False)
 
 
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        (sp.PageStats(0, distinct=-7), "distinct -7 is negative"),
+        (sp.PageStats(0, distinct=1 << 63), "no 64-bit number"),
+        (sp.PageStats(0, distinct=0.5), "distinct"),
+        ({"null_count": 0}, "stats is a dict, and no PageStats"),
+    ],
+)
+def test_statistics_that_can_be_true_of_no_page_are_refused(stats, said):
+    with pytest.raises(InvalidInputError, match=said):
+        sp.PendingPage("n", KEY, 0, 4096, 100, 3, stats=stats)
+
+
 def test_the_directory_shows_what_is_staged_and_nobody_else_sees_it(store):
     write_file(store.objects, KEY, numbers(10, 15))
     with store.transaction() as txn:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import spark_pages as sp
 from spark_pages.tables.arrays.joining import join
 from spark_pages.tables.reading import gathering
 from spark_pages.tables.reading.gathering import gather_in_parts
@@ -19,6 +20,7 @@ from tests.io.strategies import steady
 from tests.tables.stores import store_with
 
 TEXT = pa.dictionary(pa.int8(), pa.string())
+BESIDE_NULL = pa.struct([("a", pa.string()), ("n", pa.null())])
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "null": (pa.null(), [None]),
     "bool": (pa.bool_(), [True, False, None]),
@@ -55,6 +57,11 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "tensor": (pa.fixed_shape_tensor(pa.float32(), [2]), [[1.0, 2.0], None]),
     "struct of dictionary": (pa.struct([("c", TEXT)]), [{"c": "red"}, {"c": None}, None]),
     "list of dictionary": (pa.list_(TEXT), [["red", "blue"], [None], None]),
+    "nulls beside text": (BESIDE_NULL, [{"a": "x", "n": None}, {"a": None, "n": None}, None]),
+    "list of nulls beside text": (pa.list_(BESIDE_NULL), [[{"a": "x", "n": None}] * 3, [], None]),
+    "map to nulls": (pa.map_(pa.string(), pa.null()), [[("k", None), ("l", None)], [], None]),
+    "fixed list of nulls beside text": (pa.list_(BESIDE_NULL, 2), [[{"a": "x", "n": None}] * 2, None]),
+    "list view of nulls beside text": (pa.list_view(BESIDE_NULL), [[{"a": "x", "n": None}] * 3, [], None]),
     "uuid": (pa.uuid(), [b"0123456789abcdef", None]),
     "bool8": (pa.bool8(), [1, None]),
 }
@@ -199,3 +206,18 @@ def test_unions_come_back(mode):
     assert table.read()["v"].to_pylist() == whole
     assert table.take([149, 0, 60])["v"].to_pylist() == [whole[149], whole[0], whole[60]]
     assert table.scan(batch_rows=20).read_all()["v"].to_pylist() == whole
+
+
+def test_pages_of_lists_of_nulls_are_read_however_they_are_cut():
+    item = {"a": "some text", "n": None}
+    values = pa.array([[item] * 2] * 400 + [[]] * 400, pa.list_(BESIDE_NULL))
+    store = sp.create("memory://lists-of-nulls")
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("v", values.type)]), properties={"page_bytes": "1024"})
+        txn.append("t", pa.table({"v": values}))
+
+    table = store.snapshot().table("t")
+
+    assert table.pages().num_rows > 1
+    assert table.read()["v"].to_pylist() == values.to_pylist()
+    assert table.take([799, 0])["v"].to_pylist() == [[], [item] * 2]

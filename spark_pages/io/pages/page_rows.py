@@ -7,6 +7,8 @@ import pyarrow as pa
 from spark_pages.errors import DamageError
 from spark_pages.io.pages.codecs import MAX_UNCOMPRESSED_BYTES
 from spark_pages.io.pages.page_codec import decode_page
+from spark_pages.model.dictionaries import with_nulls
+from spark_pages.model.nested import has_run_ends, null_column
 from spark_pages.model.page import PageDescriptor, PageKind
 
 
@@ -31,7 +33,12 @@ def decode_loose(page: PageDescriptor) -> pa.RecordBatch:
     if not constant:
         return batch
     _check_expansion(batch, page.entry_count, where)
-    columns = [pa.repeat(column[0], page.entry_count) for column in batch.columns]
+    columns = [
+        null_column(column.type, page.entry_count)
+        if column.null_count and has_run_ends(column.type)
+        else pa.repeat(column[0], page.entry_count)
+        for column in batch.columns
+    ]
     return pa.record_batch(columns, schema=batch.schema)
 
 
@@ -50,7 +57,7 @@ def resized(batch: pa.RecordBatch, page: PageDescriptor) -> pa.RecordBatch:
         return batch.slice(0, count)
     _check_expansion(batch, count, f"page {page.id} of {page.disk_path}@{page.offset}")
     lacking = count - batch.num_rows
-    columns = [pa.concat_arrays([column, pa.nulls(lacking, column.type)]) for column in batch.columns]
+    columns = [with_nulls(column, lacking) for column in batch.columns]
     return pa.record_batch(columns, schema=batch.schema)
 
 

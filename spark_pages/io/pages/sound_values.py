@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.model.columns import has_dictionary, numbers_of
+from spark_pages.model.nested import frame_type, has_null_type, list_buffers, nested_type, struct_fields
 
 _WITHOUT_RULES = {
     pa.string(): pa.binary(),
@@ -43,8 +44,8 @@ def check_values(array: pa.Array) -> None:
     own `validate` takes 90 to 140 µs for.
     """
     kind = array.type
-    bare, has_text, has_indices = _bare(kind)
-    if has_indices:
+    bare, has_text, by_parts = _bare(kind)
+    if by_parts:
         inside = _parts_of_dictionary(array) if pa.types.is_dictionary(kind) else _parts_of_nested(array)
         for part in inside:
             check_values(part)
@@ -60,13 +61,15 @@ def check_values(array: pa.Array) -> None:
 @lru_cache(256)
 def _bare(kind: pa.DataType) -> tuple[pa.DataType | None, bool, bool]:
     """A type that reads the same memory and has no rules for values; None for the type itself. And whether it
-    holds text that has to be looked at then, and dictionaries.
+    holds text that has to be looked at then, and whether its parts are to be looked at one by one: where
+    there are dictionaries inside, or the type null, of which a view by Arrow has a wrong number of nulls.
     """
-    indices = has_dictionary(kind)
-    bare = _without_rules(kind)
+    nulls = bool(kind.num_fields) and has_null_type(kind)
+    by_parts = nulls or has_dictionary(kind)
+    bare = None if nulls else _without_rules(kind)
     if bare is None or bare == kind:
-        return None, False, indices  # a type that Arrow gives no other view of is held to all of its rules
-    return bare, any(map(_is_text, _leaves(kind))), indices
+        return None, False, by_parts  # a type that Arrow gives no other view of is held to all of its rules
+    return bare, any(map(_is_text, _leaves(kind))), by_parts
 
 
 def _without_rules(kind: pa.DataType) -> pa.DataType | None:
@@ -83,20 +86,8 @@ def _without_rules(kind: pa.DataType) -> pa.DataType | None:
         return None
     # Nullable, as a field that is not may be null where what it is a part of is.
     fields = [kind.field(index).with_type(each).with_nullable(True) for index, each in enumerate(inside)]
-    if types.is_struct(kind):
-        return pa.struct(fields)
-    if types.is_map(kind):
-        return pa.map_(kind.key_field.with_type(fields[0].type.field(0).type), fields[0].type.field(1))
-    for is_list, make in (
-        (types.is_list, pa.list_),
-        (types.is_large_list, pa.large_list),
-        (types.is_list_view, pa.list_view),
-        (types.is_large_list_view, pa.large_list_view),
-    ):
-        if is_list(kind):
-            return make(fields[0])
-    if types.is_fixed_size_list(kind):
-        return pa.list_(fields[0], kind.list_size)
+    if types.is_struct(kind) or list_buffers(kind):
+        return nested_type(kind, fields)
     return None if fields or isinstance(kind, pa.BaseExtensionType) else kind
 
 
@@ -134,16 +125,15 @@ def _parts_of_nested(array: pa.Array) -> list[pa.Array]:
     kind = array.type
     if pa.types.is_struct(kind):
         array.validate()
-        return list(array.flatten())
-    make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)):
+        return struct_fields(array)
+    own = list_buffers(kind)
+    if not own:
         return []
     inside = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
-    frame = [pa.nulls(len(inside[0]))]
-    nulls, buffers = array.null_count, array.buffers()[:2]
-    pa.Array.from_buffers(make(pa.null()), len(array), buffers, nulls, array.offset, frame).validate(
-        full=True
-    )
+    frame, nulls = [pa.nulls(len(inside[0]))], array.null_count
+    pa.Array.from_buffers(
+        frame_type(kind), len(array), array.buffers()[:own], nulls, array.offset, frame
+    ).validate(full=True)
     return inside
 
 

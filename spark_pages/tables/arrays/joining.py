@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.errors import DamageError
-from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
+from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
+from spark_pages.model.nested import null_column
 
 TAKE = pc.get_function("array_take")
 UNCHECKED = pc.TakeOptions(boundscheck=False)
@@ -28,9 +30,7 @@ class DoesNotFitError(Exception):
 @lru_cache(256)
 def empty_array(kind: pa.DataType) -> pa.Array:
     """No entries of a type."""
-    if pa.types.is_struct(kind) and kind.num_fields:  # Arrow's own has run-end encoded fields with a bitmap
-        return pa.StructArray.from_arrays([empty_array(each.type) for each in kind], fields=list(kind))
-    return pa.nulls(0, kind)  # other ways to say it import pandas, for some 0.4 s
+    return null_column(kind, 0)
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
@@ -44,17 +44,16 @@ def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
     Raises
     ------
     DoesNotFitError
-        If one array cannot hold them: text or binary of 2 GiB, more dictionary values than the indices count.
+        If one array cannot hold them: text or binary of 2 GiB, more dictionary values than the indices count,
+        or values of dictionaries that Arrow does not bring together.
     """
     if len(arrays) == 1:
         return arrays[0]
     if not arrays:
         return empty_array(kind)
-    if has_dictionary(kind):
-        arrays = [_without_stray_indices(array, kind) for array in arrays]
     try:
-        return pa.concat_arrays(arrays)
-    except pa.ArrowInvalid as error:
+        return concatenated(arrays, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DoesNotFitError(str(error)) from error
 
 
@@ -91,43 +90,15 @@ def takes(kind: pa.DataType) -> bool:
     return True
 
 
-def _without_stray_indices(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries; indices at nulls point into the dictionary.
-
-    Notes
-    -----
-    They may be anything, and Arrow follows them when it brings dictionaries together: it reads outside of its
-    memory, and crashes.
-    """
-    if pa.types.is_struct(
-        kind
-    ):  # `flatten` makes its fields null where it is null: there is nothing to be seen
-        parts = [_without_stray_indices(part, part.type) for part in array.flatten()]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(parts, fields=list(kind.fields), mask=mask)
-    if not pa.types.is_dictionary(kind):
-        # Inside of other types: a take writes zeros where there is null.
-        if not has_dictionary(kind) or not takes(kind):
-            return array
-        return take_entries(array, number_column(np.arange(len(array)), pa.int64()))
-    if not array.indices.null_count:
-        return array
-    if not len(array.dictionary):
-        return pa.nulls(len(array), kind)
-    valid = valid_of(array.indices)
-    indices = number_column(np.where(valid, numbers_of(array.indices), 0), kind.index_type, valid)
-    return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=kind.ordered)
-
-
 def widened(array: pa.Array) -> pa.Array:
     """The same entries; a dictionary of small indices with wide ones, so that others can be joined to it."""
     kind = array.type
     if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
         return array
-    indices = _without_stray_indices(array, kind).indices
-    valid = valid_of(indices) if indices.null_count else None
-    wide = number_column(numbers_of(indices).astype(np.int64), pa.int64(), valid)
-    return pa.DictionaryArray.from_arrays(wide, array.dictionary, ordered=kind.ordered)
+    sound = with_sound_dictionaries(array, kind)
+    valid = valid_of(sound.indices) if sound.indices.null_count else None
+    wide = number_column(numbers_of(sound.indices).astype(np.int64), pa.int64(), valid)
+    return pa.DictionaryArray.from_arrays(wide, sound.dictionary, ordered=kind.ordered)
 
 
 def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.io.pages.sound_values import check_values
+from spark_pages.model.columns import has_dictionary
+from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.tables.arrays.fitting import fitted, from_python
 from spark_pages.tables.arrays.joining import DoesNotFitError, join
 
@@ -121,7 +123,10 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
         )
-    return list(given.chunks) if isinstance(given, pa.ChunkedArray) else [given]
+    chunks = list(given.chunks) if isinstance(given, pa.ChunkedArray) else [given]
+    if not has_dictionary(wanted.type):
+        return chunks
+    return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
 
 
 def cast_column(values: Any, wanted: pa.Field, table: str) -> pa.Array:

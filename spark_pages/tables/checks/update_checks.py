@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.model.ids import TableId
+from spark_pages.model.nested import null_scalar
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import join, take_entries, widened
 from spark_pages.tables.checks.constraint_tests import RowTests
@@ -47,7 +48,7 @@ def check_updates(work: Workspace, table_of: Callable[[TableDefinition], Table])
         for column in sorted(tests.columns):
             place = table_id, definition.field_ids[column]
             if place in work.ddl.new_columns:  # of which no row can be updated yet
-                nothing = pa.scalar(None, definition.bare_schema.field(column).type)
+                nothing = null_scalar(definition.bare_schema.field(column).type)
                 columns[column] = pa.repeat(work.ddl.defaults.get(place, nothing), len(rows))
                 continue
             if column not in changes:

@@ -105,8 +105,11 @@ def _full_pages(
             meta = PageMeta.of([as_batch(page) for page in alike])
         else:
             meta = PageMeta(page=alike[0].schema.metadata)
-        values = _joined(alike, wanted.kind)
-        staged += stage_column(values, wanted.page_bytes, wanted.codec, wanted.bloom, meta)
+        first = 0
+        for each in _joined(alike, wanted.kind):
+            beside = meta.slice(first, first + len(each))
+            staged += stage_column(each, wanted.page_bytes, wanted.codec, wanted.bloom, beside)
+            first += len(each)
     return staged
 
 
@@ -114,10 +117,9 @@ def _stored_type(page: Page) -> pa.DataType:
     return type_of(page.column("data") if isinstance(page, pa.RecordBatch) else page)
 
 
-def _joined(pages: Sequence[Page], kind: pa.DataType) -> pa.Array:
-    """The values of some pages as one array of a type."""
+def _joined(pages: Sequence[Page], kind: pa.DataType) -> list[pa.Array]:
+    """The values of some pages under a type, in as few arrays as hold them."""
     values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
     if any(type_of(each) != kind for each in values):  # the column has got another type
         values = as_type(map(as_array, values), kind)
-    arrays = assembled([(each, 0, entries_of(each)) for each in values], kind)
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return assembled([(each, 0, entries_of(each)) for each in values], kind)

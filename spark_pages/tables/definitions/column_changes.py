@@ -24,8 +24,10 @@ from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import resolve_column
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.model.ids import FieldId
+from spark_pages.model.nested import null_scalar, one_entry
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
 from spark_pages.tables.checks.constraint_tests import RowTests
+from spark_pages.tables.definitions.column_types import check_types
 from spark_pages.tables.definitions.table_changes import TableChanges
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_tables import StagedTables
@@ -65,11 +67,12 @@ class ColumnChanges:
         """See `Transaction.add_column`."""
         definition = self._tables.begin(table)
         column, types = resolve_column(without_facts(column), self._names)
+        check_types(table, [column])
         changed = with_column(definition, column)
         PageOptions.of(changed)
         before, now = self._lengths(definition)
         try:
-            value = pa.scalar(default, column.type)
+            value = null_scalar(column.type) if default is None else pa.scalar(default, column.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise SchemaMismatchError(
                 f"{default!r} is no value of column {column.name!r} of type {column.type}: {error}"
@@ -81,7 +84,7 @@ class ColumnChanges:
                 hint="Give a default.",
             )
         if now or value.is_valid:
-            one = pa.table([pa.array([value.as_py()], column.type)], schema=pa.schema([column]))
+            one = pa.table([one_entry(value)], schema=pa.schema([column]))
             RowTests.of(replace(changed, schema=pa.schema([changed.schema.field(column.name)]))).check(one, 0)
         for each in types:
             self._work.ddl.require(each)

@@ -31,6 +31,7 @@ from spark_pages.model.table import (
     TableDefinition,
     with_field_ids,
 )
+from spark_pages.tables.definitions.column_types import check_types
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
@@ -102,6 +103,7 @@ class TableChanges:
         self._standing.on_newest()
         namespace, bare = self._names.free(name)
         resolved, types = resolve_schema(as_given(schema), self._names)
+        check_types(name, resolved)
         temporary = namespace == TEMPORARY_NAMESPACE
         created = TableDefinition(
             table_id=self._names.new_temporary_id() if temporary else self._names.new_id(),

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.io.stats.bounds import plain_type, plain_values
-from spark_pages.model.columns import number_column, numbers_of
+from spark_pages.model.columns import has_dictionary, number_column, numbers_of
+from spark_pages.model.nested import null_column
 from spark_pages.tables.arrays.joining import take_entries, takes
 
 
@@ -34,9 +35,11 @@ def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
     if not odd:
         return table.filter(expression)
     rows = _rows_that_pass(table, odd, expression)
-    others = table.drop_columns(odd).take(number_column(rows, pa.int64()))
+    # Of chunks with dictionaries of their own Arrow makes one first, which may not hold them.
+    alone = {field.name for field in table.schema if field.name in odd or has_dictionary(field.type)}
+    others = table.drop_columns(sorted(alone)).take(number_column(rows, pa.int64()))
     columns = [
-        _taken(column, rows) if name in odd else others.column(name)
+        _taken(column, rows) if name in alone else others.column(name)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, schema=table.schema)
@@ -80,12 +83,18 @@ def tested_schema(schema: pa.Schema) -> pa.Schema:
 def _tested_type(kind: pa.DataType) -> pa.DataType:
     """A type for which Arrow has all kernels, of the same values; the type itself where it has them."""
     tested = _tested_type(plain_type(kind)) if pa.types.is_run_end_encoded(kind) else _wider(kind)
-    if tested != kind:
-        try:
-            plain_values(pa.nulls(0, kind)).cast(tested)
-        except pa.ArrowNotImplementedError:
-            return kind
-    return tested
+    return tested if tested == kind or _casts(kind, tested) else kind
+
+
+def _casts(kind: pa.DataType, tested: pa.DataType) -> bool:
+    """Whether Arrow has that cast, also of what is inside: of no entries it does not look there."""
+    try:
+        plain_values(null_column(kind, 0)).cast(tested)
+    except pa.ArrowNotImplementedError:
+        return False
+    inside = range(kind.num_fields if kind.num_fields == tested.num_fields else 0)
+    pairs = [(kind.field(index).type, tested.field(index).type) for index in inside]
+    return all(one == other or _casts(one, other) for one, other in pairs)
 
 
 def _wider(kind: pa.DataType) -> pa.DataType:

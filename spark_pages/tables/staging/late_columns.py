@@ -16,6 +16,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.nested import null_scalar
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import TableDefinition
@@ -62,7 +63,7 @@ def fill_late_columns(
             growth = _growth(splices, table_id)
             if growth > 0:
                 rows = log.num_rows((table_id, FieldId(field_id)))
-                null = pa.scalar(None, column.type)
+                null = null_scalar(column.type)
                 _add(pages, added, (table_id, FieldId(field_id)), rows, null, growth, first_page)
     return pages, added
 

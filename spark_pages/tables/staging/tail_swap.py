@@ -21,6 +21,7 @@ from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Claim
+from spark_pages.model.nested import null_scalar
 from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.tables.arrays.joining import DoesNotFitError, as_type, join, page_of_another_column
@@ -131,7 +132,7 @@ def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> Sequence[Ta
 
 
 def _nulls(column: ColumnIngest, count: int) -> StagedPage:
-    return stage_constant(pa.scalar(None, column.wanted.type), count)
+    return stage_constant(null_scalar(column.wanted.type), count)
 
 
 def _swap(column: ColumnIngest, tail: ChainTail, gone: Sequence[TailPage]) -> StagedSplice:

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.model.nested import null_column
 from spark_pages.sql.engine import run_query
 from spark_pages.sql.reader import read_statement
 from spark_pages.sql.resolver import resolve
@@ -105,7 +106,7 @@ def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[st
     columns = []
     for field in table.schema:
         if field.name not in names:
-            columns.append(pa.chunked_array([pa.nulls(given.num_rows, field.type)]))
+            columns.append(pa.chunked_array([null_column(field.type, given.num_rows)]))
             continue
         values = given.column(names.index(field.name))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_pages.model.nested import null_scalar
 from spark_pages.tables.arrays.values import cast_column
 from spark_pages.tables.reading.page_meta import NO_META, PageMeta
 from spark_pages.tables.writing.ingest import TableIngest
@@ -31,7 +32,7 @@ def append_with_meta(ingest: TableIngest, rows: pa.Table, metas: dict[str, PageM
             meta = metas.get(name, NO_META)
             made.append(stage_column(values, column.page_bytes, column.codec, column.bloom, meta))
         else:
-            made.append([stage_constant(pa.scalar(None, column.wanted.type), rows.num_rows)])
+            made.append([stage_constant(null_scalar(column.wanted.type), rows.num_rows)])
     for column, pages in zip(ingest.columns, made, strict=True):
         first = column.splice.first_row
         column.splice.pages, column.splice.touched = pages, ((first, first + rows.num_rows),)

@@ -18,6 +18,7 @@ from spark_pages.given import check_names_once
 from spark_pages.io import Codec, plan_pages
 from spark_pages.model.by_identity import ByIdentity
 from spark_pages.model.columns import has_dictionary
+from spark_pages.model.nested import null_column, null_scalar
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import DoesNotFitError, copied, empty_array, join
 from spark_pages.tables.arrays.values import RowStream, cast_chunks
@@ -137,7 +138,7 @@ class ColumnIngest:
             bounds = np.array([0, len(self.waiting)], np.int64)
             found.append(ToEncode(self.waiting, bounds, self.codec, self.bloom))
         if self.nulls:
-            found.append(stage_constant(pa.scalar(None, self.wanted.type), self.nulls))
+            found.append(stage_constant(null_scalar(self.wanted.type), self.nulls))
         self.waiting, self.nulls = empty_array(self.wanted.type), 0
         return found
 
@@ -280,7 +281,7 @@ class TableIngest:
         columns = {}
         for name in sorted(tests.columns):
             kind = wanted[name]
-            columns[name] = pa.chunked_array(given[name], kind) if name in given else pa.nulls(count, kind)
+            columns[name] = pa.chunked_array(given[name], kind) if name in given else null_column(kind, count)
         tests.check(pa.table(columns), self._rows)
         self._rows += count
 

@@ -23,6 +23,7 @@ from spark_pages.io import (
 )
 from spark_pages.io.files.page_file import FileRooms
 from spark_pages.io.stats.bloom import bloom_checksum, build_bloom
+from spark_pages.model.nested import one_entry
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.storage.store import ObjectStore
@@ -125,7 +126,7 @@ def _bloom_of(values: pa.Array, encoded: EncodedPage, bloom: float | None) -> by
 
 def stage_constant(value: pa.Scalar, count: int) -> StagedPage:
     """One page of `count` equal values: no bytes but those of a single entry."""
-    one = pa.array([value.as_py()], value.type)
+    one = one_entry(value)
     stats = page_stats(one)
     null_count = count if stats.null_count else 0
     return StagedPage(encode_page(one), replace(stats, null_count=null_count), PageKind.CONSTANT, count)
