@@ -184,6 +184,7 @@ def test_nothing_is_written_into_the_store_or_over_it(
 ) -> None:
     monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
     (tmp_path / "link").symlink_to(url)
+    monkeypatch.chdir(tmp_path)  # where a URL would be written that is taken for a relative path
     table = ["--table", "t"] if verb == "export" else []
 
     refused = told(
@@ -191,6 +192,7 @@ def test_nothing_is_written_into_the_store_or_over_it(
     )
 
     assert "rows cannot be written there" in refused["error"]["message"]
+    assert {each.name for each in tmp_path.iterdir()} == {"link", "rows", "store"}
     assert sp.open(url).verify("all").ok
 
 
@@ -202,6 +204,11 @@ def test_nothing_is_written_into_the_store_or_over_it(
         ("S3N://lake//shop", "s3://lake/shop", "is"),
         ("abfss://lake@account.dfs.core.windows.net/shop/out", "az://lake/shop", "lies in"),
         ("gs://lake/shop/./out", "gs://lake/shop", "lies in"),
+        ("file:/lake/a%20b/out", "/lake/a%20b", "lies in"),
+        ("file:///lake/a b", "file:/lake/a%20b", "is"),
+        ("/lake", "file://localhost/lake/shop", "contains"),
+        ("file:/lake/a%20b", "file:///lake/a%20b", None),
+        ("file:lake", "/lake", None),
         ("s3://lake/shop2", "s3://lake/shop", None),
         ("s3://other/shop", "s3://lake/shop", None),
         ("gs://lake/shop", "s3://lake/shop", None),
