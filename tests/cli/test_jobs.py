@@ -96,6 +96,37 @@ def test_files_come_in_by_one_commit_and_once(url: str, rows: Path) -> None:
     assert table.read(["n"])["n"].to_pylist() == [*range(30_000), *range(30_000)]
 
 
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_files_and_stores_are_found_by_url_too(
+    url: str, rows: Path, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.chdir(tmp_path)
+
+    done = told("ingest", scheme + url, "--table", "t", "--format", "parquet", "--path", f"{scheme}{rows}")
+
+    assert (done["rows"], done["version"]) == (30_000, 2)
+    assert sp.open(url).snapshot().table("t").num_rows == 60_000
+    assert {each.name for each in tmp_path.iterdir()} == {"rows", "store"}
+
+
+def test_files_that_spark_may_read_otherwise_are_left_to_spark(
+    url: str, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rows / "more").mkdir()
+    pq.write_table(pa.table({"n": [1], "text": ["x"]}, NUMBERS), rows / "more" / "a.parquet")
+    started: list[str] = []
+
+    def session(name: str, **_options: object) -> None:
+        started.append(name)
+
+    monkeypatch.setattr("spark_pages.cli.jobs._session", session)
+
+    told("ingest", url, "--table", "t", "--format", "parquet", "--path", rows, code=2)
+
+    assert started == ["ingest"]
+
+
 def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("n,text")
 
