@@ -73,6 +73,7 @@ def ingest(
     json: Json = False,
 ) -> None:
     """Rows of files or of a database into a table, in one commit."""
+    from spark_pages.errors import MissingDependencyError
     from spark_pages.spark.external import External
     from spark_pages.spark.job import named_options
     from spark_pages.spark.options import WriteOptions
@@ -84,8 +85,14 @@ def ingest(
     options.check_pair()
     source.check_there()
     here = source.local_path
-    small = here is not None and _bytes_of(here) <= SMALL_BYTES and source.why_spark() is None
-    spark = None if small else _session("ingest", delta=format == "delta")
+    small = here is not None and _bytes_of(here) <= SMALL_BYTES
+    why = source.why_spark() if small else None
+    try:
+        spark = None if small and why is None else _session("ingest", delta=format == "delta")
+    except MissingDependencyError as error:
+        if why is None:
+            raise
+        raise MissingDependencyError(f"{path} takes Spark: {why}. {error.message}", hint=error.hint) from None
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
     tell("Ingest", told, json)
 

@@ -184,8 +184,10 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
     for index in range(metadata.num_columns):
         column = metadata.schema.column(index)
         logical = json.loads(column.logical_type.to_json())
-        if column.logical_type.type not in _LOGICAL or logical.get("timeUnit") == "nanoseconds":
-            raise _TakesSparkError(f"{column.path} is a {column.logical_type.type.lower()} of Parquet")
+        unit = logical.get("timeUnit", "")
+        if column.logical_type.type not in _LOGICAL or unit == "nanoseconds":
+            kind = f"{column.logical_type.type.lower()} {f'in {unit} ' if unit else ''}of Parquet"
+            raise _TakesSparkError(f"{column.path} is a {kind}")
         if logical.get("precision", 0) > _MOST_DIGITS:
             raise _TakesSparkError(f"{column.path} has {logical['precision']} digits")
     told = metadata.metadata or {}

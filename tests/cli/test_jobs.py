@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.external import External, LocalRows
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.session import PROJECT
@@ -125,6 +125,28 @@ def test_files_that_spark_may_read_otherwise_are_left_to_spark(
     told("ingest", url, "--table", "t", "--format", "parquet", "--path", rows, code=2)
 
     assert started == ["ingest"]
+
+
+def test_where_spark_is_missing_it_is_told_why_files_take_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+
+    def missing(*_given: object, **_options: object) -> NoReturn:
+        raise MissingDependencyError("Spark is not there.", hint="Install it.")
+
+    monkeypatch.setattr("spark_pages.cli.jobs._session", missing)
+
+    refused = told(
+        "ingest", url, "--table", "t", "--format", "parquet", "--path", tmp_path / "a.parquet", code=1
+    )
+
+    assert refused["error"]["type"] == "MissingDependencyError"
+    assert (
+        "a.parquet takes Spark: at is a timestamp in nanoseconds of Parquet. Spark is"
+        in refused["error"]["message"]
+    )
+    assert refused["error"]["hint"] == "Install it."
 
 
 def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path: Path) -> None:
