@@ -5,7 +5,6 @@ The jobs of the same names do it by ``spark-submit``, with the same flags.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -74,18 +73,26 @@ def ingest(
     json: Json = False,
 ) -> None:
     """Rows of files or of a database into a table, in one commit."""
+    from spark_pages.errors import MissingDependencyError
     from spark_pages.spark.external import External
     from spark_pages.spark.job import named_options
     from spark_pages.spark.options import WriteOptions
     from spark_pages.spark.transfer import ingest as bring
 
     source = External(format, path, named_options(option or []), schema)
-    small = source.is_local and path is not None and _bytes_of(path) <= SMALL_BYTES
     options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
     source.check_source()
     options.check_pair()
     source.check_there()
-    spark = None if small else _session("ingest", delta=format == "delta")
+    here = source.local_path
+    small = here is not None and _bytes_of(here) <= SMALL_BYTES
+    why = source.why_spark() if small else None
+    try:
+        spark = None if small and why is None else _session("ingest", delta=format == "delta")
+    except MissingDependencyError as error:
+        if why is None:
+            raise
+        raise MissingDependencyError(f"{path} takes Spark: {why}. {error.message}", hint=error.hint) from None
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
     tell("Ingest", told, json)
 
@@ -180,7 +187,7 @@ def _has_spark() -> bool:
 
 def _bytes_of(path: str) -> int:
     """Bytes of a file, or of all files in a folder."""
-    root = Path(os.path.expanduser(path))
+    root = Path(path)
     files = [root] if root.is_file() else [each for each in root.rglob("*") if each.is_file()]
     return sum(each.stat().st_size for each in files)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 LOG = "_log/"
 HINT_KEY = "_log/_last_checkpoint"
 PAGES = "pages"
@@ -9,6 +11,23 @@ PAGES = "pages"
 
 DELTA = "_delta/"
 """Folder of the Delta tables that hold history and change feed."""
+
+
+_TREES = ("_log/parts/", "_log/segments/", "_log/stats/", "_log/catalog/")
+_OF_TREE = re.compile(rf"(?:{'|'.join(_TREES)})[0-9a-f]{{64}}\.parquet")
+
+
+def is_of_tree(key: str) -> bool:
+    """Whether the key is one that checkpoints give to an object of their tree: its name is its digest."""
+    return _OF_TREE.fullmatch(key) is not None
+
+
+def is_beside_trees(key: str) -> bool:
+    """Whether the object lies where those of checkpoints lie, under a name that no checkpoint gives.
+
+    Delta clients leave such files where they read what is published.
+    """
+    return key.startswith(_TREES) and not is_of_tree(key) and not is_published(key)
 
 
 def is_published(key: str) -> bool:

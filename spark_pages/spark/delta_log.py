@@ -4,21 +4,30 @@ Delta library.
 A Delta table is a folder of Parquet files and a log, ``_delta_log/``. `DeltaLog.commit` appends one entry to
 it, which names files that are there; nothing is copied. What others may do to the table is said by its
 protocol: a table that is *guarded* asks writers for a feature that no client has (`GUARD`), so that clients
-read it, and refuse to write, optimise or vacuum it. Source: the Delta transaction log protocol, version 3/7.
+read it, and refuse to write, optimise or vacuum it. Some clients write checkpoints of the Delta log all the
+same, and delete the commits before them; what the table is, its *opening* (protocol and metadata), is carried
+on from wherever it is found. Source: the Delta transaction log protocol, version 3/7.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from spark_pages.errors import CommitConflictError, DamageError, ObjectNotFoundError, StorageError
+from spark_pages.errors import (
+    CommitConflictError,
+    DamageError,
+    InternalError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from spark_pages.runtime import Runtime
+from spark_pages.spark.delta_checkpoint import decode_checkpoint, encode_checkpoint
 from spark_pages.storage.store import Created, ObjectStore
 
 GUARD = "spark_pages-published"
@@ -31,6 +40,13 @@ PlanFiles = Callable[["DeltaState"], tuple[Sequence["DeltaFile"], Sequence[str]]
 """Gives, on top of a state, the files to add and the paths to remove."""
 
 _CONFIGURATION = {"delta.appendOnly": "true", "delta.enableExpiredLogCleanup": "false"}
+_KEPT = dict.fromkeys(
+    ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 36500 days"
+)
+"""Of guarded tables, where vacuum says how long versions stay. Else deltalake deletes Delta commits of 30
+days where it is told to clean up, and delta-spark refuses to read versions of more than a week.
+"""
+_NAME = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)")
 _TRIES = 8
 _TYPES = {
     pa.int64(): "long",
@@ -77,11 +93,15 @@ class DeltaState:
         What the newest commit stood for (``txn``): a version of the store; -1 where nothing was published.
     files
         The files of the table by path.
+    protocol, metadata
+        What the table is, as the newest commit or checkpoint that tells it has it; None where none does.
     """
 
     version: int = -1
     published: int = -1
     files: Mapping[str, DeltaFile] | None = None
+    protocol: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +143,19 @@ class DeltaLog:
         self._objects = objects
         self._runtime = runtime
         self.table = table
+        self._folder = f"{table.root}_delta_log/"
 
     def state(self) -> DeltaState:
         """What the log says now.
 
         Notes
         -----
-        Reads the hint, the newest checkpoint of the Delta log and the commits after it, by name.
+        Reads the hint, the newest checkpoint of the Delta log and the commits after it, by name. Lists the
+        folder only where neither a hint nor a first commit is there: the table is new, or its beginning was
+        cleaned away.
         """
-        state = self._from_checkpoint()
-        files = dict(state.files or {})
-        version, published = state.version, state.published
-        while (actions := self._read(version + 1)) is not None:
-            version += 1
-            for action in actions:
-                published = self._apply(action, files, published)
-        return DeltaState(version, published, files)
+        state = self._follow(self._from_hint())
+        return state if state.version >= 0 else self._follow(self._from_listing())
 
     def commit(self, published: int, plan: PlanFiles) -> int:
         """The table shows what a version of the store is, by one commit; gives the bytes written.
@@ -146,7 +163,7 @@ class DeltaLog:
         Parameters
         ----------
         published
-            That version. Where the log holds it, or a newer one, nothing is done.
+            That version. Where the log holds it, or a newer one, nothing is done but for what follows.
         plan
             Gives the files to add and the paths to remove on top of a state; asked again where another
             process was quicker.
@@ -155,16 +172,26 @@ class DeltaLog:
         ------
         CommitConflictError
             If other processes kept being quicker.
+
+        Notes
+        -----
+        A log that does not tell any more what the table is, or whose guard is gone, gets both anew, and a
+        checkpoint at once: nobody can read the versions before it, and everybody those from it on.
         """
         for _ in range(_TRIES):
             state = self.state()
-            if state.published >= published:
+            whole, behind = self._is_whole(state), state.published < published
+            if whole and not behind:
                 return 0
-            adds, removes = plan(state)
+            adds, removes = plan(state) if behind else ((), ())
             token = self._runtime.token()
-            data = self._encode(state, published, adds, removes, token)
+            actions = self._actions(state, max(published, state.published), adds, removes, token)
+            data = b"".join(_line(action) for action in actions)
             if self._create(state.version + 1, data, token):
-                return len(data) + self._after(state.version + 1)
+                made = self._replayed(state, state.version + 1, actions)
+                renewed = state.version >= 0 and not whole
+                due = renewed or not (made.version + 1) % CHECKPOINT_COMMITS
+                return len(data) + (self._write_checkpoint(made) if due else 0)
         raise CommitConflictError(
             f"Version {published} could not be published to {self.table.root}: other processes published "
             f"meanwhile, {_TRIES} times.",
@@ -172,6 +199,12 @@ class DeltaLog:
         )
 
     # reading
+
+    def _is_whole(self, state: DeltaState) -> bool:
+        """Whether readers find what the table is, and writers the guard that it ought to have."""
+        if state.protocol is None or state.metadata is None:
+            return False
+        return not self.table.guarded or GUARD in state.protocol.get("writerFeatures", ())
 
     def _read(self, version: int) -> list[dict[str, Any]] | None:
         key = self._key(version)
@@ -184,36 +217,65 @@ class DeltaLog:
         except ValueError as error:
             raise DamageError(f"{key} is not a commit of a Delta table: {error}", key=key) from error
 
-    def _apply(self, action: Mapping[str, Any], files: dict[str, DeltaFile], published: int) -> int:
-        if add := action.get("add"):
-            stats = json.loads(add.get("stats") or "{}")
-            files[add["path"]] = DeltaFile(
-                add["path"], add["size"], stats.get("numRecords", 0), add["modificationTime"]
-            )
-        if remove := action.get("remove"):
-            files.pop(remove["path"], None)
-        txn = action.get("txn")
-        return int(txn["version"]) if txn and txn["appId"] == self.table.app_id else published
+    def _follow(self, state: DeltaState) -> DeltaState:
+        """The state after all commits that follow it."""
+        version, followed = state.version, list[dict[str, Any]]()
+        while (actions := self._read(version + 1)) is not None:
+            version += 1
+            followed += actions
+        return self._replayed(state, version, followed)
 
-    def _from_checkpoint(self) -> DeltaState:
-        """What the newest checkpoint says; nothing where there is none that can be read."""
+    def _replayed(self, state: DeltaState, version: int, actions: Iterable[Mapping[str, Any]]) -> DeltaState:
+        """The state at a later version, to which these actions lead."""
+        files, published = dict(state.files or {}), state.published
+        protocol, metadata = state.protocol, state.metadata
+        for action in actions:
+            if add := action.get("add"):
+                stats = json.loads(add.get("stats") or "{}")
+                files[add["path"]] = DeltaFile(
+                    add["path"], add["size"], stats.get("numRecords", 0), add["modificationTime"]
+                )
+            if remove := action.get("remove"):
+                files.pop(remove["path"], None)
+            if (txn := action.get("txn")) and txn["appId"] == self.table.app_id:
+                published = int(txn["version"])
+            protocol = action.get("protocol", protocol)
+            metadata = action.get("metaData", metadata)
+        return DeltaState(version, published, files, protocol, metadata)
+
+    def _from_hint(self) -> DeltaState:
+        """What the checkpoint says that the hint names; nothing where there is none that can be read."""
         try:
-            hint = json.loads(self._objects.get(f"{self.table.root}_delta_log/_last_checkpoint"))
-            version = int(hint["version"])
-            data = self._objects.get(f"{self.table.root}_delta_log/{version:020d}.checkpoint.parquet")
-            rows = pq.read_table(pa.BufferReader(data)).to_pylist()
-        except (ObjectNotFoundError, pa.ArrowException, KeyError, OSError, TypeError, ValueError):
+            version = int(json.loads(self._objects.get(f"{self._folder}_last_checkpoint"))["version"])
+        except (ObjectNotFoundError, KeyError, TypeError, ValueError):
             return DeltaState(files={})
-        files: dict[str, DeltaFile] = {}
-        published = -1
-        for row in rows:
-            published = self._apply(row, files, published)
-        return DeltaState(version, published, files)
+        return self._from_checkpoint(version) or DeltaState(files={})
+
+    def _from_listing(self) -> DeltaState:
+        """What the newest checkpoint says that can be read; where there is none, the newest version alone."""
+        states = (self._from_checkpoint(version) for version in self._checkpoints())
+        return next(filter(None, states), None) or DeltaState(max((v for v, _ in self._listed()), default=-1))
+
+    def _from_checkpoint(self, version: int) -> DeltaState | None:
+        try:
+            data = self._objects.get(f"{self._folder}{version:020d}.checkpoint.parquet")
+            return self._replayed(DeltaState(), version, decode_checkpoint(data))
+        except (ObjectNotFoundError, pa.ArrowException, KeyError, OSError, TypeError, ValueError):
+            return None
+
+    def _checkpoints(self) -> list[int]:
+        """Versions that have a checkpoint, newest first."""
+        return sorted((version for version, kind in self._listed() if kind != "json"), reverse=True)
+
+    def _listed(self) -> list[tuple[int, str]]:
+        """Version and kind of every commit and checkpoint in the folder."""
+        names = (info.key.removeprefix(self._folder) for info in self._objects.list(self._folder))
+        return [(int(found[1]), found[2]) for name in names if (found := _NAME.fullmatch(name))]
 
     # writing
 
     def _key(self, version: int) -> str:
-        return f"{self.table.root}_delta_log/{version:020d}.json"
+        return f"{self._folder}{version:020d}.json"
 
     def _create(self, version: int, data: bytes, token: str) -> bool:
         """Whether this commit has the version: storage says so, or what is there bears our token."""
@@ -229,9 +291,9 @@ class DeltaLog:
             )
         return any(action.get("commitInfo", {}).get("txnId") == token for action in found)
 
-    def _encode(
+    def _actions(
         self, state: DeltaState, published: int, adds: Sequence[DeltaFile], removes: Sequence[str], token: str
-    ) -> bytes:
+    ) -> list[dict[str, Any]]:
         now_ms = self._runtime.now_us() // 1000
         actions: list[dict[str, Any]] = [
             {
@@ -245,66 +307,65 @@ class DeltaLog:
                 }
             }
         ]
-        if state.version < 0:
-            actions += self._opening(now_ms)
+        if not self._is_whole(state):
+            actions += self._opening(state, now_ms)
         actions.append({"txn": {"appId": self.table.app_id, "version": published, "lastUpdated": now_ms}})
         actions += [
             {"remove": {"path": path, "deletionTimestamp": now_ms, "dataChange": True}} for path in removes
         ]
         actions += [{"add": _add(replace(file, modified_ms=file.modified_ms or now_ms))} for file in adds]
-        return b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
+        return actions
 
-    def _opening(self, now_ms: int) -> list[dict[str, Any]]:
+    def _opening(self, state: DeltaState, now_ms: int) -> list[dict[str, Any]]:
+        """What the table is; it stays the same one for its readers where its metadata are found anywhere."""
+        metadata = state.metadata
+        if metadata is None and state.version >= 0:
+            older = (self._from_checkpoint(version) for version in self._checkpoints())
+            metadata = next((each.metadata for each in older if each and each.metadata), None)
         features = ["appendOnly", GUARD] if self.table.guarded else ["appendOnly"]
+        return [
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}},
+            {"metaData": metadata or self._metadata(now_ms)},
+        ]
+
+    def _metadata(self, now_ms: int) -> dict[str, Any]:
         fields = [
             {"name": field.name, "type": _TYPES[field.type], "nullable": True, "metadata": {}}
             for field in self.table.schema
         ]
         token = self._runtime.token()
-        return [
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}},
-            {
-                "metaData": {
-                    "id": "-".join((token[:8], token[8:12], token[12:16], token[16:20], token[20:])),
-                    "name": self.table.name,
-                    "description": self.table.description,
-                    "format": {"provider": "parquet", "options": {}},
-                    "schemaString": json.dumps({"type": "struct", "fields": fields}),
-                    "partitionColumns": [],
-                    "configuration": _CONFIGURATION,
-                    "createdTime": now_ms,
-                }
-            },
-        ]
+        return {
+            "id": "-".join((token[:8], token[8:12], token[12:16], token[16:20], token[20:])),
+            "name": self.table.name,
+            "description": self.table.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": [],
+            "configuration": {**_CONFIGURATION, **(_KEPT if self.table.guarded else {})},
+            "createdTime": now_ms,
+        }
 
-    def _after(self, version: int) -> int:
-        """A checkpoint of the Delta log where one is due; gives its bytes. A crash before it costs readers
+    def _write_checkpoint(self, state: DeltaState) -> int:
+        """A checkpoint of the Delta log at this version; gives its bytes. A crash before it costs readers
         time.
         """
-        if (version + 1) % CHECKPOINT_COMMITS:
-            return 0
-        state = self.state()
-        opening = [action for action in self._opening_of() if action]
-        rows = [
-            *opening,
+        if not self._is_whole(state):
+            raise InternalError(f"The Delta log of {self.table.root} does not tell what the table is.")
+        actions: list[dict[str, Any]] = [
+            {"protocol": state.protocol},
+            {"metaData": state.metadata},
             {"txn": {"appId": self.table.app_id, "version": state.published, "lastUpdated": None}},
             *({"add": _add(file)} for file in (state.files or {}).values()),
         ]
-        table = pa.Table.from_pylist([_whole(row) for row in rows], schema=_CHECKPOINT)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="snappy")
-        data = sink.getvalue().to_pybytes()
-        folder = f"{self.table.root}_delta_log/"
-        self._objects.put(f"{folder}{state.version:020d}.checkpoint.parquet", data)
-        hint = {"version": state.version, "size": len(rows)}
-        self._objects.put(f"{folder}_last_checkpoint", json.dumps(hint).encode())
+        data = encode_checkpoint(actions)
+        self._objects.put(f"{self._folder}{state.version:020d}.checkpoint.parquet", data)
+        hint = {"version": state.version, "size": len(actions)}
+        self._objects.put(f"{self._folder}_last_checkpoint", json.dumps(hint).encode())
         return len(data)
 
-    def _opening_of(self) -> Iterator[dict[str, Any]]:
-        """Protocol and metadata as the first commit has them; nobody else may change them."""
-        for action in self._read(0) or ():
-            if "protocol" in action or "metaData" in action:
-                yield action
+
+def _line(action: Mapping[str, Any]) -> bytes:
+    return json.dumps(action, separators=(",", ":")).encode() + b"\n"
 
 
 def _add(file: DeltaFile) -> dict[str, Any]:
@@ -316,64 +377,3 @@ def _add(file: DeltaFile) -> dict[str, Any]:
         "dataChange": True,
         "stats": json.dumps({"numRecords": file.num_rows}),
     }
-
-
-_TEXTS = pa.map_(pa.string(), pa.string())
-_CHECKPOINT = pa.schema(
-    [
-        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                ]
-            ),
-        ),
-        (
-            "remove",
-            pa.struct([("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())]),
-        ),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _TEXTS),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("writerFeatures", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-    ]
-)
-
-
-def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The action with maps in the form that Arrow takes."""
-    made = {name: row.get(name) for name in _CHECKPOINT.names}
-    if meta := made["metaData"]:
-        form = {**meta["format"], "options": [*meta["format"]["options"].items()]}
-        made["metaData"] = {**meta, "format": form, "configuration": [*meta["configuration"].items()]}
-    if add := made["add"]:
-        made["add"] = {**add, "partitionValues": [*add["partitionValues"].items()]}
-    return made

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.spark.arrow_types import spark_schema, to_spark
+from spark_pages.spark.arrow_types import to_spark
+from spark_pages.spark.output_folder import path_here
+from spark_pages.spark.parquet_files import WILDCARDS, parquet_files, types_in_spark, why_spark
 from spark_pages.spark.writing import TaskRows, WritePlan, write_task
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ _STRICT = {
     "json": {"mode": "FAILFAST"},
 }
 """Else Spark makes nulls of what it cannot read, and takes columns in any order for those of the schema."""
-
-_WILDCARDS = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,10 @@ class External:
         -----
         For readers on this machine: on a cluster a path without a scheme may be one of its file system.
         """
-        if self.path is None or "://" in self.path or "HADOOP_CONF_DIR" in os.environ:
+        path = None if self.path is None else path_here(self.path)
+        if path is None or "HADOOP_CONF_DIR" in os.environ:
             return
-        if not _WILDCARDS.intersection(self.path) and not os.path.exists(os.path.expanduser(self.path)):
+        if not WILDCARDS.intersection(path) and not os.path.exists(path):
             raise InvalidInputError(
                 f"There is nothing at {self.path}: expected a file or folder of {self.format}.",
                 hint=f"The working directory is {os.getcwd()}.",
@@ -110,18 +111,35 @@ class External:
         return {name: _from_environment(name, value) for name, value in self.options.items()}
 
     @property
-    def is_local(self) -> bool:
-        """Whether one process reads it as Spark does: Parquet on a disk, without options.
+    def local_path(self) -> str | None:
+        """Where it is, if it is Parquet on a disk of this machine, and is read without options; else None.
 
-        ORC does not tell instants from times of day.
+        Whether this process reads it as Spark does is said by its files: `why_spark`. ORC does not tell
+        instants from times of day.
         """
-        return (
-            self.format == "parquet"
-            and self.path is not None
-            and os.path.exists(os.path.expanduser(self.path))
-            and not self.options
-            and self.schema is None
-        )
+        if self.format != "parquet" or self.path is None or self.options or self.schema is not None:
+            return None
+        path = path_here(self.path)
+        return path if path is not None and os.path.exists(path) else None
+
+    def why_spark(self) -> str | None:
+        """Why it takes Spark; None where this process reads the same rows in the same types.
+
+        Raises
+        ------
+        InvalidInputError
+            If a file is no Parquet.
+
+        Notes
+        -----
+        Reads the footer of every file.
+        """
+        if self.local_path is None:
+            return "only Parquet on a disk, without options, can be read without it"
+        try:
+            return why_spark(self.local_path)
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self, error) from error
 
 
 class LocalRows:
@@ -133,11 +151,10 @@ class LocalRows:
         Of the rows.
     """
 
-    def __init__(self, source: External, data: ds.Dataset, types: pa.Schema) -> None:
+    def __init__(self, source: External, data: ds.Dataset, schema: pa.Schema) -> None:
         self._source = source
         self._data = data
-        read = [pa.field(f.name, _as_read(f.type)) for f in spark_schema(types)]
-        self.schema: pa.Schema = pa.schema(read)
+        self.schema: pa.Schema = schema
 
     @classmethod
     def of(cls, source: External) -> Self:
@@ -146,16 +163,20 @@ class LocalRows:
         Raises
         ------
         InvalidInputError
-            If it takes Spark.
+            If it takes Spark, or if there is no file that can be read.
         """
-        if not source.is_local or source.path is None:
-            raise InvalidInputError(f"{source.path} as {source.format} is read by Spark, if it is there.")
-        path = os.path.expanduser(source.path)
+        path, why = source.local_path, source.why_spark()
+        if path is None or why is not None:
+            raise InvalidInputError(
+                f"{source.path} as {source.format} is read by Spark, if it is there: {why}."
+            )
         try:
-            data, other = (_parquet_files(path, unit) for unit in ("us", "s"))
-            return cls(source, data, _with_instants(data.schema, other.schema))
+            data, schema = parquet_files(path, "us"), types_in_spark(path)
         except pa.ArrowException as error:
             raise _unreadable(source, error) from error
+        if not schema.names:
+            raise _unreadable(source, ValueError("there is no file with columns."))
+        return cls(source, data, schema)
 
     def count(self) -> int:
         """How many there are."""
@@ -225,45 +246,6 @@ def _unreadable(source: External, error: Exception) -> InvalidInputError:
         f"Cannot read {source.path or 'a source without a path'} as {source.format}: {why}",
         hint="Look whether it is there, and whether its format and options are those that were given.",
     )
-
-
-def _parquet_files(path: str, unit: str) -> ds.Dataset:
-    """Files as Spark reads them: folders ``name=value`` below the one that is named are columns.
-
-    Moments of 96 bits get this unit, because nanoseconds in 64 bits end in the year 2262.
-    """
-    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit=unit))
-    return ds.dataset(path, format=form, partitioning="hive" if os.path.isdir(path) else None)
-
-
-def _with_instants(one: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """The first of two schemas of the same files, with moments of 96 bits as instants, as Spark has them.
-
-    They are the ones that differ: each schema was made with another unit for them.
-    """
-    return pa.schema([_instants(*fields) for fields in zip(one, other, strict=True)])
-
-
-def _instants(one: pa.Field, other: pa.Field) -> pa.Field:
-    kind, second = one.type, other.type
-    if kind == second:
-        return one
-    if pa.types.is_timestamp(kind):
-        return one.with_type(pa.timestamp(kind.unit, "UTC"))
-    if pa.types.is_map(kind):
-        parts = (kind.key_field, second.key_field), (kind.item_field, second.item_field)
-        return one.with_type(pa.map_(*(_instants(*part) for part in parts)))
-    if pa.types.is_struct(kind):
-        fields = zip(kind.fields, second.fields, strict=True)
-        return one.with_type(pa.struct([_instants(*part) for part in fields]))
-    return one.with_type(pa.list_(_instants(kind.value_field, second.value_field)))
-
-
-def _as_read(kind: pa.DataType) -> pa.DataType:
-    """The type that Spark's readers give to a column of a file."""
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return pa.string() if pa.types.is_large_string(kind) else pa.binary()
-    return pa.timestamp("us", "UTC" if kind.tz else None) if pa.types.is_timestamp(kind) else kind
 
 
 def _from_environment(name: str, value: str) -> str:

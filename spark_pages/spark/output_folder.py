@@ -14,20 +14,22 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.runtime import Runtime
+from spark_pages.storage.factory import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 LOCAL = "file"
-_SCHEME = re.compile(r"(file(?=:/)|[a-z][a-z0-9+.-]*(?=://)):", re.IGNORECASE)
+SCHEME = re.compile(r"(file(?=:/)|[a-z][a-z0-9+.-]*(?=://)):", re.IGNORECASE)
+"""What an address begins with that is no path."""
+
 _SAME_STORAGE = {
     **dict.fromkeys(("s3a", "s3n"), "s3"),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "adl", "azure"), "az"),
@@ -65,14 +67,15 @@ class OutputFolder:
             If the folder and the store have anything in common: what is overwritten is deleted. On this
             machine also if there is something else than a folder, or if what is there must stay.
         """
-        mine, its = place_of(self.path), place_of(store)
+        mine, its = place_of(self.path), place_of(folder_of(store) or store)
         if all(one == other for one, other in zip(mine, its, strict=False)):
             how = "is" if mine == its else "lies in" if len(mine) > len(its) else "contains"
             raise InvalidInputError(
                 f"{self.path} {how} the store at {store}: rows cannot be written there. Nothing was changed.",
                 hint="Name a folder outside of the store.",
             )
-        if mine[0] != LOCAL or not os.path.lexists(named := local_path(self.path)):
+        named = path_here(self.path)
+        if named is None or not os.path.lexists(named):
             return
         if os.path.islink(named) or not os.path.isdir(named):
             what = "a link" if os.path.islink(named) else "a file"
@@ -124,9 +127,9 @@ class OutputFolder:
         InvalidInputError
             As of `write`; or if this takes Spark: another form, another place than a folder, options.
         """
-        if not self.is_local:
+        target = path_here(self.path)
+        if not self.is_local or target is None:
             raise InvalidInputError(f"{self.path} as {self.form} is written by Spark.")
-        target = local_path(self.path)
         if os.path.lexists(target) and not self.overwrite:
             raise self._taken()
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -151,7 +154,7 @@ class OutputFolder:
     @property
     def is_local(self) -> bool:
         """Whether one process can write it without Spark."""
-        return self.form == "parquet" and _SCHEME.match(self.path) is None and not self.options
+        return self.form == "parquet" and SCHEME.match(self.path) is None and not self.options
 
     def _move(self, spark: SparkSession, files: Any, unfinished: Any, target: Any) -> None:
         if self.overwrite:
@@ -181,19 +184,23 @@ def place_of(address: str) -> tuple[str, ...]:
     Hadoop and we have several schemes for one object store. A path without a scheme is taken for one of this
     machine, links resolved.
     """
-    scheme = _SCHEME.match(address)
-    if scheme is None or scheme[1].lower() == "file":
-        return (LOCAL, *os.path.realpath(local_path(address)).split(os.sep)[1:])
-    kind, rest = scheme[1].lower(), address[scheme.end() :].lstrip("/")
+    path = path_here(address)
+    if path is not None:
+        return (LOCAL, *os.path.realpath(path).split(os.sep)[1:])
+    kind, _, rest = address.partition(":")
     host, *steps = [step for step in rest.split("/") if step and step != "."]
-    return (_SAME_STORAGE.get(kind, kind), host.partition("@")[0], *steps)
+    return (_SAME_STORAGE.get(kind.lower(), kind.lower()), host.partition("@")[0], *steps)
 
 
-def local_path(path: str) -> str:
-    """A path of this machine, absolute; what Hadoop calls ``file:/data`` too."""
-    if path.lower().startswith("file:"):
-        return "/" + unquote(path[len("file:") :]).lstrip("/")
-    return os.path.abspath(os.path.expanduser(path))
+def path_here(address: str) -> str | None:
+    """The absolute path of this machine that an address is for Spark; None if it is one of other storage.
+
+    Hadoop calls ``/data`` ``file:/data`` too, and takes every sign of it as it stands.
+    """
+    scheme = SCHEME.match(address)
+    if scheme is None:
+        return os.path.abspath(os.path.expanduser(address))
+    return "/" + address[scheme.end() :].lstrip("/") if scheme[1].lower() == LOCAL else None
 
 
 def _path(spark: SparkSession, path: str) -> Any:

@@ -17,6 +17,7 @@ from spark_pages.model.page_schema import PAGE_SCHEMA, concat_batches
 from spark_pages.model.run import PageRun
 from spark_pages.spark.profiles import split_profile, with_profile
 from spark_pages.storage import open_object_store
+from spark_pages.storage.factory import folder_of
 from spark_pages.storage.profiles import storage_options
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
@@ -35,7 +36,8 @@ def store_url(url: str, profile: str | None = None) -> str:
             f"Spark cannot read {url}: a store in memory belongs to one process, and Spark has others.",
             hint="Use a folder or an object store.",
         )
-    return with_profile(url if "://" in url else os.path.abspath(os.path.expanduser(url)), profile)
+    folder = None if "://" in url else folder_of(url)
+    return with_profile(url if folder is None else os.path.abspath(folder), profile)
 
 
 def store_of(url: str) -> Store:

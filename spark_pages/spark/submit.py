@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_pages import errors
 from spark_pages.errors import InternalError, MissingDependencyError, SparkPagesError
+from spark_pages.spark.output_folder import SCHEME
 from spark_pages.spark.session import PROJECT, check_spark, java_options
 
 _TAIL_LINES = 20
@@ -81,7 +82,7 @@ def _absolute(arguments: list[str]) -> list[str]:
     made = list(arguments)
     paths = {0} | {index + 1 for index, argument in enumerate(arguments) if argument in _PATHS}
     for index in paths & set(range(len(made))):
-        if "://" not in made[index] and not made[index].startswith("-"):
+        if SCHEME.match(made[index]) is None and not made[index].startswith("-"):
             made[index] = os.path.abspath(os.path.expanduser(made[index]))
     return made
 

@@ -44,7 +44,7 @@ def ingest(
     Parameters
     ----------
     spark, url, profile
-        A session, or None for this process alone (see `External.is_local`); and the store.
+        A session, or None for this process alone (see `External.why_spark`); and the store.
     source
         What to read.
     options

@@ -14,6 +14,7 @@ from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.remote import RemoteStore
 from spark_pages.storage.store import ObjectStore
 
+_FILE = "file:/"
 _KNOWN = ", ".join(f"{scheme}://" for scheme in ("file", *REMOTE_SCHEMES))
 
 
@@ -25,9 +26,9 @@ def open_object_store(
     Parameters
     ----------
     url
-        A path (absolute, relative to the working directory, or with ``~``), ``file:///path``,
-        ``s3://bucket/prefix`` (or ``s3a://``), ``gs://bucket/prefix``, ``az://container/prefix``,
-        ``abfss://container@account.dfs.core.windows.net/prefix``, or ``memory://name``.
+        A path (absolute, relative to the working directory, or with ``~``), ``file:///path`` (or
+        ``file:/path``), ``s3://bucket/prefix`` (or ``s3a://``), ``gs://bucket/prefix``,
+        ``az://container/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix``, or ``memory://name``.
     storage_options
         Credentials and settings, passed to obstore under the names they have, or ``{"profile": name}``, which
         lets the store be pickled; see `spark_pages.storage.profiles`. For S3 such as
@@ -47,21 +48,30 @@ def open_object_store(
     """
     check_kind(url, str | os.PathLike, "The address of a store", "a path or a URL")
     address = os.fspath(url)
-    scheme, separator, rest = address.partition("://")
     if not address:
         raise InvalidInputError("The address of a store is empty.", hint=f"Use a path or {_KNOWN}.")
-    if separator and scheme not in ("file", *REMOTE_SCHEMES):
+    folder, scheme = folder_of(address), address.partition("://")[0]
+    if folder is None and scheme not in REMOTE_SCHEMES:
         raise InvalidInputError(f"No storage is known for {scheme}://.", hint=f"Use a path or {_KNOWN}.")
-    if storage_options and (not separator or scheme in ("file", "memory")):
+    if storage_options and (folder is not None or scheme == "memory"):
         raise InvalidInputError(
             f"{address} takes no storage options, but was given: {', '.join(sorted(storage_options))}.",
             hint="Leave them out, or check the address.",
         )
-    if not separator:
-        return DurableLocalStore(os.path.expanduser(address))
-    if scheme == "file":
-        return DurableLocalStore(_path_of(rest))
-    return RemoteStore(address, storage_options)
+    return RemoteStore(address, storage_options) if folder is None else DurableLocalStore(folder)
+
+
+def folder_of(address: str) -> str | None:
+    """The folder that the address of a store names; None where it is an object store or memory.
+
+    Raises
+    ------
+    InvalidInputError
+        If it begins with ``file:``, and what follows is no absolute path.
+    """
+    if address[: len(_FILE)].lower() == _FILE:  # Java writes one slash after it
+        return _path_of(address[len(_FILE) - 1 :].removeprefix("//"))
+    return None if "://" in address else os.path.expanduser(address)
 
 
 def _path_of(rest: str) -> str:

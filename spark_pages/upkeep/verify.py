@@ -13,7 +13,7 @@ from spark_pages.errors import (
 from spark_pages.given import as_text
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
-from spark_pages.log.names import LOG, commit_key, is_published
+from spark_pages.log.names import LOG, commit_key, is_beside_trees, is_published
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
@@ -168,7 +168,7 @@ def _tell_orphans(survey: Survey) -> None:
         around = listed_range(key)
         if around is not None and around.stop <= survey.slots.head + 1:
             continue
-        if key.startswith(LOG) or folders.holds(key):
+        if (key.startswith(LOG) or folders.holds(key)) and not is_beside_trees(key):
             what = f"Nothing names {key}: it was replaced, or its writer died or is still at work."
             remedy = "Vacuum removes it once no writer can need it."
         else:

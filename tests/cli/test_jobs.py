@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.external import External, LocalRows
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.session import PROJECT
@@ -94,6 +94,59 @@ def test_files_come_in_by_one_commit_and_once(url: str, rows: Path) -> None:
     table = sp.open(url).snapshot().table("t")
     assert table.schema.types == NUMBERS.types
     assert table.read(["n"])["n"].to_pylist() == [*range(30_000), *range(30_000)]
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_files_and_stores_are_found_by_url_too(
+    url: str, rows: Path, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.chdir(tmp_path)
+
+    done = told("ingest", scheme + url, "--table", "t", "--format", "parquet", "--path", f"{scheme}{rows}")
+
+    assert (done["rows"], done["version"]) == (30_000, 2)
+    assert sp.open(url).snapshot().table("t").num_rows == 60_000
+    assert {each.name for each in tmp_path.iterdir()} == {"rows", "store"}
+
+
+def test_files_that_spark_may_read_otherwise_are_left_to_spark(
+    url: str, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rows / "more").mkdir()
+    pq.write_table(pa.table({"n": [1], "text": ["x"]}, NUMBERS), rows / "more" / "a.parquet")
+    started: list[str] = []
+
+    def session(name: str, **_options: object) -> None:
+        started.append(name)
+
+    monkeypatch.setattr("spark_pages.cli.jobs._session", session)
+
+    told("ingest", url, "--table", "t", "--format", "parquet", "--path", rows, code=2)
+
+    assert started == ["ingest"]
+
+
+def test_where_spark_is_missing_it_is_told_why_files_take_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+
+    def missing(*_given: object, **_options: object) -> NoReturn:
+        raise MissingDependencyError("Spark is not there.", hint="Install it.")
+
+    monkeypatch.setattr("spark_pages.cli.jobs._session", missing)
+
+    refused = told(
+        "ingest", url, "--table", "t", "--format", "parquet", "--path", tmp_path / "a.parquet", code=1
+    )
+
+    assert refused["error"]["type"] == "MissingDependencyError"
+    assert (
+        "a.parquet takes Spark: at is a timestamp in nanoseconds of Parquet. Spark is"
+        in refused["error"]["message"]
+    )
+    assert refused["error"]["hint"] == "Install it."
 
 
 def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path: Path) -> None:
@@ -184,6 +237,7 @@ def test_nothing_is_written_into_the_store_or_over_it(
 ) -> None:
     monkeypatch.setattr("spark_pages.cli.jobs._session", lambda *_, **__: pytest.fail("Spark was started"))
     (tmp_path / "link").symlink_to(url)
+    monkeypatch.chdir(tmp_path)  # where a URL would be written that is taken for a relative path
     table = ["--table", "t"] if verb == "export" else []
 
     refused = told(
@@ -191,6 +245,7 @@ def test_nothing_is_written_into_the_store_or_over_it(
     )
 
     assert "rows cannot be written there" in refused["error"]["message"]
+    assert {each.name for each in tmp_path.iterdir()} == {"link", "rows", "store"}
     assert sp.open(url).verify("all").ok
 
 
@@ -202,6 +257,11 @@ def test_nothing_is_written_into_the_store_or_over_it(
         ("S3N://lake//shop", "s3://lake/shop", "is"),
         ("abfss://lake@account.dfs.core.windows.net/shop/out", "az://lake/shop", "lies in"),
         ("gs://lake/shop/./out", "gs://lake/shop", "lies in"),
+        ("file:/lake/a%20b/out", "/lake/a%20b", "lies in"),
+        ("file:///lake/a b", "file:/lake/a%20b", "is"),
+        ("/lake", "file://localhost/lake/shop", "contains"),
+        ("file:/lake/a%20b", "file:///lake/a%20b", None),
+        ("file:lake", "/lake", None),
         ("s3://lake/shop2", "s3://lake/shop", None),
         ("s3://other/shop", "s3://lake/shop", None),
         ("gs://lake/shop", "s3://lake/shop", None),

@@ -292,10 +292,12 @@ def test_path_url_relative_path_and_home_lead_to_the_same_store(tmp_path, monkey
     root = tmp_path / "with space"
     open_object_store(root).put("pages/1", b"x")
 
-    for address in (str(root), root.as_uri(), "with space", "~/with space", f"{root}/"):
+    by_url = (root.as_uri(), root.as_uri().replace("file://", "file:"), root.as_uri().replace("file", "FILE"))
+    for address in (str(root), *by_url, "with space", "~/with space", f"{root}/"):
         opened = open_object_store(address)
         assert opened.get("pages/1") == b"x"
         assert opened.url == root.as_uri()
+    assert [each.name for each in tmp_path.iterdir()] == ["with space"]
 
 
 @pytest.mark.parametrize("address", ["", "file://host/path", "file://relative", "ftp://x/y", "http://x/y"])

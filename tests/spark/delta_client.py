@@ -32,7 +32,9 @@ ATTEMPTS = {
     "delete some": f"DELETE FROM {table} WHERE entry_count > 0",
     "update": f"UPDATE {table} SET entry_count = 5",
     "z-order": f"OPTIMIZE {table} ZORDER BY (page_id)",
-    "restore": f"RESTORE TABLE {table} TO VERSION AS OF 0",
+    "merge": f"MERGE INTO {table} USING (SELECT 1 AS id) ON page_id = id WHEN MATCHED THEN DELETE",
+    "generate": f"GENERATE symlink_format_manifest FOR TABLE {table}",
+    "restore": f"RESTORE TABLE {table} TO VERSION AS OF 1",
     "insert": f"INSERT INTO {table} (page_id) VALUES (1)",
     "unguard": f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'false')",
     "drop feature": f"ALTER TABLE {table} DROP FEATURE `spark_pages-published` TRUNCATE HISTORY",
@@ -43,8 +45,8 @@ spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
 spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")  # 50 tasks by default, for each version
 folder = f"{store}/{SEGMENTS.root}"
 reading = spark.read.format("delta")
-newest = spark.sql(f"DESCRIBE HISTORY {table}").agg({"version": "max"}).first()[0]
-rows = {version: reading.option("versionAsOf", version).load(folder).count() for version in range(newest + 1)}
+versions = sorted(row["version"] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect())
+rows = {version: reading.option("versionAsOf", version).load(folder).count() for version in versions}
 ended = {}
 for name, statement in ATTEMPTS.items():
     try:

@@ -216,6 +216,7 @@ def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
         store.objects.put(key, b"x" * 100)
     young = f"pages/{own_history.latest + 50:020d}-{'ab' * 16}-0.pages"
     store.objects.put(young, b"x")
+    store.objects.put("_log/segments/part-00000-ab-c000.snappy.parquet", b"of a Delta client")
 
     assert find_orphans(spark, own_history.url).num_rows == 0  # no writer is refused yet
     store.vacuum(retention=2)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -18,9 +21,10 @@ from spark_pages.log.names import segment_key
 from spark_pages.model.page_schema import LOCATION_COLUMNS
 from spark_pages.runtime import Runtime
 from spark_pages.spark import delta_log
+from spark_pages.spark.delta_checkpoint import decode_checkpoint, encode_checkpoint
 from spark_pages.spark.delta_log import DeltaLog
 from spark_pages.spark.feed import Feed
-from spark_pages.spark.publish import CHANGES, HISTORY, PARTS, ROOTS, SEGMENTS, publish_delta
+from spark_pages.spark.publish import CHANGES, HISTORY, PARTS, ROOTS, SEGMENTS, TABLES, publish_delta
 from spark_pages.storage.store import Doubtful
 from tests.invariants import check_store
 from tests.spark.published import descriptors, folder, table
@@ -184,7 +188,14 @@ def writes(root: str) -> dict[str, Callable[[], object]]:
         "append": lambda: write_deltalake(root, made, mode="append", schema_mode="merge"),
         "overwrite": lambda: write_deltalake(root, made, mode="overwrite", schema_mode="overwrite"),
         "restore": lambda: DeltaTable(root).restore(0),
+        "checkpoint": lambda: DeltaTable(root).create_checkpoint(),
+        "clean up": lambda: DeltaTable(root).cleanup_metadata(),
+        "generate": lambda: DeltaTable(root).generate(),
     }
+
+
+LET_THROUGH = {"checkpoint", "clean up", "generate"}
+"""What deltalake does without asking whether it may write; nothing that we need goes by it."""
 
 
 @pytest.mark.parametrize("published", [SEGMENTS, PARTS, ROOTS], ids=lambda each: each.name)
@@ -210,7 +221,7 @@ def test_delta_rs_reads_guarded_tables_and_can_neither_write_nor_delete(
 
     kept = {info.key for info in store.objects.list("")}
     nothing_to_do = {"compact", "z-order"} if published is not SEGMENTS else set()
-    assert {name for name, how in ended.items() if how == "done"} <= nothing_to_do
+    assert {name for name, how in ended.items() if how == "done"} - nothing_to_do == LET_THROUGH
     assert before <= kept
     (folder(store) / published.root / "unpublished.parquet").unlink()
     assert store.verify("all").ok
@@ -235,6 +246,151 @@ def test_a_delta_client_reads_a_long_log_from_its_checkpoint(
     assert state.version == 4
     assert state.published == store.snapshot().version
     assert published_ids(store) == local_ids(store, store.snapshot().version)
+
+
+def test_what_clients_leave_behind_is_neither_counted_nor_deleted_by_vacuum(store: sp.Store) -> None:
+    publish_delta(store.url)
+    left = ["part-00000-781ef5e6-d483-4567-9a8a-014d37293651-c000.snappy.parquet"]
+    left += ["duckdb-0a1b.parquet", "_symlink_format_manifest/manifest"]
+    (folder(store) / SEGMENTS.root / "_symlink_format_manifest").mkdir()
+    segment = next((folder(store) / SEGMENTS.root).glob("*.parquet")).read_bytes()
+    for name in left:
+        (folder(store) / SEGMENTS.root / name).write_bytes(segment)
+    change(store, 1)
+
+    planned = store.vacuum_plan(retention=1, orphans=True).objects.column("key").to_pylist()
+    store.vacuum(retention=1, orphans=True)
+    publish_delta(store.url)
+
+    assert planned
+    assert not {f"{SEGMENTS.root}{name}" for name in left} & {*planned}
+    assert all((folder(store) / SEGMENTS.root / name).exists() for name in left)
+    assert published_ids(store) == local_ids(store, store.snapshot().version)
+    told = {fault.key: fault for fault in store.verify("all").faults}
+    assert {*told} == {f"{SEGMENTS.root}{name}" for name in left}
+    assert all(each.harmless and "no object of the store" in each.what for each in told.values())
+
+
+def clean_up(store: sp.Store, root: str) -> None:
+    """A client writes a checkpoint of the Delta log and deletes the commits before it, after forty days."""
+    log = folder(store) / root / "_delta_log"
+    for each in log.iterdir():
+        os.utime(each, (time.time() - 40 * 86_400,) * 2)
+    DeltaTable(f"{store.url}/{root}").create_checkpoint()
+    DeltaTable(f"{store.url}/{root}").cleanup_metadata()
+
+
+def openings(store: sp.Store, root: str, version: int) -> list[dict[str, Any]]:
+    """What a checkpoint of the Delta log tells of protocol and metadata."""
+    log = folder(store) / root / "_delta_log"
+    actions = decode_checkpoint((log / f"{version:020d}.checkpoint.parquet").read_bytes())
+    return [action for action in actions if {"protocol", "metaData"} & set(action)]
+
+
+def identity(store: sp.Store, root: str) -> tuple[str, list[str] | None]:
+    """By which id clients know the table, and what they must be able to do to write it."""
+    found = table(store, root)
+    return str(found.metadata().id), found.protocol().writer_features
+
+
+def test_a_client_that_cleans_up_leaves_every_version_of_a_guarded_table(store: sp.Store) -> None:
+    for number in range(3):
+        change(store, number)
+        publish_delta(store.url, history=False)
+
+    clean_up(store, SEGMENTS.root)
+
+    assert [len(published_ids(store, each)) for each in range(3)] == [
+        len(local_ids(store, each)) for each in range(2, 5)
+    ]
+
+
+@pytest.mark.parametrize("published", TABLES, ids=lambda each: each.name)
+def test_publishing_goes_on_where_a_client_has_deleted_the_first_delta_commits(
+    store: sp.Store, monkeypatch: pytest.MonkeyPatch, published: delta_log.DeltaTable
+) -> None:
+    monkeypatch.setattr(delta_log, "CHECKPOINT_COMMITS", 6)
+    monkeypatch.setattr(delta_log, "_KEPT", {})  # so the table is one that was published before
+    for number in range(3):
+        change(store, number)
+        publish_delta(store.url)
+    before = identity(store, published.root)
+
+    clean_up(store, published.root)
+    for number in range(3, 8):
+        change(store, number)
+        publish_delta(store.url)
+
+    log = folder(store) / published.root / "_delta_log"
+    assert not (log / f"{0:020d}.json").exists()
+    assert (log / f"{5:020d}.checkpoint.parquet").exists()
+    assert [sorted(each) for each in openings(store, published.root, 5)] == [["protocol"], ["metaData"]]
+    assert table(store, published.root).version() == 7
+    assert all(table(store, published.root, each).to_pyarrow_table().num_rows for each in range(2, 8))
+    assert identity(store, published.root) == before
+    assert published_ids(store) == local_ids(store, store.snapshot().version)
+    versions = table(store, HISTORY.root).to_pyarrow_table().column("version").to_pylist()
+    assert sorted(versions) == sorted(told(store).column("version").to_pylist())
+    assert store.verify("all").ok
+
+
+@pytest.mark.parametrize("left", ["an older checkpoint", "nothing older", "a protocol without guard"])
+def test_a_delta_log_that_does_not_tell_what_the_table_is_gets_it_anew(
+    store: sp.Store, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    monkeypatch.setattr(delta_log, "_KEPT", {})
+    for number in range(3):
+        change(store, number)
+        publish_delta(store.url, history=False)
+    before = identity(store, SEGMENTS.root)
+    log = folder(store) / SEGMENTS.root / "_delta_log"
+    clean_up(store, SEGMENTS.root)
+    change(store, 3)
+    publish_delta(store.url, history=False)
+    table(store, SEGMENTS.root).create_checkpoint()
+    newest = log / f"{3:020d}.checkpoint.parquet"
+    kept = [each for each in decode_checkpoint(newest.read_bytes()) if "protocol" not in each]
+    if left == "a protocol without guard":
+        kept.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    else:
+        kept = [each for each in kept if "metaData" not in each]
+    newest.write_bytes(encode_checkpoint(kept))
+    if left == "nothing older":
+        (log / f"{2:020d}.checkpoint.parquet").unlink()
+
+    done, again = (publish_delta(store.url, history=False) for _ in range(2))
+
+    assert (done.files_added, done.files_removed, again.bytes_written) == (0, 0, 0)
+    found = identity(store, SEGMENTS.root)
+    assert found[1] == before[1] == ["appendOnly", delta_log.GUARD]
+    assert (found[0] == before[0]) == (left != "nothing older")
+    assert [sorted(each) for each in openings(store, SEGMENTS.root, 4)] == [["protocol"], ["metaData"]]
+    assert table(store, SEGMENTS.root).version() == 4
+    assert published_ids(store) == local_ids(store, store.snapshot().version)
+
+
+@pytest.mark.parametrize("lost", ["the hint", "hint and checkpoint"])
+def test_publishing_goes_on_where_the_beginning_of_the_delta_log_is_lost(
+    store: sp.Store, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setattr(delta_log, "_KEPT", {})
+    for number in range(4):
+        change(store, number)
+        publish_delta(store.url)
+    log = folder(store) / SEGMENTS.root / "_delta_log"
+    clean_up(store, SEGMENTS.root)
+    (log / "_last_checkpoint").unlink()
+    if lost == "hint and checkpoint":
+        (log / f"{3:020d}.checkpoint.parquet").unlink()
+
+    for number in range(4, 6):
+        change(store, number)
+        publish_delta(store.url)
+
+    assert table(store, SEGMENTS.root).version() == 5
+    assert published_ids(store) == local_ids(store, store.snapshot().version)
+    assert published_ids(store, 4)
+    assert not (log / f"{0:020d}.json").exists()
 
 
 def test_two_publications_at_once_publish_everything_once(store: sp.Store) -> None:

@@ -130,6 +130,7 @@ def test_a_profile_that_is_missing_is_named_and_a_folder_takes_none(
 
     assert split_profile("/data/a#profile=b") == ("/data/a#profile=b", None)
     assert store_url("/data/a#profile=b") == "/data/a#profile=b"
+    assert store_url("file:/data/a%20b") == "/data/a b"
 
 
 def test_a_job_knows_the_terminal_of_the_process_that_took_its_output() -> None:

@@ -17,7 +17,7 @@ from spark_pages.errors import CommitConflictError, InternalError, MissingDepend
 from spark_pages.outcome import CONFLICT, NOT_FOUND, USAGE, failure
 from spark_pages.spark import submit
 from spark_pages.spark.session import PROJECT, find_java
-from spark_pages.spark.submit import _result
+from spark_pages.spark.submit import _absolute, _result
 from tests.spark.conftest import History
 
 needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
@@ -143,6 +143,15 @@ def test_a_job_tells_an_error_as_json_and_by_its_exit_code(history: History) -> 
 
 
 @needs_java
+def test_paths_of_a_job_are_made_absolute_and_urls_stay() -> None:
+    given = ["store", "--path", "rows", "--output", "file:/out", "--table", "t"]
+
+    made = _absolute(given)
+
+    assert made == [os.path.abspath("store"), "--path", os.path.abspath("rows"), *given[3:]]
+    assert _absolute(["file:/store"]) == ["file:/store"]
+
+
 def test_a_job_that_is_not_there_is_named() -> None:
     with pytest.raises(MissingDependencyError, match="no_such_job"):
         submit("no_such_job", [])

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint.segment import checkpoint_of
-from spark_pages.log.names import LOG, is_published
+from spark_pages.log.names import LOG, is_of_tree, is_published
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.storage.store import ObjectInfo, ObjectStore
 
 _ROOT = re.compile(r"_log/checkpoints/([0-9]{20})-[0-9a-f]{64}\.parquet")
 _RANGE = re.compile(r"_log/[0-9]{20}-([0-9]{20})\.compacted\.avro")
 _MANIFEST = re.compile(r"_log/manifests/([0-9]{20})-[0-9a-f]{32}-[0-9]+\.parquet")
-_OF_TREES = ("_log/parts/", "_log/segments/", "_log/stats/", "_log/catalog/")
 
 
 def page_files_below(store: ObjectStore, folders: PageFolders, epoch: int) -> Iterator[ObjectInfo]:
@@ -66,7 +65,7 @@ def _is_void(store: ObjectStore, key: str, epoch: int, cleaned: int) -> bool:
         return int(compacted[1]) < cleaned
     if written := _ROOT.fullmatch(key) or _MANIFEST.fullmatch(key):
         return int(written[1]) < epoch
-    if key.startswith(_OF_TREES):
+    if is_of_tree(key):
         written_for = _written_for(store, key)
         return written_for is not None and written_for < epoch
     return False
