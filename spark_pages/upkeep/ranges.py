@@ -7,19 +7,18 @@ from collections.abc import Iterator
 
 import xxhash
 
-from spark_pages.errors import SparkPagesError
+from spark_pages.errors import SparkPagesError, UnsupportedFormatError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit
 from spark_pages.storage.store import ObjectStore
-from spark_pages.upkeep.faults import FaultKind
+from spark_pages.upkeep.faults import MEND, FaultKind
 from spark_pages.upkeep.slots import COMMIT
 from spark_pages.upkeep.survey import Survey
 
 _RANGE = re.compile(r"_log/(\d{20})-(\d{20})\.compacted\.avro")
-_REMEDY = "Run `spark-pages repair URL --apply`; until then reading takes more requests."
 
 
 def listed_range(key: str) -> LogRange | None:
@@ -43,8 +42,11 @@ def check_ranges(survey: Survey) -> None:
     for around in _ranges(survey):
         try:
             slots = decode_range(survey.findings.get(survey.store.get, around.key), around)
+        except UnsupportedFormatError as error:
+            survey.findings.add_error(error, around.key, MEND)
+            continue
         except SparkPagesError as error:
-            survey.findings.add(FaultKind.RANGE, around.key, error.message, _REMEDY)
+            survey.findings.add(FaultKind.RANGE, around.key, error.message, MEND)
             continue
         wrong = [
             version
@@ -54,7 +56,7 @@ def check_ranges(survey: Survey) -> None:
         ]
         if wrong:
             what = f"{around.key} holds slot {wrong[0]} otherwise than {commit_key(wrong[0])}."
-            survey.findings.add(FaultKind.RANGE, around.key, what, _REMEDY)
+            survey.findings.add(FaultKind.RANGE, around.key, what, MEND)
 
 
 def remake_ranges(survey: Survey) -> dict[str, bytes]:

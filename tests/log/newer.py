@@ -19,10 +19,11 @@ def ask(store: Store, features: Features = FROZEN) -> Store:
     """The newest commit is of a release that asks for features; gives the store as this one opens it anew."""
     version = store.snapshot().version + 1
     (parent,) = store._log.commits(version - 1, version)
-    other = commit(version, record(1_000_000 + version), parent=parent)
+    mine = replace(record(), token=f"{version:016x}" * 2)
+    other = commit(version, mine, parent=parent)
     other = replace(
         other,
-        token=f"{2_000_000 + version:032x}",
+        token=f"{version + (1 << 40):016x}" * 2,
         timestamp_us=parent.timestamp_us + 1,
         checkpoint=parent.checkpoint,
         compacted=parent.compacted,
