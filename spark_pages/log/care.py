@@ -118,7 +118,7 @@ class LogCare:
         Notes
         -----
         One request for each range that is there already; see `compact_slots` for the others. Slots below
-        the version that the log names as compacted are not looked at.
+        the version that the log names as compacted are not looked at: what is lost there, repair makes again.
         """
         state = self._refresh().state
         check_writable(state.features)

@@ -18,6 +18,8 @@ from spark_pages.log.head import base_state
 from spark_pages.log.hint import write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
+from spark_pages.log.ranges.log_range import LogRange
+from spark_pages.log.ranges.writer import make_ranges
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Commit, Features, TransactionRecord
 from spark_pages.runtime import Runtime, writer_name
@@ -26,7 +28,7 @@ from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import Fault, FaultKind
 from spark_pages.upkeep.pages import PagesMode
-from spark_pages.upkeep.ranges import recover_slots, remake_ranges
+from spark_pages.upkeep.ranges import recover_slots, remake_ranges, told_lost
 from spark_pages.upkeep.remake import as_if, remake_manifests, remake_trees, write_again
 from spark_pages.upkeep.slots import slot_of
 from spark_pages.upkeep.survey import Survey
@@ -38,6 +40,7 @@ class StepKind(StrEnum):
     """What a step of a repair does."""
 
     PUT_BACK = "put back"
+    COMPACT = "compact log"
     CHECKPOINT = "checkpoint"
     HINT = "hint"
     SWEEP = "sweep"
@@ -83,6 +86,7 @@ class RepairPlan:
     steps: tuple[Step, ...]
     beyond: tuple[Fault, ...]
     objects: dict[str, bytes] = field(default_factory=dict)
+    ranges: tuple[LogRange, ...] = ()
     base: CheckpointRef | None = None
     hint: CheckpointRef | None = None
     features: Features = NO_FEATURES
@@ -151,6 +155,8 @@ class RepairPlan:
             match step.kind:
                 case StepKind.PUT_BACK:
                     self._put_back(step.key)
+                case StepKind.COMPACT:
+                    make_ranges(self.store, self.runtime.map, self.ranges)
                 case StepKind.CHECKPOINT:
                     self._write_checkpoint()
                 case StepKind.HINT:
@@ -225,6 +231,8 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     objects |= remake_trees(survey.store, survey)
     objects |= remake_manifests(survey.store, survey, objects)
     steps = [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
+    if survey.lost_ranges:
+        steps.append(Step(StepKind.COMPACT, survey.lost_ranges[0].key, f"{told_lost(survey)} made again."))
     base, hint, more, mended = _newest_again(survey, objects)
     steps += more
     dead = temporaries(store, runtime)
@@ -245,6 +253,7 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
         steps=tuple(steps),
         beyond=tuple(_as_lost(fault) for fault in beyond),
         objects=objects,
+        ranges=tuple(survey.lost_ranges),
         base=base,
         hint=hint,
         features=survey.features,

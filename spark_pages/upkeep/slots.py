@@ -74,6 +74,12 @@ class SlotSurvey:
         """The newest version, -1 where there is none."""
         return len(self.kinds) - 1
 
+    @property
+    def read_from(self) -> int:
+        """Where the tail of the oldest kept version begins: a vacuum may delete ranges that end before."""
+        kept = self.retention
+        return min(kept.min_readable, kept.checkpoint.version) if kept and kept.checkpoint else 0
+
     def all_commits(self, start: int, stop: int) -> bool:
         """Whether slots [start, stop) can all be replayed."""
         return self.kinds.count(COMMIT, start, stop) == stop - start

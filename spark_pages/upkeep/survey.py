@@ -16,6 +16,7 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import read_hint
 from spark_pages.log.names import HINT_KEY, LOG, commit_key
+from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
@@ -64,6 +65,8 @@ class Survey:
         The oldest version that is kept.
     hint_wrong
         Whether the hint should be written anew.
+    lost_ranges
+        Compacted ranges that should be there and are not.
     replayed
         Checkpoints compared with the log.
     read
@@ -84,6 +87,7 @@ class Survey:
     manifest_keys: set[str] = field(default_factory=set)
     state: LogState | None = None
     hint_wrong: bool = False
+    lost_ranges: list[LogRange] = field(default_factory=list)
     replayed: int = 0
     oldest: int = 0
     read: PagesRead = field(default_factory=PagesRead)
