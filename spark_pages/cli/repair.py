@@ -29,12 +29,19 @@ def repair(
     from spark_pages.upkeep.repair import plan_repair
 
     plan = plan_repair(open_object_store(url, options_of(url, profile)), pages=pages)
-    done = plan.execute() if apply else ()
+    done = plan.execute() if apply and not plan.refused else ()
     lost = [{"object": f.key, "what": f.what, "remedy": f.remedy} for f in plan.beyond]
     if json:
         steps = plan.table().to_pylist()
         output.print_json(
-            {"url": plan.url, "version": plan.version, "applied": apply, "steps": steps, "lost": lost}
+            {
+                "url": plan.url,
+                "version": plan.version,
+                "applied": apply and not plan.refused,
+                "steps": steps,
+                "lost": lost,
+                "refused": plan.refused or None,
+            }
         )
     else:
         if plan.steps:
@@ -42,10 +49,14 @@ def repair(
             output.print_rows("Done" if apply else "Plan", ["step", "object", "what"], rows)
         if lost:
             output.print_rows(
-                "Beyond repair", ["object", "what", "what to do"], [list(e.values()) for e in lost]
+                "Faults" if plan.refused else "Beyond repair",
+                ["object", "what", "what to do"],
+                [list(e.values()) for e in lost],
             )
         if not apply and plan.steps:
             output.say("nothing was written; --apply does it")
-        if not plan.steps and not lost:
+        if plan.refused:
+            output.say(plan.refused)
+        elif not plan.steps and not lost:
             output.say("nothing to mend")
-    output.end(not (lost or len(done) < len(plan.steps)))
+    output.end(not (lost or plan.refused or len(done) < len(plan.steps)))

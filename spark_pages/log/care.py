@@ -118,7 +118,7 @@ class LogCare:
         Notes
         -----
         One request for each range that is there already; see `compact_slots` for the others. Slots below
-        the version that the log names as compacted are not looked at.
+        the version that the log names as compacted are not looked at: what is lost there, repair makes again.
         """
         state = self._refresh().state
         check_writable(state.features)
@@ -148,6 +148,7 @@ class LogCare:
         if known is None:
             return
         state = known.state
+        check_writable(state.features)
         told = self._slots.compacted  # by a hint, perhaps of a process that commits nothing
         compacted = max(state.compacted, told if told <= state.version + 1 else 0)
         write_hint(self._store, state.newest_checkpoint, compacted, state.upkeep)
@@ -196,6 +197,8 @@ class LogCare:
             return
         if due.adoption:
             known = self.settle(known)
+        if due.compaction or due.checkpoint:
+            check_writable(known.state.features)  # others may have added some since the commit that asked
         if due.compaction:
             whole = (known.state.version + 1) >> WHOLE << WHOLE
             self._compact(known.state.compacted, whole, _MOST_RANGES)

@@ -107,7 +107,7 @@ def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> Checkpoint
         return log.checkpoint(spread)
     if snapshot.checkpoint is not None and snapshot.checkpoint.ref.version == version:
         return snapshot.checkpoint.ref
-    check_writable(snapshot.state.features)
+    check_writable(log.known().state.features)  # an older version may ask for less than the newest
     runtime = Runtime()
     return write_checkpoint(
         log.store, snapshot.state, snapshot.checkpoint, runtime.token(), runtime.map, spread

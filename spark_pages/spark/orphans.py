@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, StorageError
+from spark_pages.errors import (
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.slots import SlotReader
@@ -62,6 +68,7 @@ def find_orphans(spark: SparkSession, url: str) -> pa.Table:
     phase("looking for orphans")
     log = Log(objects_of(url), Runtime())
     state = log.refresh().state
+    check_writable(state.features)  # else it cannot tell what nothing names
     try:
         return _search(spark, url, log, state)
     except Exception as error:
@@ -100,12 +107,13 @@ def delete_objects(spark: SparkSession, url: str, objects: pa.Table) -> None:
     keys = objects.column("key").to_pylist()
     if not keys:
         return
-    tasks = min(len(keys), 4 * spark.sparkContext.defaultParallelism)
-    sizes = spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).collect()
     log = Log(objects_of(url), Runtime())
     state = log.refresh().state
+    check_writable(state.features)
+    tasks = min(len(keys), 4 * spark.sparkContext.defaultParallelism)
+    sizes = spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).collect()
     if sizes and state.retention is not None:
-        with suppress(StorageError):  # that it cannot be told yet is no failure
+        with suppress(StorageError, UnsupportedFormatError):  # that it cannot be told yet is no failure
             log.tell(DELETION, state.retention.min_readable, len(sizes), sum(sizes))
 
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.checkpoint.segment import NODE_SCHEMA, SEGMENT_SCHEMA
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.names import DELTA
 from spark_pages.log.readable import oldest_readable
@@ -106,6 +107,8 @@ def publish_delta(
     ------
     CommitConflictError
         If other processes kept publishing meanwhile.
+    UnsupportedFormatError
+        If the store asks its writers to know what this release does not.
 
     Notes
     -----
@@ -143,7 +146,9 @@ class Publisher:
 
     def publish_checkpoints(self) -> int:
         """Every checkpoint since the last publication is published; gives how many."""
-        return sum(self.publish(checkpoint) for checkpoint in reversed([*self._unpublished()]))
+        due = [*self._unpublished()]
+        check_writable(self._log.known().state.features)
+        return sum(self.publish(checkpoint) for checkpoint in reversed(due))
 
     def published(self) -> int:
         """The newest checkpoint that all guarded tables show; -1 where they show none."""
@@ -209,6 +214,7 @@ class Publisher:
     def publish_history(self, url: str, run: RunAll) -> None:
         """History and change feed reach to the newest version."""
         head = self._log.refresh().state
+        check_writable(head.features)
         oldest = oldest_readable(head)
         for name, write in (("history", _write_history), ("changes", _write_changes)):
             delta = self._logs[name]

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.resolve import find_table, split_name
 from spark_pages.errors import SchemaMismatchError, TableNotFoundError
+from spark_pages.log.features import check_writable
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime
@@ -109,9 +110,12 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
         If there is no such table, and it is not to be made.
     SchemaMismatchError
         If the rows cannot be of this table; names the first column that does not fit.
+    UnsupportedFormatError
+        If the store asks its writers to know what this release does not.
     """
     store = store_of(url)
     snapshot = store.snapshot()
+    check_writable(snapshot.log.state.features)  # before tasks write page files
     options = replace(options, table=spelled(snapshot, options.table.split(".")))
     definition = _definition(snapshot, schema, options)
     check_fits(definition, schema)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any
@@ -88,6 +88,20 @@ class Fault:
 REPAIR = "Run `spark-pages repair URL`, which tells whether it can be made again."
 """The remedy for what is derived from the log."""
 
+MEND = "Run `spark-pages repair URL --apply`."
+"""The remedy for what can surely be made again."""
+
+INLINE = "Run `spark-pages repair URL`: the log may still hold these pages inline."
+"""The remedy for a page file that a checkpoint made."""
+
+NEWER = "Verify with the release that wrote it, or a later one."
+"""The remedy for what this release cannot read."""
+
+UPGRADE = "Leave it to the release that wrote the store, or a later one."
+"""The remedy for what this release does not know enough to mend."""
+
+_BY_REPAIR = frozenset({REPAIR, MEND, INLINE})
+
 RESTORE = "Nothing else holds it: put the object back from a copy of the store."
 """The remedy for what exists once."""
 
@@ -112,13 +126,25 @@ class Findings:
             case ObjectNotFoundError():
                 self.add(FaultKind.MISSING, key, f"{key} is missing. {context}".strip(), remedy)
             case UnsupportedFormatError():
-                self.add(FaultKind.NEWER, key, what, "Verify with the release that wrote it, or a later one.")
+                self.add(FaultKind.NEWER, key, what, NEWER)
             case DamageError() | InvalidKeyError():
                 self.add(FaultKind.DAMAGED, key, what, remedy)
             case StorageError():
                 self.add(FaultKind.UNREADABLE, key, what, "Verify again once storage answers.")
             case _:
                 raise error
+
+    @property
+    def newer(self) -> tuple[Fault, ...]:
+        """What only a newer release can read."""
+        return tuple(fault for fault in self.faults if fault.kind is FaultKind.NEWER)
+
+    def advise_no_repair(self) -> None:
+        """No fault says to repair: that would write what this release knows over what it does not know."""
+        told = (
+            replace(fault, remedy=UPGRADE) if fault.remedy in _BY_REPAIR else fault for fault in self.faults
+        )
+        self.faults = dict.fromkeys(told)
 
     def get(self, read: Callable[[str], bytes], key: str) -> bytes:
         """The bytes of an object, counted."""

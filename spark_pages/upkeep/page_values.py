@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.catalog.widening import stored_types
-from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StorageError
+from spark_pages.errors import (
+    DamageError,
+    ObjectNotFoundError,
+    SparkPagesError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.page_schema import STATS_SCHEMA
@@ -25,6 +31,11 @@ from spark_pages.upkeep.troubles import Trouble, Troubles
 _PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact")])
 """The statistics that are true or not; the others are estimates and places."""
 _ERRORS = (DamageError, ObjectNotFoundError, StorageError)
+_KINDS: dict[type[SparkPagesError], FaultKind] = {
+    ObjectNotFoundError: FaultKind.MISSING,
+    StorageError: FaultKind.UNREADABLE,
+    UnsupportedFormatError: FaultKind.NEWER,
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -197,9 +208,7 @@ class PageValues:
         troubles.add(FaultKind.CONTRADICTION, some.holder, some.chain, what, run.page_ids[flaws.false])
 
     def _add_error(self, error: SparkPagesError, page: PageDescriptor, some: PagesToRead) -> None:
-        kind = {ObjectNotFoundError: FaultKind.MISSING, StorageError: FaultKind.UNREADABLE}.get(
-            type(error), FaultKind.DAMAGED
-        )
+        kind = _KINDS.get(type(error), FaultKind.DAMAGED)
         what = "is missing" if kind is FaultKind.MISSING else f"cannot be read: {error.message}"
         self._add(kind, what, page, some)
 

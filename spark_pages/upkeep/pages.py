@@ -18,7 +18,7 @@ from spark_pages.model.pieces import ChainKey, LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.storage.keys import is_key
 from spark_pages.storage.store import ObjectStore
-from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
+from spark_pages.upkeep.faults import INLINE, NEWER, RESTORE, FaultKind, Findings
 from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.page_values import PageReader, PagesToRead
 from spark_pages.upkeep.troubles import Trouble, Troubles
@@ -183,8 +183,10 @@ class PageCheck:
         remedy = "Verify again once storage answers." if trouble.kind is FaultKind.UNREADABLE else RESTORE
         if trouble.kind is FaultKind.BLOOM:
             remedy = "No answer rests on them: the pages are read. Whatever rewrites these makes them anew."
-        if trouble.key in self._homes:
-            remedy = "Run `spark-pages repair URL`: the log may still hold these pages inline."
+        if trouble.kind is FaultKind.NEWER:
+            remedy = NEWER
+        elif trouble.key in self._homes:
+            remedy = INLINE
         self._findings.add(trouble.kind, trouble.key, what, remedy)
 
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import xxhash
 
-from spark_pages.errors import SparkPagesError
+from spark_pages.errors import SparkPagesError, UnsupportedFormatError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
+from spark_pages.log.ranges.log_range import (
+    MAX_RANGE_BYTES,
+    LogRange,
+    decode_range,
+    encode_range,
+    plan_ranges,
+)
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit
+from spark_pages.show.text import count
 from spark_pages.storage.store import ObjectStore
-from spark_pages.upkeep.faults import FaultKind
+from spark_pages.upkeep.faults import MEND, FaultKind
 from spark_pages.upkeep.slots import COMMIT
 from spark_pages.upkeep.survey import Survey
 
 _RANGE = re.compile(r"_log/(\d{20})-(\d{20})\.compacted\.avro")
-_REMEDY = "Run `spark-pages repair URL --apply`; until then reading takes more requests."
 
 
 def listed_range(key: str) -> LogRange | None:
@@ -34,7 +41,9 @@ def listed_range(key: str) -> LogRange | None:
 
 
 def check_ranges(survey: Survey) -> None:
-    """Every compacted range that a listing shows holds its slots, bit by bit; a wrong one changes no answer.
+    """Every compacted range that there should be is there and holds its slots, bit by bit.
+
+    One that is wrong or missing changes no answer.
 
     Notes
     -----
@@ -43,8 +52,11 @@ def check_ranges(survey: Survey) -> None:
     for around in _ranges(survey):
         try:
             slots = decode_range(survey.findings.get(survey.store.get, around.key), around)
+        except UnsupportedFormatError as error:
+            survey.findings.add_error(error, around.key, MEND)
+            continue
         except SparkPagesError as error:
-            survey.findings.add(FaultKind.RANGE, around.key, error.message, _REMEDY)
+            survey.findings.add(FaultKind.RANGE, around.key, error.message, MEND)
             continue
         wrong = [
             version
@@ -54,7 +66,39 @@ def check_ranges(survey: Survey) -> None:
         ]
         if wrong:
             what = f"{around.key} holds slot {wrong[0]} otherwise than {commit_key(wrong[0])}."
-            survey.findings.add(FaultKind.RANGE, around.key, what, _REMEDY)
+            survey.findings.add(FaultKind.RANGE, around.key, what, MEND)
+    survey.lost_ranges = _lost(survey)
+    if survey.lost_ranges:
+        what = f"{told_lost(survey)} missing: reading takes more requests."
+        survey.findings.add(FaultKind.RANGE, survey.lost_ranges[0].key, what, MEND)
+
+
+def _lost(survey: Survey) -> list[LogRange]:
+    """Ranges that commits say were made, and no vacuum has deleted, but are not there.
+
+    What a vacuum deletes ends before the version from which the oldest one kept is read. It does so before
+    it buries the slots, so a killed one leaves commits without the ranges around them.
+    """
+    if survey.state is None:
+        return []
+    kept, compacted = survey.slots.read_from, min(survey.state.compacted, survey.slots.head + 1)
+    ends = np.cumsum([0, *(survey.listed.get(commit_key(version), 0) for version in range(compacted))])
+    return [
+        each
+        for each in plan_ranges(kept, compacted)
+        if each.key not in survey.listed
+        and each.stop > kept
+        and survey.slots.all_commits(each.start, each.stop)
+        and ends[each.stop] - ends[each.start] <= MAX_RANGE_BYTES
+    ]
+
+
+def told_lost(survey: Survey) -> str:
+    """How many ranges are lost, and of which slots, up to "are"."""
+    lost = survey.lost_ranges
+    first, last = min(each.start for each in lost), max(each.stop for each in lost) - 1
+    verb = "is" if len(lost) == 1 else "are"
+    return f"{count(len(lost), 'compacted range')} of slots {first} to {last} {verb}"
 
 
 def remake_ranges(survey: Survey) -> dict[str, bytes]:

@@ -6,37 +6,41 @@ two at once, or only in part: the next plan starts from what is there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.errors import DamageError, SparkPagesError, UnsupportedFormatError
 from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.features import check_writable
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import HINT_KEY
+from spark_pages.log.ranges.log_range import LogRange
+from spark_pages.log.ranges.writer import make_ranges
 from spark_pages.log.slots import SlotReader
-from spark_pages.model.actions import CheckpointRef, TransactionRecord
+from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Commit, Features, TransactionRecord
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import Fault, FaultKind
 from spark_pages.upkeep.pages import PagesMode
-from spark_pages.upkeep.ranges import recover_slots, remake_ranges
+from spark_pages.upkeep.ranges import recover_slots, remake_ranges, told_lost
 from spark_pages.upkeep.remake import as_if, remake_manifests, remake_trees, write_again
 from spark_pages.upkeep.slots import slot_of
 from spark_pages.upkeep.survey import Survey
 from spark_pages.upkeep.trees import SurveyedTree
-from spark_pages.upkeep.verify import TEMPORARY_AGE_US, look, temporaries
+from spark_pages.upkeep.verify import TEMPORARY_AGE_US, look, temporaries, why_no_repair
 
 
 class StepKind(StrEnum):
     """What a step of a repair does."""
 
     PUT_BACK = "put back"
+    COMPACT = "compact log"
     CHECKPOINT = "checkpoint"
     HINT = "hint"
     SWEEP = "sweep"
@@ -71,6 +75,9 @@ class RepairPlan:
         What `execute` does, in this order.
     beyond
         Faults that no step mends: each says what is lost.
+    refused
+        Why this release plans no steps, whatever is broken: something newer has written to the store. Empty
+        where it may mend.
     """
 
     store: ObjectStore
@@ -78,14 +85,22 @@ class RepairPlan:
     version: int
     steps: tuple[Step, ...]
     beyond: tuple[Fault, ...]
-    objects: dict[str, bytes]
-    base: CheckpointRef | None
-    hint: CheckpointRef | None
+    objects: dict[str, bytes] = field(default_factory=dict)
+    ranges: tuple[LogRange, ...] = ()
+    base: CheckpointRef | None = None
+    hint: CheckpointRef | None = None
+    features: Features = NO_FEATURES
+    refused: str = ""
 
     @property
     def url(self) -> str:
         """Which store."""
         return self.store.url
+
+    @property
+    def _left(self) -> str:
+        """What becomes of the faults that no step mends."""
+        return "not mended" if self.refused else "beyond repair"
 
     def table(self) -> pa.Table:
         """A row for each step."""
@@ -97,10 +112,11 @@ class RepairPlan:
     def __repr__(self) -> str:
         lines = [
             f"RepairPlan({self.url!r}, version {self.version}: {len(self.steps)} steps, {len(self.beyond)} "
-            f"faults beyond repair)"
+            f"faults {self._left})"
         ]
+        lines += [f"  refused: {self.refused}"] if self.refused else []
         lines += [f"  {step.kind.value}: {step.what}" for step in self.steps]
-        lines += [f"  beyond repair: {fault.what} {fault.remedy}" for fault in self.beyond]
+        lines += [f"  {self._left}: {fault.what} {fault.remedy}" for fault in self.beyond]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -112,8 +128,8 @@ class RepairPlan:
         lost = [[fault.kind.value, fault.key, fault.what, fault.remedy] for fault in self.beyond]
         return card(
             heading,
-            table(["step", "object", "what"], steps) if steps else "nothing to mend",
-            table(["beyond repair", "object", "what", "what to do"], lost) if lost else "nothing is lost",
+            table(["step", "object", "what"], steps) if steps else self.refused or "nothing to mend",
+            table([self._left, "object", "what", "what to do"], lost) if lost else "nothing is lost",
         )
 
     def execute(self) -> tuple[Step, ...]:
@@ -121,6 +137,8 @@ class RepairPlan:
 
         Raises
         ------
+        UnsupportedFormatError
+            If something newer than this release has written to the store; nothing was done.
         StorageError
             If storage fails. What was done is good; make a new plan and go on.
 
@@ -128,11 +146,17 @@ class RepairPlan:
         -----
         Open the store again afterwards: one that was opened before may still stand on the lost checkpoint.
         """
+        if self.refused:
+            raise UnsupportedFormatError(self.refused)
+        if self.steps:
+            self._check_writable()
         done = []
         for step in self.steps:
             match step.kind:
                 case StepKind.PUT_BACK:
                     self._put_back(step.key)
+                case StepKind.COMPACT:
+                    make_ranges(self.store, self.runtime.map, self.ranges)
                 case StepKind.CHECKPOINT:
                     self._write_checkpoint()
                 case StepKind.HINT:
@@ -144,6 +168,13 @@ class RepairPlan:
             done.append(step)
         return tuple(done)
 
+    def _check_writable(self) -> None:
+        """The newest commit by now asks for nothing that this release does not know."""
+        slots = SlotReader(self.store, self.runtime.map)
+        newest = slots.newest(self.version + 1)
+        slot = slots.read(newest) if newest >= 0 else None
+        check_writable(slot.features if isinstance(slot, Commit) else self.features)
+
     def _put_back(self, key: str) -> None:
         version = slot_of(key)
         if version is None:
@@ -152,6 +183,8 @@ class RepairPlan:
         try:
             if SlotReader(self.store).read(version) is None:
                 self.store.create(key, self.objects[key])  # never over a tombstone that came meanwhile
+        except UnsupportedFormatError:
+            raise  # a newer release has put it back in the meantime
         except DamageError:  # a commit of another slot is damage, too
             self.store.put(key, self.objects[key])
 
@@ -186,20 +219,28 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     The cost of `verify`, and that of writing each checkpoint again that has lost something.
     """
     runtime = runtime or Runtime()
-    survey = look(store, runtime, pages)
-    objects = recover_slots(store, survey)
+    found = survey = look(store, runtime, pages)
+    if found.findings.newer:
+        return _refused(found, why_no_repair(found))
+    objects = recover_slots(store, found)
     if objects:  # what else is lost can be told, and made again, as if they were back
         survey = look(as_if(store, objects), runtime, pages)
+        if survey.findings.newer:
+            return _refused(found, why_no_repair(survey))
     objects |= remake_ranges(survey)
     objects |= remake_trees(survey.store, survey)
     objects |= remake_manifests(survey.store, survey, objects)
     steps = [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
+    if survey.lost_ranges:
+        steps.append(Step(StepKind.COMPACT, survey.lost_ranges[0].key, f"{told_lost(survey)} made again."))
     base, hint, more, mended = _newest_again(survey, objects)
     steps += more
     dead = temporaries(store, runtime)
     if dead:
         what = f"{len(dead)} unfinished files that nobody has written to for a day are removed."
         steps.append(Step(StepKind.SWEEP, dead[0].key, what))
+    if steps and (why := why_no_repair(survey)):
+        return _refused(found, why)
     beyond = [
         fault
         for fault in survey.findings.faults
@@ -212,9 +253,17 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
         steps=tuple(steps),
         beyond=tuple(_as_lost(fault) for fault in beyond),
         objects=objects,
+        ranges=tuple(survey.lost_ranges),
         base=base,
         hint=hint,
+        features=survey.features,
     )
+
+
+def _refused(found: Survey, why: str) -> RepairPlan:
+    """A plan without steps that says why it has none, and what is wrong."""
+    beyond = tuple(fault for fault in found.findings.faults if not fault.harmless)
+    return RepairPlan(found.store, found.runtime, found.slots.head, (), beyond, refused=why)
 
 
 def _newest_again(

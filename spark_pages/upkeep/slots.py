@@ -14,7 +14,14 @@ from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.retention import further
-from spark_pages.model.actions import CheckpointRef, Commit, Retention, Tombstone
+from spark_pages.model.actions import (
+    NO_FEATURES,
+    CheckpointRef,
+    Commit,
+    Features,
+    Retention,
+    Tombstone,
+)
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
 
@@ -46,6 +53,8 @@ class SlotSurvey:
         The one that the newest slot names.
     retention
         What commits say that is kept: of vacuums the one that keeps least. None buries its own commit.
+    features
+        What the newest commit that can be read asks of readers and writers.
     errors
         Why the lost ones cannot be read.
     hashes
@@ -56,6 +65,7 @@ class SlotSurvey:
     refs: dict[str, CheckpointRef] = field(default_factory=dict)
     newest_ref: CheckpointRef | None = None
     retention: Retention | None = None
+    features: Features = NO_FEATURES
     errors: dict[int, SparkPagesError] = field(default_factory=dict)
     hashes: array[int] = field(default_factory=lambda: array("Q"))
 
@@ -63,6 +73,12 @@ class SlotSurvey:
     def head(self) -> int:
         """The newest version, -1 where there is none."""
         return len(self.kinds) - 1
+
+    @property
+    def read_from(self) -> int:
+        """Where the tail of the oldest kept version begins: a vacuum may delete ranges that end before."""
+        kept = self.retention
+        return min(kept.min_readable, kept.checkpoint.version) if kept and kept.checkpoint else 0
 
     def all_commits(self, start: int, stop: int) -> bool:
         """Whether slots [start, stop) can all be replayed."""
@@ -105,6 +121,8 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
                 digest, time_us = slot.digest, slot.timestamp_us
                 if slot.checkpoint is not None:
                     survey.refs[slot.checkpoint.location.key] = survey.newest_ref = slot.checkpoint
+                if isinstance(slot, Commit):
+                    survey.features = slot.features
                 for record in slot.records if isinstance(slot, Commit) else ():
                     survey.retention = further(survey.retention, record.retention)
                 for token in _tokens(slot):

@@ -16,11 +16,19 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import read_hint
 from spark_pages.log.names import HINT_KEY, LOG, commit_key
+from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Splice, TransactionRecord
+from spark_pages.model.actions import (
+    CheckpointRef,
+    Commit,
+    Features,
+    ManifestRef,
+    Splice,
+    TransactionRecord,
+)
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import ORDINAL_BITS
 from spark_pages.model.pieces import ChainKey
@@ -29,7 +37,7 @@ from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.compare import differences
-from spark_pages.upkeep.faults import REPAIR, RESTORE, FaultKind, Findings
+from spark_pages.upkeep.faults import MEND, REPAIR, RESTORE, FaultKind, Findings
 from spark_pages.upkeep.lengths import ChainLengths
 from spark_pages.upkeep.manifests import ManifestReader
 from spark_pages.upkeep.names import TableNames
@@ -57,6 +65,8 @@ class Survey:
         The oldest version that is kept.
     hint_wrong
         Whether the hint should be written anew.
+    lost_ranges
+        Compacted ranges that should be there and are not.
     replayed
         Checkpoints compared with the log.
     read
@@ -77,6 +87,7 @@ class Survey:
     manifest_keys: set[str] = field(default_factory=set)
     state: LogState | None = None
     hint_wrong: bool = False
+    lost_ranges: list[LogRange] = field(default_factory=list)
     replayed: int = 0
     oldest: int = 0
     read: PagesRead = field(default_factory=PagesRead)
@@ -335,7 +346,7 @@ class Survey:
 
     def _check_hint(self) -> None:
         wanted = self.best_checkpoint()
-        if wanted is None:
+        if wanted is None or self.findings.newer:  # the hint may name what only a newer release can read
             return
         if HINT_KEY not in self.listed:
             what = f"{HINT_KEY} is missing: opening takes more requests."
@@ -354,7 +365,13 @@ class Survey:
             else:
                 return
         self.hint_wrong = True
-        self.findings.add(FaultKind.HINT, HINT_KEY, what, "Run `spark-pages repair URL --apply`.")
+        self.findings.add(FaultKind.HINT, HINT_KEY, what, MEND)
+
+    @property
+    def features(self) -> Features:
+        """What the store asks of its writers, as far as the newest commit and the checkpoints tell."""
+        told = [self.slots.features, *(tree.root.state.features for tree in self.trees if tree.root)]
+        return Features(writer=tuple(sorted({name for each in told for name in each.writer})))
 
     def best_checkpoint(self) -> CheckpointRef | None:
         """The newest checkpoint that can be read whole."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 
+from spark_pages.catalog.migration import told_table_zero
 from spark_pages.errors import (
     InvalidInputError,
     ObjectNotFoundError,
     SparkPagesError,
     StoreNotFoundError,
+    UnsupportedFormatError,
 )
 from spark_pages.given import as_text
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
+from spark_pages.log.features import check_writable
 from spark_pages.log.names import LOG, commit_key, is_beside_trees, is_published
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectInfo, ObjectStore
-from spark_pages.upkeep.faults import RESTORE, FaultKind, Verification
+from spark_pages.upkeep.faults import MEND, RESTORE, UPGRADE, FaultKind, Verification
 from spark_pages.upkeep.page_values import PageReader, PageValues
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.ranges import check_ranges, listed_range
@@ -106,11 +109,29 @@ def look(
     _check_table_zero(survey)
     check_ranges(survey)
     _check_end(survey)
-    _tell_orphans(survey)
+    if not survey.findings.newer:  # else what this release cannot read may name them
+        _tell_orphans(survey)
     for info in temporaries(store, runtime):
         what = f"{info.key} is an unfinished file of {info.size_bytes} bytes, untouched for a day."
-        survey.findings.add(FaultKind.TEMPORARY, info.key, what, "Run `spark-pages repair URL --apply`.")
+        survey.findings.add(FaultKind.TEMPORARY, info.key, what, MEND)
+    if why_no_repair(survey):
+        survey.findings.advise_no_repair()
     return survey
+
+
+def why_no_repair(survey: Survey) -> str:
+    """Why this release must not mend anything of the store; empty where it may."""
+    newer = survey.findings.newer
+    if newer:
+        return (
+            f"{newer[0].key} was written by a newer release. This one cannot tell what is broken from what "
+            f"it does not know, and mends nothing. {UPGRADE}"
+        )
+    try:
+        check_writable(survey.features)
+    except UnsupportedFormatError as error:
+        return str(error)
+    return ""
 
 
 def temporaries(store: ObjectStore, runtime: Runtime) -> list[ObjectInfo]:
@@ -130,6 +151,9 @@ def _check_table_zero(survey: Survey) -> None:
     try:
         for what in table_zero_differences(snapshot, PageHandler(survey.store, upc_bytes=0, cpc_bytes=0)):
             survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, table 0 {what}.", RESTORE)
+        told_table_zero(snapshot)
+    except UnsupportedFormatError as error:
+        survey.findings.add_error(error, key, RESTORE)
     except SparkPagesError as error:
         if not survey.findings.faults:  # else its pages or checkpoint have been told already
             survey.findings.add_error(error, key, RESTORE)

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import spark_pages as sp
 from spark_pages.errors import UnsupportedFormatError
+from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint import root
-from spark_pages.log.encoding.commit_codec import encode_commit
-from spark_pages.log.names import commit_key
+from spark_pages.log.checkpoint.policy import Due
 from spark_pages.model.actions import Features
+from spark_pages.runtime import Runtime
+from spark_pages.spark.checkpoints import Spread, checkpoint_of
+from spark_pages.spark.options import WriteOptions
+from spark_pages.spark.orphans import delete_objects, find_orphans
+from spark_pages.spark.publish import publish_delta
+from spark_pages.spark.writing import plan_write
+from spark_pages.tables.definitions import row_collection
 from spark_pages.tables.store import Store
-from tests.log.records import commit, record
-from tests.tables.stores import store_with
+from spark_pages.tables.versions import restore
+from tests.log.newer import ask, content
+from tests.tables.stores import QUIET, store_with
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
 
 def store_of_features(features: Features) -> Store:
     """A store whose newest commit, made by another release, asks for features."""
-    store = store_with(pa.table({"n": [1, 2]}))
-    (parent,) = store._log.commits(2, 3)
-    other = commit(3, record(50), parent=parent)
-    other = replace(other, timestamp_us=parent.timestamp_us + 1, features=features)
-    store.objects.create(commit_key(3), encode_commit(other)[0])
-    return Store(store.objects)
+    return ask(store_with(pa.table({"n": [1, 2]})), features)
 
 
 def test_a_store_with_an_unknown_reader_feature_gives_out_no_row():
@@ -45,6 +54,96 @@ def test_a_store_with_an_unknown_writer_feature_is_read_but_not_written():
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         store.checkpoint()
     assert [each.key for each in store.objects.list("")] == before
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Store:
+    """A store with a checkpoint, to which a release that knows more has committed."""
+    store = sp.create(str(tmp_path / "store"), properties=QUIET)
+    with store.transaction() as txn:
+        txn.create_table("t", SCHEMA)
+        txn.append("t", pa.table({"n": range(9_000)}))
+    store.checkpoint()
+    with store.transaction() as txn:
+        txn.update("t", "n", rows=[1], values=[7])
+    ask(store)
+    return sp.open(store.url)
+
+
+def checkpoint_of_an_older_version(store: Store) -> None:
+    checkpoint_of(store._log, store.snapshot(version=2).log, Spread(store.url, None))
+
+
+NO_SPARK = cast(Any, None)
+"""What is refused in time needs no session."""
+
+ONE_OBJECT = pa.table({"key": ["pages/00000000000000000000-" + "ab" * 16 + "-0.pages"], "bytes": [4096]})
+
+WRITERS: dict[str, Callable[[Store], object]] = {
+    "log compaction": lambda store: store.compact_log(),
+    "a checkpoint": lambda store: store.checkpoint(),
+    "a checkpoint of an older version": checkpoint_of_an_older_version,
+    "page compaction": lambda store: store.compact_pages(),
+    "a restore": lambda store: store.restore(version=1),
+    "a tag": lambda store: store.tag("x"),
+    "a lease": lambda store: store.snapshot().lease(timedelta(hours=1)),
+    "a vacuum": lambda store: store.vacuum(retention=1),
+    "Delta tables": lambda store: publish_delta(store.url),
+    "a write by Spark": lambda store: plan_write(store.url, SCHEMA, False, WriteOptions("t")),
+    "a search for orphans": lambda store: find_orphans(NO_SPARK, store.url),
+    "a deletion by Spark": lambda store: delete_objects(NO_SPARK, store.url, ONE_OBJECT),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_whoever_would_write_refuses_before_it_has_written_anything(frozen, write, monkeypatch):
+    monkeypatch.setattr(restore, "MANIFEST_PAGES", 0)
+    before = content(frozen.objects)
+
+    with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
+        write(frozen)
+
+    assert content(frozen.objects) == before
+
+
+def test_a_transaction_that_began_before_writes_no_page_file():
+    store = store_with(pa.table({"n": [1]}))
+    txn = store.transaction()
+    txn.append("t", pa.table({"n": np.random.default_rng(1).integers(0, 1 << 62, 40_000)}))
+    ask(store)
+    before = content(store.objects)
+
+    with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
+        txn.commit()
+
+    assert content(store.objects) == before
+
+
+def test_rows_of_table_zero_are_not_put_into_a_page_file_where_they_cannot_be_committed(monkeypatch):
+    store = store_with(pa.table({"n": [1]}))
+    head = store._log.refresh()
+    ask(store)
+    store._log.refresh()  # as another thread may
+    monkeypatch.setattr(store._log, "refresh", lambda: head)
+    monkeypatch.setattr(row_collection, "rows_to_go", lambda zero, _: np.ones(zero.num_rows, bool))
+    monkeypatch.setattr(row_collection, "place_splices", lambda *_: pytest.fail("something was written"))
+
+    with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
+        row_collection.collect_rows(store._log, Runtime(), PageHandler(store.objects))
+
+
+def test_what_was_due_beside_a_commit_is_left_undone_once_a_newer_release_has_come(caplog):
+    store = store_with(*[pa.table({"n": [1]})] * 15)
+    ask(store)
+    store.snapshot()
+    before = content(store.objects)
+
+    with caplog.at_level(logging.WARNING):
+        store._log._care._background.ask(Due(checkpoint=True, compaction=True))
+        store.close()
+
+    assert content(store.objects) == before
+    assert "UnsupportedFormatError: The store asks its writers to know frozen-pages" in caplog.text
 
 
 @pytest.mark.parametrize(("version", "features"), [(2, ()), (1, ("holograms",))])

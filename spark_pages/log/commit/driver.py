@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -24,6 +25,11 @@ from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime
 
 Result = TypeVar("Result")
+
+_FAR_BEHIND_US = 60_000_000
+"""Clocks of machines that are kept differ by less."""
+
+_logger = logging.getLogger(__name__)
 
 _NOTHING: AbstractContextManager[object] = nullcontext()
 
@@ -58,11 +64,27 @@ class CommitDriver:
         self._timeout_s = timeout_s
         self._recent = RecentSlots(slots)
         self.pace = Pace(runtime)
+        self._has_told_clock = False
 
     def landed(self, commit: Commit) -> None:
         """An own commit is in the log: who asks for its slot has it at once."""
         self._recent.keep(commit)
         self.pace.head_moved()
+        self._tell_clock(commit)
+
+    def _tell_clock(self, commit: Commit) -> None:
+        """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
+        behind_us = commit.timestamp_us - 1 - self._runtime.now_us()  # not above 0 where the clock is right
+        if self._has_told_clock or behind_us <= _FAR_BEHIND_US:
+            return
+        self._has_told_clock = True
+        _logger.warning(
+            "The clock of this machine is %.0f s behind the commit before version %d of %s, so its commits "
+            "bear that time. Set the clock that is wrong: this one, or that of whoever made that commit.",
+            behind_us / 1_000_000,
+            commit.version,
+            self._slots.store.url,
+        )
 
     def drive(
         self,

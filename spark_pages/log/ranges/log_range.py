@@ -129,8 +129,8 @@ def plan_reads(start: int, stop: int, compacted: int, largest: int = LARGEST) ->
 
     Notes
     -----
-    Logarithmic in ``stop - start`` below `compacted`; at most 8 times as many slots as asked for, and
-    twice where `stop` is `compacted`.
+    Below `compacted` logarithmic in ``stop - start`` up to the size of the largest range, and one for each of
+    that size beyond; at most 8 times as many slots as asked for, and twice where `stop` is `compacted`.
     """
     small = small_ranges(compacted) if largest >= WHOLE else []
     body = compacted >> WHOLE << WHOLE

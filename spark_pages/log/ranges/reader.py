@@ -58,8 +58,8 @@ class RangeReader:
 
         Notes
         -----
-        One round of requests, logarithmic in number, where the ranges are there. A missing range costs a
-        round, and the next smaller one is tried; their size is remembered for the next call.
+        One round of few requests for each 4,096 slots where the ranges are there, see `plan_reads`. A missing
+        range costs a round, and the next smaller one is tried; their size is remembered for the next call.
         """
         found: list[Slot] = []
         largest, width = self._largest, _ROUND_LIMIT

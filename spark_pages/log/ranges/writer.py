@@ -6,6 +6,7 @@ begun again, and two at once do no harm.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_pages.errors import SparkPagesError, StorageError
@@ -79,6 +80,23 @@ def compact_slots(
             keys.append(each.key)
             size_bytes += written
     return LogCompaction(max(done, stop & ~1), tuple(keys), size_bytes)
+
+
+def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange]) -> None:
+    """These ranges are there, but for those that are never made; halves come before what is made of them.
+
+    Raises
+    ------
+    StorageError
+        If storage fails; what was written is of use all the same.
+
+    Notes
+    -----
+    One request for each that is there already; see `compact_slots` for the others.
+    """
+    builder = _Builder(store, map_all)
+    for each in wanted:
+        builder.write(each)
 
 
 class _Builder:

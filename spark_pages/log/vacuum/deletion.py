@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from spark_pages.errors import CommitConflictError, SparkPagesError, StorageError
+from spark_pages.errors import CommitConflictError, SparkPagesError, StorageError, UnsupportedFormatError
 from spark_pages.log.commit.messages import AlreadyLanded
 from spark_pages.log.encoding.commit_codec import encode_tombstone
+from spark_pages.log.features import check_writable
 from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
@@ -75,6 +76,7 @@ class Deletion:
         phase(f"deleting {plan.objects.num_rows:,} objects")
         version = self._commit()
         head = self._log.refresh().state
+        check_writable(head.features)  # a newer release may have come between
         came = self._commits.walk(plan.version + 1, head.version + 1)
         spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints)}
         slots = range(*plan.slots)
@@ -99,7 +101,7 @@ class Deletion:
     def _tell(self) -> None:
         """The history says what was deleted; that it cannot be told yet is no failure."""
         if self._gone:
-            with suppress(StorageError):
+            with suppress(StorageError, UnsupportedFormatError):
                 oldest = self._plan.retention.min_readable
                 self._log.tell(DELETION, oldest, len(self._gone), sum(self._gone))
 
@@ -123,6 +125,7 @@ class Deletion:
         """The log says that versions before the oldest are gone; None where it said so already."""
         plan, retention = self._plan, self._plan.retention
         head = self._log.refresh()
+        check_writable(head.state.features)
         if _covers(head.state.retention, retention):
             return None
         token = self._runtime.token()

@@ -72,6 +72,11 @@ class VacuumPlanner:
         further
             Whether to move on although only vacuum itself has committed since the last time.
 
+        Raises
+        ------
+        UnsupportedFormatError
+            If the store asks its writers to know what this release does not: it cannot tell what may go.
+
         Notes
         -----
         Requests: the commits from the first uncleaned one on, roots and parts of the checkpoints that they
@@ -81,6 +86,7 @@ class VacuumPlanner:
         """
         phase("looking for what may go")
         head = self._log.refresh().state
+        check_writable(head.features)
         self._slots.learn(head.compacted)  # kept commits are then read in few requests
         oldest = oldest_to_keep(head, self._wanted(keep, head), self._runtime.now_us())
         before = head.retention
@@ -137,7 +143,6 @@ class VacuumPlanner:
     def _checkpoint_at(self, oldest: int, base: CheckpointRef | None, head: LogState) -> CheckpointRef:
         if oldest == head.version:
             return self._log.checkpoint()
-        check_writable(head.features)
         state = base_state(self._tree, base) if base else LogState()
         state = replay(state, self._slots.commits(state.version + 1, oldest + 1), self._log.load_manifest)
         ref = write_checkpoint(

@@ -20,6 +20,7 @@ from spark_pages.catalog.table_zero import PURGED
 from spark_pages.io import PageHandler
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.commit.messages import AlreadyLanded
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.names import page_file_key
 from spark_pages.log.state import LogState
@@ -54,6 +55,7 @@ def collect_rows(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
     version = head.state.version
 
     def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+        check_writable(state.features)  # it writes page files, and is asked before a commit is tried, too
         zero = Snapshot(log.bind(state), pages).table("system.catalog")
         going = rows_to_go(zero, _oldest(state))
         if not going.any():

@@ -6,6 +6,7 @@ from functools import partial
 
 from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.errors import CommitConflictError
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.who_landed import Meets, with_who_landed
@@ -60,10 +61,13 @@ class Standing:
         ------
         CommitConflictError
             If a table that has been written to is another one by now, and what was written does not fit it.
+        UnsupportedFormatError
+            If the newest version asks its writers to know what this release does not.
         """
         if self.is_settled:
             return
         newest = self._log.refresh()
+        check_writable(newest.state.features)  # before any page file is written for it
         stays = False
         for table_id, definition in self._work.definitions.items():
             now = definition_by_now(newest, definition) if table_id >= 0 else definition

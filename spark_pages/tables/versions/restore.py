@@ -19,6 +19,7 @@ from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.segment import encode_manifest
 from spark_pages.log.commit.messages import Build
 from spark_pages.log.digest import locate
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.names import manifest_key, page_file_key
 from spark_pages.log.readable import check_version
@@ -90,6 +91,7 @@ def _restore(
     tries = 0
     while True:
         head = log.refresh()
+        check_writable(head.state.features)  # before a page file or manifest is written for it
         check_version(head.state, then.state.version)
         for commit in commits_in_turn(log, fed + 1, head.state.version + 1):
             changes.feed(commit)

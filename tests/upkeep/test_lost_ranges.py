@@ -1,0 +1,186 @@
+"""Compacted ranges that are gone: what should be there is noticed and made again, and nothing else is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spark_pages.log.names import commit_key
+from spark_pages.log.ranges import writer
+from spark_pages.log.ranges.log_range import LogRange
+from spark_pages.storage import MeteredStore
+from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.store import Store
+from spark_pages.upkeep import ranges
+from spark_pages.upkeep.faults import FaultKind
+from spark_pages.upkeep.repair import StepKind, plan_repair
+from spark_pages.upkeep.verify import verify
+from tests.log.newer import content
+from tests.retention.stores import KilledError, WatchedStore, opened
+from tests.tables.stores import store_with
+from tests.upkeep.stores import flip
+
+
+def append(store: Store, times: int) -> None:
+    for _ in range(times):
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": [1]}))
+
+
+@pytest.fixture
+def compacted() -> Store:
+    """Versions 0 to 74. Of these 0 to 73 are in ranges, as commit 74 says, and two ranges are out of use."""
+    store = store_with(pa.table({"n": [1]}))
+    append(store, 68)
+    store.compact_log()
+    append(store, 3)
+    assert store.compact_log().compacted == 74
+    append(store, 1)
+    return store
+
+
+OUT_OF_USE = (LogRange(64, 2).key, LogRange(68, 1).key)
+IN_USE = 9
+"""Ranges of 64, 32, 32, 16, 16, 16, 16, 8 and 2 slots."""
+
+
+def ranges_of(objects: ObjectStore) -> dict[str, bytes]:
+    return {key: data for key, data in content(objects).items() if "compacted" in key}
+
+
+def lose(objects: ObjectStore, *keys: str) -> None:
+    for key in keys:
+        objects.delete(key)
+
+
+def requests_to_open(objects: ObjectStore) -> int:
+    metered = MeteredStore(objects)
+    Store(metered).snapshot()
+    return metered.counts.requests
+
+
+def test_all_ranges_that_are_lost_are_a_notice_and_come_back_byte_for_byte(compacted: Store) -> None:
+    before, requests = ranges_of(compacted.objects), requests_to_open(compacted.objects)
+    lose(compacted.objects, *before)
+
+    found = verify(compacted.objects)
+    plan = plan_repair(compacted.objects)
+    plan.execute()
+
+    assert found.ok
+    assert [(notice.kind, notice.what) for notice in found.notices] == [
+        (FaultKind.RANGE, "9 compacted ranges of slots 0 to 73 are missing: reading takes more requests.")
+    ]
+    assert [step.kind for step in plan.steps] == [StepKind.COMPACT]
+    assert "9 compacted ranges of slots 0 to 73 are made again." in repr(plan)
+    assert len(before) == IN_USE + 2
+    assert len(ranges_of(compacted.objects)) == IN_USE
+    assert ranges_of(compacted.objects).items() <= before.items()
+    assert requests_to_open(compacted.objects) == requests
+    assert verify(compacted.objects).faults == ()
+
+
+def test_each_range_that_is_lost_alone_comes_back(compacted: Store) -> None:
+    before = ranges_of(compacted.objects)
+    lose(compacted.objects, OUT_OF_USE[0], OUT_OF_USE[1])
+    assert verify(compacted.objects).faults == ()
+    for key in before.keys() - {*OUT_OF_USE}:
+        lose(compacted.objects, key)
+
+        found = verify(compacted.objects, pages="none")
+        plan_repair(compacted.objects).execute()
+
+        assert [notice.key for notice in found.notices] == [key]
+        assert ranges_of(compacted.objects)[key] == before[key]
+
+
+def test_a_range_is_made_again_beside_a_damaged_one_and_out_of_slots_that_come_back(compacted: Store) -> None:
+    before = ranges_of(compacted.objects)
+    whole, half, quarter = (LogRange(0, exponent).key for exponent in (6, 5, 4))
+    lose(compacted.objects, whole, quarter, commit_key(20))
+    flip(compacted.objects, half)
+
+    plan_repair(compacted.objects).execute()
+
+    assert ranges_of(compacted.objects) == before
+    assert verify(compacted.objects).faults == ()
+
+
+def test_ranges_that_no_commit_tells_of_are_not_missed() -> None:
+    store = store_with(pa.table({"n": [1]}))
+    append(store, 40)
+    store.compact_log()
+    lose(store.objects, *ranges_of(store.objects))
+
+    found = verify(store.objects)
+
+    assert found.faults == ()
+    assert store.compact_log().compacted == 42
+
+
+def test_ranges_that_are_never_made_for_their_bytes_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (writer, ranges):
+        monkeypatch.setattr(module, "MAX_RANGE_BYTES", 16 * 5_900)
+    store = store_with(pa.table({"n": [1]}))
+    append(store, 70)
+    store.compact_log()
+    append(store, 1)
+    there = ranges_of(store.objects)
+
+    found = verify(store.objects)
+
+    assert LogRange(0, 5).key not in there
+    assert LogRange(16, 4).key in there
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize("keep", [1, 2, 11, 30, 58])
+def test_ranges_that_a_vacuum_deleted_are_not_missed(compacted: Store, keep: int) -> None:
+    before = ranges_of(compacted.objects)
+
+    compacted.vacuum(retention=keep)
+
+    assert ranges_of(compacted.objects).keys() < before.keys()
+    assert verify(compacted.objects).faults == ()
+    assert plan_repair(compacted.objects).steps == ()
+
+
+@pytest.mark.parametrize(("more", "keep"), [(0, 30), (10, 1)])
+def test_ranges_that_a_killed_vacuum_deleted_are_not_missed_though_their_slots_are_still_commits(
+    compacted: Store, more: int, keep: int
+) -> None:
+    def at_the_first_tombstone(_: int, kind: str, key: str) -> str | None:
+        return "before" if (kind, key) == ("put", commit_key(0)) else None
+
+    append(compacted, more)
+    before = ranges_of(compacted.objects)
+    with pytest.raises(KilledError):
+        opened(WatchedStore(compacted.objects, at_the_first_tombstone)).vacuum(retention=keep)
+
+    found = verify(compacted.objects)
+
+    assert ranges_of(compacted.objects).keys() < before.keys()
+    assert FaultKind.RANGE not in {notice.kind for notice in found.notices}
+    assert found.ok
+
+
+def test_a_range_that_is_lost_after_a_vacuum_is_missed_where_its_slots_are_kept(compacted: Store) -> None:
+    compacted.vacuum(retention=30)
+    lost = LogRange(48, 4).key
+    before = ranges_of(compacted.objects)[lost]
+    lose(compacted.objects, lost)
+
+    found = verify(compacted.objects)
+    plan_repair(compacted.objects).execute()
+
+    assert [notice.key for notice in found.notices] == [lost]
+    assert ranges_of(compacted.objects)[lost] == before
+
+
+def test_a_range_that_could_not_be_made_again_for_its_tombstones_is_not_missed(compacted: Store) -> None:
+    compacted.vacuum(retention=60)
+    lose(compacted.objects, LogRange(0, 4).key)
+
+    found = verify(compacted.objects)
+
+    assert found.faults == ()
