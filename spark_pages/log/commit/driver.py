@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -63,6 +63,14 @@ class CommitDriver:
         """An own commit is in the log: who asks for its slot has it at once."""
         self._recent.keep(commit)
         self.pace.head_moved()
+
+    def after_losses(self) -> Callable[[int], bool]:
+        """Waits as after a slot that was lost for the n-th time; gives whether there was time left.
+
+        The time is that of a commit that begins now, for one that is given to the rule again and again.
+        """
+        deadline = self._runtime.monotonic_s() + self._timeout_s
+        return lambda tries: self._pause(Pause(tries, lost=True), deadline)
 
     def drive(
         self,
