@@ -243,6 +243,7 @@ class Log:
         reads: frozenset[int] = frozenset(),
         ready: Ready | None = None,
         named: Named = by_ids,
+        compared: int = -1,
     ) -> Committed:
         """Bring a transaction into the log.
 
@@ -258,6 +259,8 @@ class Log:
             What `build` gives, where that is known already.
         named
             How the transaction calls tables and columns, for what it is told of a conflict.
+        compared
+            Up to this version, which this process knows, the caller has compared it with what landed.
 
         Raises
         ------
@@ -271,7 +274,7 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        member = Member(read.state.version, build, reads, ready, named)
+        member = Member(read.state.version, build, reads, ready, named, compared)
         outcome = self._group.commit(member)
         match outcome:
             case Committed():
@@ -285,6 +288,10 @@ class Log:
                 raise outcome.error
             case PutOff():
                 raise InternalError("A transaction was put off for ever.")
+
+    def after_losses(self) -> Callable[[int], bool]:
+        """Waits once others were first for the n-th time; gives whether a commit of now has time left."""
+        return self._driver.after_losses()
 
     @property
     def shared(self) -> bool:

@@ -350,7 +350,8 @@ class Transaction(CatalogVerbs):
         Notes
         -----
         Each page that holds one of the rows is read and rewritten once, at commit, however many updates touch
-        it; some 100 pages at a time.
+        it; some 100 pages at a time. Others who move the rows to other pages meanwhile, or change other rows
+        of these pages, cost that work once more; where they touch one of the rows, that is a conflict.
         """
         self._check_open()
         self._standing.on_newest()

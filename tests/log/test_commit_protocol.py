@@ -394,6 +394,19 @@ def test_members_that_read_different_versions_are_each_checked_against_what_land
     assert group.outcomes[2].overlap.version == 1
 
 
+def test_a_member_that_was_compared_with_what_landed_is_compared_with_what_came_later_alone():
+    slots = [commit(1, record(2, **PAGE_7), parent=FIRST)]
+    slots.append(commit(2, record(3, **PAGE_7), parent=slots[0]))
+    state = replay(BASE, slots, lambda _: None)
+    compared = [replace(member(number, 0, **PAGE_7), compared=number - 11) for number in (11, 12, 13)]
+
+    group = Group(compared, state, slots)
+
+    assert kinds(group) == ["Conflict", "Conflict", "Committed"]
+    assert [outcome.overlap.version for outcome in group.outcomes[:2]] == [1, 2]
+    assert group.slots[3].records[0].read_version == 0
+
+
 def test_what_a_member_says_for_the_check_of_conflicts_is_what_it_commits_unless_others_come_between():
     second = commit(1, record(2, **APPEND), parent=FIRST)
     third = commit(2, record(3, **APPEND), parent=second)
@@ -543,4 +556,14 @@ def test_a_transaction_from_before_the_epoch_is_refused_whatever_it_touches():
     group = Group([member(11, 0, **APPEND), member(12, 1, **APPEND)], BASE, [retention])
 
     assert kinds(group) == ["Conflict", "Committed"]
+    assert "before version 1 are refused" in group.outcomes[0].overlap.what
+
+
+def test_the_epoch_is_held_against_the_version_read_however_far_a_member_was_compared():
+    slots = [commit(1, record(2, **APPEND), parent=FIRST)]
+    slots.append(commit(2, record(3, retention=Retention(1, 1)), parent=slots[0]))
+
+    group = Group([replace(member(11, 0, **APPEND), compared=1)], BASE, slots)
+
+    assert kinds(group) == ["Conflict"]
     assert "before version 1 are refused" in group.outcomes[0].overlap.what

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_pages.log.commit.conflict import find_overlap
+from spark_pages.log.commit.conflict import find_overlap, without_pages
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
 from spark_pages.model.table import TableDefinition, with_field_id
 from tests.log.records import append, create, record, swap
@@ -125,3 +125,31 @@ def test_pages_of_the_catalog_table_never_conflict():
     splice = Splice(0, 1, 0, (3,), 5, 0, 0, 1, 5)
 
     assert find_overlap(record(1, splices=(splice,)), 5, [record(2, splices=(splice,))]) is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "meets"),
+    [
+        (PAGE_7, PAGE_7, False),
+        (PAGE_7, PAGE_7_COMPACTED, False),
+        (PAGE_7, DROP_1, True),
+        (PAGE_7, TRUNCATE_1, True),
+        (TAIL_GROWN, TAIL_GROWN, True),
+        (TAIL_GROWN, APPEND, True),
+    ],
+)
+def test_without_its_pages_a_transaction_conflicts_with_all_but_changes_of_the_same_pages(
+    mine, theirs, meets
+):
+    spared = without_pages(record(1, **mine))
+
+    overlap = find_overlap(spared, 5, [record(2, **theirs)])
+
+    assert (overlap is not None) == meets
+
+
+def test_without_its_pages_a_transaction_relies_on_rows_as_before():
+    spared = without_pages(record(1, **PAGE_7))
+
+    assert find_overlap(spared, 5, [record(2, **PAGE_8)], frozenset({1})) is not None
+    assert find_overlap(spared, 5, [record(2, **PAGE_7_COMPACTED)], frozenset({1})) is None

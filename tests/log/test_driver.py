@@ -169,3 +169,15 @@ def test_a_clock_that_is_ahead_or_hardly_behind_is_no_news(caplog, seconds):
     append_by(opened(past.objects, Clock(clock.now_us - seconds * 1_000_000)), times=3)
 
     assert told(caplog) == []
+
+
+def test_who_commits_again_and_again_waits_as_after_a_lost_slot_until_the_time_of_one_commit_is_up(meter):
+    seconds, slept = iter([0.0, 10.0, 59.0, 60.0]), []
+    runtime = replace(Runtime(), monotonic_s=lambda: next(seconds), sleep_s=slept.append, jitter=lambda: 1.0)
+    driver = CommitDriver(SlotReader(meter, runtime.map), runtime, timeout_s=60)
+    driver.pace.create_took(4.0)
+
+    has_time = driver.after_losses()
+
+    assert [has_time(losses) for losses in (1, 2, 3)] == [True, True, False]
+    assert slept == [1.0], "half a request, but for what is left"

@@ -272,19 +272,21 @@ def test_exactly_once_survives_a_checkpoint():
     assert len(column(store)) == 6
 
 
-def test_updates_of_the_same_page_conflict_and_those_of_others_do_not():
+def test_updates_of_the_same_row_conflict_and_those_of_others_do_not():
     store = store_with(TABLE, TABLE)
-    first, second, third = (store.transaction() for _ in range(3))
+    first, second, third, fourth = (store.transaction() for _ in range(4))
     first.update("t", "n", [0], [10])
-    second.update("t", "n", [1], [20])
+    second.update("t", "n", [0, 1], [20, 21])
     third.update("t", "n", [5], [30])
+    fourth.update("t", "n", [2], [40])
 
     first.commit()
     third.commit()
     with pytest.raises(CommitConflictError, match="both replace 1 page"):
         second.commit()
+    fourth.commit()
 
-    assert column(store) == [10, 2, 3, 1, 2, 30]
+    assert column(store) == [10, 2, 40, 1, 2, 30]
     check_store(store)
 
 

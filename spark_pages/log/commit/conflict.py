@@ -8,7 +8,7 @@ it appends. So no chain has to be read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
@@ -60,6 +60,15 @@ def only_appends(record: TransactionRecord) -> bool:
         or record.claims
         or any(splice.removed for splice in record.splices)
     )
+
+
+def without_pages(mine: TransactionRecord) -> TransactionRecord:
+    """The same for `find_overlap`, but for pages that give way to others with the same rows.
+
+    For a transaction whose rows are compared in their place, and that says anew which pages hold them.
+    """
+    splices = (replace(each, removed=()) if each.row_preserving else each for each in mine.splices)
+    return replace(mine, splices=tuple(splices))
 
 
 def find_overlap(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -85,6 +85,14 @@ class CommitDriver:
             commit.version,
             self._slots.store.url,
         )
+
+    def after_losses(self) -> Callable[[int], bool]:
+        """Waits as after a slot that was lost for the n-th time; gives whether there was time left.
+
+        The time is that of a commit that begins now, for one that is given to the rule again and again.
+        """
+        deadline = self._runtime.monotonic_s() + self._timeout_s
+        return lambda tries: self._pause(Pause(tries, lost=True), deadline)
 
     def drive(
         self,

@@ -136,6 +136,8 @@ class Member:
         What `build` gives, where its thread knew that already.
     named
         How it calls tables and columns, for what it is told of a conflict.
+    compared
+        Up to this version it has been compared with what landed already, and may be put behind that.
     """
 
     read_version: int
@@ -143,6 +145,12 @@ class Member:
     reads: frozenset[int] = frozenset()
     ready: Ready | None = None
     named: Named = by_ids
+    compared: int = -1
+
+    @property
+    def fits(self) -> int:
+        """The version that it may be put behind as it is: only what came later may be in its way."""
+        return max(self.read_version, self.compared)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

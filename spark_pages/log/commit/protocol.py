@@ -105,7 +105,7 @@ def commit_protocol(
     lost slot on, all that came in between.
     """
     group = _Group(members)
-    oldest = min(member.read_version for member in members)
+    oldest = min(member.fits for member in members)
     if oldest < state.version:
         since = yield ReadSlots(oldest + 1, state.version + 1)
         for slot in _slots(since):
@@ -300,12 +300,12 @@ class _Group:
         """Sort out the members that cannot be put after what landed; `state` is not older than it."""
         if isinstance(slot, Tombstone):
             for index, member in enumerate(self._members):
-                if index not in self._outcomes and member.read_version < slot.version:
+                if index not in self._outcomes and member.fits < slot.version:
                     self._outcomes[index] = Conflict(_cleaned(slot), slot.version, self.tries)
             return
         others = [record for record in slot.records if not only_appends(record)]
         for index, member in enumerate(self._members):
-            if index in self._outcomes or member.read_version >= slot.version:
+            if index in self._outcomes or member.fits >= slot.version:
                 continue
             record = self._built.get(index) or self._draft(index, state)
             if record is None:

@@ -2,17 +2,27 @@
 
 Follow a commit from `Landing.commit` over `_prepare` (pages get their places, rules are checked) and
 `_bring_in` to `Log.commit`, which asks back, by `_build`, for the record on top of each version it tries.
+
+Updates are more patient. Their pages may be others by the time they land, though nobody touched their rows:
+an append has taken the last pages of the table along, a compaction has joined them, an update has changed
+another row. Then `_anew` rewrites the pages that hold the rows by now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
-from spark_pages.log.commit.conflict import by_ids
+from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.log import Log
@@ -20,21 +30,47 @@ from spark_pages.log.state import LogState
 from spark_pages.log.who_landed import Meets, is_vacuum
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.ids import TableId
+from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.checks.update_checks import check_updates
-from spark_pages.tables.reading.expiry import overtaking
+from spark_pages.tables.reading.expiry import looking_again, overtaking
 from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
+from spark_pages.tables.staging.updated_rows import UpdatedRows
+from spark_pages.tables.staging.updates import Updates
 from spark_pages.tables.staging.workspace import Heading, Workspace
+from spark_pages.tables.versions.change_feed import commits_in_turn
 from spark_pages.tables.versions.exactly_once import Landed, landed_in, newest_landed
-from spark_pages.tables.writing.placing import Prepared, place_splices, stays_inline
+from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_splices, stays_inline
 from spark_pages.tables.writing.written_rows import with_written
 
 Prepare = Callable[[LogState], Prepared]
 """Gives, on top of a state, splices and pages that have their places."""
+
+
+@dataclass(eq=False, slots=True)
+class _Late:
+    """What may be said anew of a transaction that updates rows, until it has landed.
+
+    Attributes
+    ----------
+    updates
+        By table and column.
+    appends
+        The other splices.
+    rows
+        The updated rows, once somebody was first.
+    compared
+        Up to this version what landed has left alone all that the transaction rests on.
+    """
+
+    updates: Mapping[tuple[TableId, str], Updates]
+    appends: list[StagedSplice]
+    compared: int
+    rows: UpdatedRows | None = None
 
 
 class Landing:
@@ -70,6 +106,7 @@ class Landing:
         self._tables = tables
         self._standing = standing
         self._page_files = page_files
+        self._manifests = count()
         self._read = read
 
     def landed(self) -> Landed | None:
@@ -102,17 +139,18 @@ class Landing:
 
     def _commit(self) -> Landed:
         with self._log.turn if self._rows.are_few else nullcontext():
-            prepare, is_fixed = self._prepare()
+            prepare, is_fixed, late = self._prepare()
             if prepare is None:
                 return Landed(self._standing.version)
-            depends = self._work.created or self._work.ddl or self._heading.app_id is not None
-            ready = self._ready(prepare) if is_fixed and not depends else None
-        return self._bring_in(prepare, ready)
+            ready = self._ready(prepare) if is_fixed else None
+        if late is None:
+            return self._bring_in(prepare, ready)
+        return self._bring_in_or_anew(prepare, ready, late)
 
-    def _prepare(self) -> tuple[Prepare | None, bool]:
+    def _prepare(self) -> tuple[Prepare | None, bool, _Late | None]:
         """What gives, on top of a state, the splices and their pages; and whether on any state the same.
 
-        None where nothing is staged.
+        None where nothing is staged. Last, what may be said anew.
         """
         lasting = self._work.lasting().definitions.values()
         keyed = [each for each in lasting if key_columns(each)]
@@ -125,7 +163,8 @@ class Landing:
         swap = None if of_many else self._rows.swap(self._now_us())
         if swap is None:
             self._rows.settle()
-        pending = self._work.lasting().with_pages(self._tables.rewrites(final=True))
+        rewritten = self._tables.rewrites(final=True)
+        pending = self._work.lasting().with_pages(rewritten)
         pending.check_removed_once()
         pending.check_ragged()
         for definition in keyed:
@@ -136,24 +175,38 @@ class Landing:
         # Whatever may be refused has been: until here the transaction goes on as if nobody had asked.
         self._standing.ended = True
         self._work.splices, self._work.relied = pending.splices, self._work.relied | relied
-        self._work.updates.clear()
         self._rows.forget_temporary()
+        late = self._late(pending.splices[len(rewritten) :])
+        self._work.updates.clear()
         if swap is not None:
-            return swap.on, False
+            return swap.on, False, None
         if self._work.empty and self._heading.app_id is None:
-            return None, True
-        return self._placed(), True
+            return None, True, None
+        return self._placed(), True, late
+
+    def _late(self, others: list[StagedSplice]) -> _Late | None:
+        """What may be said anew; nothing of a transaction that does more than update and append rows.
+
+        Parameters
+        ----------
+        others
+            Its splices besides those of its updates.
+        """
+        work = self._work
+        more = (work.created, work.ddl, work.written, work.properties, work.claims)
+        if not work.updates or any(more) or any(splice.removed for splice in others):
+            return None
+        return _Late(dict(work.updates), others, self._standing.version)
 
     def _placed(self) -> Prepare:
         """Every page has its place, and what was written by others is beside it."""
         if not stays_inline(self._work.splices):
             self._standing.on_newest()  # objects bear the version read, by which vacuum judges them
-        manifest = f"{self._standing.version:020d}-{self._heading.token}-"
         prepared = place_splices(
-            self._log.store, self._work.splices, self._page_files.next_for, f"{manifest}0"
+            self._log.store, self._work.splices, self._page_files.next_for, self._next_manifest()
         )
         if self._work.written:
-            prepared = with_written(self._log.store, prepared, self._work.written, f"{manifest}1")
+            prepared = with_written(self._log.store, prepared, self._work.written, self._next_manifest())
         self._rows.wait()
         for definition in self._work.definitions.values():
             appended = written_keys(definition, self._work.written) if key_columns(definition) else None
@@ -162,35 +215,90 @@ class Landing:
                 self._work.relied.add(definition.table_id)
         return lambda _: prepared
 
+    def _next_manifest(self) -> str:
+        """Id of the next page manifest: none is written twice, though what it would list is said anew."""
+        return f"{self._standing.version:020d}-{self._heading.token}-{next(self._manifests)}"
+
     def _ready(self, prepare: Prepare) -> Ready | None:
         """What the log is told whatever others commit meanwhile, unless that is a change of the catalog."""
         state = self._log.known().state
-        if state.catalog_version > self._work.since:
+        depends = self._work.created or self._work.ddl or self._heading.app_id is not None
+        if depends or state.catalog_version > self._work.since:
             return None
         record = self._record(prepare, state)
         if record.manifests:
             return None
         return Ready(record, EncodedTransaction.of(record), self._work.since)
 
-    def _bring_in(self, prepare: Prepare, ready: Ready | None) -> Landed:
+    def _bring_in_or_anew(self, prepare: Prepare, ready: Ready | None, late: _Late) -> Landed:
+        """Commit; after each conflict anew, as long as nobody touched what it rests on and there is time."""
+        has_time, losses = self._log.after_losses(), count(1)
+        while True:
+            try:
+                return self._bring_in(prepare, ready, late.compared)
+            except CommitConflictError:
+                anew = looking_again(partial(self._anew, prepare, late)) if has_time(next(losses)) else None
+                if anew is None:
+                    raise
+            prepare, ready = anew, self._ready(anew)
+
+    def _anew(self, prepare: Prepare, late: _Late) -> Prepare | None:
+        """The same with the updates done on the pages that hold their rows by now; None where it is too late.
+
+        Notes
+        -----
+        The version read, and the names of page files, stay what they were: so a vacuum that has passed that
+        version since, or a rule of isolation, is in the way as ever. Page files of the tries before are
+        orphans.
+        """
+        newest = self._log.refresh()
+        if not self._is_spared(prepare, late, newest.state):
+            return None
+        self._work.splices = late.appends
+        self._work.splices = [*self._tables.rewrites_on(newest, late.updates), *late.appends]
+        return self._placed()
+
+    def _is_spared(self, prepare: Prepare, late: _Late, state: LogState) -> bool:
+        """Whether what landed up to a state left the rows alone, and is in the way by nothing but pages."""
+        if state.retention is not None and self._standing.version < state.retention.min_epoch:
+            return False
+        if late.rows is None:
+            definitions = self._work.definitions
+            rows: dict[ChainKey, NDArray[np.int64]] = {
+                (table_id, definitions[table_id].field_ids[column]): np.concatenate(updates.rows)
+                for (table_id, column), updates in late.updates.items()
+            }
+            late.rows = UpdatedRows(rows, self._standing.base.num_rows)
+        mine, needed = without_pages(self._record(prepare, state)), self._needed()
+        try:
+            for commit in commits_in_turn(self._log, late.compared + 1, state.version + 1):
+                met = find_overlap(mine, commit.version, commit.records, needed, self._named)
+                if met is not None or not all(map(late.rows.outlive, commit.records)):
+                    return False
+                late.compared = commit.version
+        except SnapshotExpiredError:  # a vacuum has cleaned them away
+            return False
+        return True
+
+    def _bring_in(self, prepare: Prepare, ready: Ready | None, compared: int = -1) -> Landed:
         """Commit; once more on the newest version where that may help.
 
         It does where a conflict may only come from standing on an old one, and where a vacuum has taken away
         what must be read of the version on top of which it is brought in.
         """
         try:
-            return self._send(prepare, ready)
+            return self._send(prepare, ready, compared)
         except CommitConflictError:
             if self._standing.is_settled:
                 raise
         except (ObjectNotFoundError, SnapshotExpiredError):
             self._log.refresh()
         self._standing.on_newest()
-        return self._send(prepare, None)  # it reads a newer version now, and says so
+        return self._send(prepare, None, compared)  # it reads a newer version now, and says so
 
-    def _send(self, prepare: Prepare, ready: Ready | None) -> Landed:
-        build = self._build(prepare)
-        committed = self._log.commit(self._standing.base, build, self._needed(), ready, self._named)
+    def _send(self, prepare: Prepare, ready: Ready | None, compared: int) -> Landed:
+        build, needed = self._build(prepare), self._needed()
+        committed = self._log.commit(self._standing.base, build, needed, ready, self._named, compared)
         if committed.commit is not None:
             return Landed(committed.version)
         return self._landed_in(committed.state) or Landed(committed.version)

@@ -178,20 +178,28 @@ class StagedRows:
             self._take(ingest)
         self._stay_in_budget()
 
-    def rewrite(self, table_of: Callable[[TableDefinition], Table], *, final: bool) -> list[StagedSplice]:
+    def rewrite(
+        self,
+        updates: Mapping[tuple[TableId, str], Updates],
+        table_of: Callable[[TableDefinition], Table],
+        *,
+        final: bool,
+    ) -> list[StagedSplice]:
         """Splices with the pages that updates touch, rewritten.
 
         Parameters
         ----------
+        updates
+            By table and column.
         table_of
-            Gives the table as of the version that the transaction stands on.
+            Gives the table as of the version whose pages give way.
         final
             Whether they are for the commit, so that they may be written early.
         """
         rewritten: list[StagedSplice] = []
-        for (table_id, column), updates in self._work.updates.items():
+        for (table_id, column), each in updates.items():
             table = table_of(self._work.definitions[table_id])
-            for splice in rewrite_pages(table, column, updates, self._memory_bytes // 8):
+            for splice in rewrite_pages(table, column, each, self._memory_bytes // 8):
                 rewritten.append(splice)
                 if final:
                     self._held_bytes += sum(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from spark_pages.log.log import Log
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.model.ids import TableId
 from spark_pages.tables.reading.expiry import moving_on
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.standing import Standing
+from spark_pages.tables.staging.updates import Updates
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
@@ -86,4 +88,11 @@ class StagedTables:
 
     def rewrites(self, *, final: bool) -> list[StagedSplice]:
         """Pages that updates touch, rewritten; see `StagedRows.rewrite`."""
-        return self._rows.rewrite(self.snapshot().table_of, final=final) if self._work.updates else []
+        updates = self._work.updates
+        return self._rows.rewrite(updates, self.snapshot().table_of, final=final) if updates else []
+
+    def rewrites_on(
+        self, base: LogSnapshot, updates: Mapping[tuple[TableId, str], Updates]
+    ) -> list[StagedSplice]:
+        """The same for the commit, of pages of a newer version that hold the same rows."""
+        return self._rows.rewrite(updates, self._view(base).table_of, final=True)
