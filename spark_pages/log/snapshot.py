@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from spark_pages.log.checkpoint.reader import Checkpoint
+from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.page import PageKind
@@ -25,11 +26,18 @@ class LogSnapshot:
         What they stand on, or None when everything was replayed from commit 0.
     older
         An earlier snapshot of the same log, whose resolved chains are taken over.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If the version needs a newer release to be read.
     """
 
     def __init__(
         self, state: LogState, checkpoint: Checkpoint | None, older: LogSnapshot | None = None
     ) -> None:
+        # Whoever decodes an object looks too, and names it; here nobody gets past.
+        check_readable(FORMAT_VERSION, state.features.reader, f"Version {state.version}")
         self.state = state
         self.checkpoint = checkpoint
         self._chains: dict[ChainKey, tuple[ColumnChain, tuple[ChainEdit, ...]]] = {}

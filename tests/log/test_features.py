@@ -18,6 +18,8 @@ from spark_pages.errors import UnsupportedFormatError
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint import root
 from spark_pages.log.checkpoint.policy import Due
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
 from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
@@ -42,6 +44,13 @@ def store_of_features(features: Features) -> Store:
 def test_a_store_with_an_unknown_reader_feature_gives_out_no_row():
     with pytest.raises(UnsupportedFormatError, match=r"00000000000000000003.avro needs.*holograms"):
         store_of_features(Features(reader=("holograms",))).snapshot()
+
+
+def test_there_is_no_snapshot_of_a_state_that_needs_a_newer_release_whoever_has_decoded_it():
+    state = LogState(features=Features(reader=("holograms",)))
+
+    with pytest.raises(UnsupportedFormatError, match="holograms"):
+        LogSnapshot(state, None)
 
 
 def test_a_store_with_an_unknown_writer_feature_is_read_but_not_written():
