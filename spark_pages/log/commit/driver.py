@@ -74,8 +74,10 @@ class CommitDriver:
 
     def _tell_clock(self, commit: Commit) -> None:
         """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
+        if self._has_told_clock:
+            return
         behind_us = commit.timestamp_us - 1 - self._runtime.now_us()  # not above 0 where the clock is right
-        if self._has_told_clock or behind_us <= _FAR_BEHIND_US:
+        if behind_us <= _FAR_BEHIND_US:
             return
         self._has_told_clock = True
         _logger.warning(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spark_pages.errors import CommitConflictError, CommitUnknownError
 from spark_pages.log.commit.conflict import shared_chains
 from spark_pages.log.commit.messages import Conflict, Slot, Unknown
@@ -30,25 +32,21 @@ def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
             tries=outcome.tries,
         )
     tries = max(outcome.tries, 1)
-    chains = [list(chain) for chain in overlap.chains]
-    hint = "Read again and repeat the transaction."
-    if not overlap.writer:
-        return CommitConflictError(
-            f"{who} cannot be put behind version {overlap.version}: {overlap.what}. Nothing was committed.",
-            hint=hint,
-            read_version=read_version,
-            chains=chains,
-            tries=tries,
+    told = f"{who} cannot be put behind version {overlap.version}: {overlap.what}. Nothing was committed."
+    met: dict[str, Any] = {}
+    if overlap.writer:
+        told = (
+            f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in "
+            f"the meantime: {overlap.what}. Nothing was committed, after {counted_tries(tries)}."
         )
+        met = {"conflicting_version": overlap.version, "conflicting_writer": overlap.writer}
     return CommitConflictError(
-        f"{who} meets version {overlap.version}, committed by {overlap.writer} ({overlap.operation}) in the "
-        f"meantime: {overlap.what}. Nothing was committed, after {counted_tries(tries)}.",
-        hint=hint,
+        told,
+        hint="Read again and repeat the transaction.",
         read_version=read_version,
-        conflicting_version=overlap.version,
-        conflicting_writer=overlap.writer,
-        chains=chains,
+        chains=[list(chain) for chain in overlap.chains],
         tries=tries,
+        **met,
     )
 
 
