@@ -36,7 +36,8 @@ def rows(numbers: Iterable[int], part: int = 0) -> pa.Table:
 
 
 def keyed(*key: str, count: int = 4) -> Store:
-    store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
+    quiet = {name: value for name, value in QUIET.items() if name != "tail_page_bytes"}
+    store = sp.create(f"memory://{uuid4().hex}", properties=quiet)
     with store.transaction() as txn:
         txn.create_table("t", SCHEMA)
         txn.add_constraint("t", "t_key", primary_key=list(key or ["n"]))
@@ -278,3 +279,35 @@ def _after(step: tuple[str, object], held: list[int]) -> list[int]:
         return [*held, *step[1]]
     row, value = step[1]
     return [value if each == row else old for each, old in enumerate(held)]
+
+
+# small appends
+
+
+def test_a_stream_of_single_keys_leaves_few_pages_and_each_is_compared() -> None:
+    store = keyed(count=1)
+
+    for number in range(1, 64):
+        with store.transaction() as txn:
+            txn.append("t", rows([number]))
+        with pytest.raises(ConstraintError, match=f"'n': {number // 2}"), store.transaction() as txn:
+            txn.append("t", rows([number // 2]))
+
+    assert store.snapshot().table("t").pages("n")["entry_count"].to_pylist() == [64]
+    assert column(store) == list(range(64))
+    check_store(store)
+
+
+def test_an_append_that_would_take_pages_along_lands_as_a_plain_one_behind_other_keys() -> None:
+    store = keyed(count=1)
+    append(store, 1, 2)
+    append(store, 3)
+    fine, late = appending(store, 4), appending(store, 5)
+
+    append(store, 5)
+    fine.commit()
+    with pytest.raises(ConstraintError, match="'n': 5"):
+        late.commit()
+
+    assert column(store) == [0, 1, 2, 3, 5, 4]
+    check_store(store)

@@ -161,8 +161,6 @@ class Landing:
         """
         lasting = self._work.lasting().definitions.values()
         keyed = [each for each in lasting if key_columns(each)]
-        if keyed:
-            self._rows.settle()
         relied: set[TableId] = set()
         if self._work.updates:
             relied = check_updates(self._work, self._tables.snapshot().table_of)
@@ -174,11 +172,12 @@ class Landing:
         pending = self._work.lasting().with_pages(rewritten)
         pending.check_removed_once()
         pending.check_ragged()
+        placed = None if swap is None else swap.swap
         compared: set[TableId] = set()
         for definition in keyed:
-            changed = changed_keys(definition, pending.splices)
+            changed = changed_keys(definition, pending.splices if placed is None else placed.splices)
             if changed is not None:
-                check_key(self._tables.with_pages(show_name(definition), pending), changed)
+                check_key(self._tables.with_pages(show_name(definition), pending, placed), changed)
                 compared.add(definition.table_id)
         # Whatever may be refused has been: until here the transaction goes on as if nobody had asked.
         self._standing.ended = True
@@ -187,7 +186,7 @@ class Landing:
         late = self._late(pending.splices[len(rewritten) :], bool(keyed))
         self._work.updates.clear()
         if swap is not None:
-            return swap.on, False, None
+            return swap.on, False, late
         if self._work.empty and self._heading.app_id is None:
             return None, True, None
         return self._placed(), True, late
@@ -250,7 +249,7 @@ class Landing:
                 anew = looking_again(partial(self._anew, prepare, late)) if has_time(next(losses)) else None
                 if anew is None:
                     raise
-            prepare, ready = anew, self._ready(anew)
+            prepare, ready = anew, None
 
     def _anew(self, prepare: Prepare, late: _Late) -> Prepare | None:
         """The same with the updates done on the pages that hold their rows by now; None where it is too late.

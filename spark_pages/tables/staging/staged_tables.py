@@ -68,10 +68,10 @@ class StagedTables:
             pending.check_ragged()
         return self.with_pages(name, pending)
 
-    def with_pages(self, name: str, pending: Workspace) -> Table:
-        """A table with what is staged in another workspace, whose updates are pages."""
+    def with_pages(self, name: str, pending: Workspace, placed: Prepared | None = None) -> Table:
+        """A table with what is staged in another workspace: its pages, or those that are placed already."""
         self._rows.wait()
-        return self.table_with(name, pending, place_in_memory(self._log.store, pending.splices))
+        return self.table_with(name, pending, placed or place_in_memory(self._log.store, pending.splices))
 
     def table_with(
         self, name: str, work: Workspace, prepared: Prepared, base: LogSnapshot | None = None
