@@ -95,7 +95,7 @@ def new_url() -> str:
 
 
 def _put_container(port: int) -> int:
-    """Ask for the container, signed by the account's key as "Authorize with Shared Key" says; gives the status."""
+    """Ask for the container, signed by the account's key (Azure's "Shared Key"); gives the status."""
     told = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     lines = ["PUT", *[""] * 11, *(f"{name}:{value}" for name, value in told.items())]
     resource = f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container"
