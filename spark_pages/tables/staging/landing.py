@@ -152,7 +152,8 @@ class Landing:
             ready = self._ready(prepare) if is_fixed else None
         if late is None:
             return self._bring_in(prepare, ready)
-        return self._bring_in_or_anew(prepare, ready, late)
+        with self._log.key_turn if self._keyed else nullcontext():
+            return self._bring_in_or_anew(prepare, ready, late)
 
     def _prepare(self) -> tuple[Prepare | None, bool, _Late | None]:
         """What gives, on top of a state, the splices and their pages; and whether on any state the same.
@@ -242,6 +243,8 @@ class Landing:
     def _bring_in_or_anew(self, prepare: Prepare, ready: Ready | None, late: _Late) -> Landed:
         """Commit; after each conflict anew, as long as nobody touched what it rests on and there is time."""
         has_time, losses = self._log.after_losses(), count(1)
+        if self._keyed and not late.updates and late.compared < self._log.known().state.version:
+            prepare, ready = looking_again(partial(self._anew, prepare, late)) or prepare, None
         while True:
             try:
                 return self._bring_in(prepare, ready, late.compared)
@@ -265,7 +268,8 @@ class Landing:
         version since, or a rule of isolation, is in the way as ever. Page files of the tries before are
         orphans.
         """
-        newest = self._log.refresh()
+        known = self._log.known()
+        newest = known if late.compared < known.state.version else self._log.refresh()
         if not self._is_spared(prepare, late, newest.state):
             return None
         if late.updates:
@@ -295,7 +299,8 @@ class Landing:
             late.keys = ComparedKeys(keyed, self._standing.base.num_rows)
         mine, needed = without_pages(self._record(prepare, state)), self._needed(late.keys.tables)
         try:
-            for commit in commits_in_turn(self._log, late.compared + 1, state.version + 1):
+            landed = late.compared + 1, state.version + 1
+            for commit in self._log.recent(*landed) or commits_in_turn(self._log, *landed):
                 met = find_overlap(mine, commit.version, commit.records, needed, self._named)
                 if met is not None or not all(map(late.rows.outlive, commit.records)):
                     return False
