@@ -18,6 +18,7 @@ from spark_pages.errors import (
     UnsupportedFormatError,
 )
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
+from spark_pages.model.columns import nulls_of
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.pieces import ChainKey
@@ -138,7 +139,7 @@ class PageValues:
                 what = f"holds values of type {array.type} in a column of type {column.type}"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
                 del values[index]
-            elif column is not None and not column.nullable and array.null_count:
+            elif column is not None and not column.nullable and nulls_of(array):
                 what = "holds nulls in a column that is not nullable"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
         self._check_stats(some, pages, values)
