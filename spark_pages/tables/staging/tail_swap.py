@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_pages.catalog.widening import same_family
+from spark_pages.catalog.widening import may_hold
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
@@ -202,7 +202,7 @@ def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] |
     arrays, metas = [], []
     for page, batch in zip(gone.pages, gone.batches, strict=True):
         values = batch.column("data")
-        if not same_family(values.type, kind):
+        if not may_hold(kind, values.type):
             what, shown = f"column {column.wanted.name!r}", f"inline page {page.page_id:016x}"
             raise page_of_another_column(what, shown, kind, values.type)
         arrays += as_type([values], kind)
