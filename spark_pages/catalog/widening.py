@@ -53,7 +53,7 @@ def same_family(one: pa.DataType, two: pa.DataType) -> bool:
 
 
 def may_hold(column: pa.DataType, page: pa.DataType) -> bool:
-    """Whether values of a page may be values of a column, which may have got its type or name for it since."""
+    """Whether values of a page may be values of a column, which may have got its type or its name since."""
     return same_family(storage_of(column), storage_of(page))
 
 
