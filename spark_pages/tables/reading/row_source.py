@@ -23,6 +23,7 @@ from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.columns import number_column
+from spark_pages.model.extensions import storage_of
 from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import PageRun
@@ -322,12 +323,13 @@ class RowSource:
         kind = self.schema.field(column).type
         widened = column in self.definition.widened
         known = (kind, *stored_types(self.definition.schema.field(column))) if widened else (kind,)
-        strange = next((at for at, page in enumerate(pages) if type_of(page) not in known), None)
-        if strange is not None:
-            page = described.descriptor(strange) if isinstance(described, PageRun) else described[strange]
-            what = f"column {column!r} of {show_name(self.definition)}"
-            raise page_of_another_column(what, page.where, kind, type_of(pages[strange]))
-        if widened:
+        others = [at for at, page in enumerate(pages) if type_of(page) not in known]
+        for at in others:  # they may have a name for the type that the process did not know, or knows by now
+            if storage_of(type_of(pages[at])) not in map(storage_of, known):
+                page = described.descriptor(at) if isinstance(described, PageRun) else described[at]
+                what = f"column {column!r} of {show_name(self.definition)}"
+                raise page_of_another_column(what, page.where, kind, type_of(pages[at]))
+        if widened or others:
             return [*as_type(map(as_array, pages), kind)]
         if self.definition.table_id != CATALOG_TABLE or column not in RESOLVED:
             return list(pages)
