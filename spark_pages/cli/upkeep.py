@@ -12,12 +12,6 @@ from spark_pages.cli.arguments import DryRun, Json, Profile, Url
 from spark_pages.outcome import ended
 
 
-def register(app: typer.Typer) -> None:
-    """The app has these verbs."""
-    app.command()(compact_pages)
-    app.command()(publish_delta)
-
-
 def compact_pages(
     url: Url,
     table: Annotated[

@@ -112,3 +112,12 @@ def test_what_spark_lacks_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> No
     session = sys.modules[spark_step.check_spark.__module__]
     monkeypatch.setattr(session, "installed", lambda _java: Versions())
     assert "spark-pages[spark]" in (spark_step.why_no_spark() or "")
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(
+        InvalidInputError, match=r"Cannot make the demo in .*file.* Name another one with --folder"
+    ):
+        make_folder(tmp_path / "file" / "demo")
