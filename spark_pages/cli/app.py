@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 from spark_pages import __version__
 from spark_pages.cli import jobs, look, output, retention, upkeep, versions
 from spark_pages.cli.arguments import Json, Profile, Url, options_of
-from spark_pages.cli.compact_log import compact_log
 from spark_pages.cli.doctor import doctor
 from spark_pages.cli.repair import repair
 from spark_pages.cli.report import report
@@ -116,7 +115,7 @@ PANELS = {
     ),
     "Change": (versions.tag, versions.untag, versions.restore),
     "Keep in order": (
-        *(jobs.checkpoint, compact_log, upkeep.compact_pages, upkeep.publish_delta, retention.vacuum),
+        *(jobs.checkpoint, upkeep.compact_log, upkeep.compact_pages, upkeep.publish_delta, retention.vacuum),
         *(verify, repair, doctor, jobs.reconstruct_snapshot),
     ),
     "In and out": (jobs.ingest, jobs.export, serve),

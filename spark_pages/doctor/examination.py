@@ -41,9 +41,7 @@ class Examination:
         return all(check.status is not Status.FAILED for check in self.checks)
 
 
-def examine(
-    url: str, storage_options: Mapping[str, Any] | None = None, runtime: Runtime | None = None
-) -> Examination:
+def examine(url: str, storage_options: Mapping[str, Any] | None = None) -> Examination:
     """This machine and the storage at an address have been looked at.
 
     Notes
@@ -53,7 +51,7 @@ def examine(
     """
     store = open_object_store(url, storage_options)
     shared = not store.url.startswith("memory://")
-    found = examine_storage(store, runtime or Runtime(), url if shared else None, storage_options)
+    found = examine_storage(store, Runtime(), url if shared else None, storage_options)
     _remove_folder(store, _FOLDER)
     return Examination(store.url, (*check_machine(), *found))
 
