@@ -46,12 +46,13 @@ def repair(
     else:
         if plan.steps:
             rows = [[step.kind.value, step.key, step.what] for step in plan.steps]
-            output.print_rows("Done" if apply else "Plan", ["step", "object", "what"], rows)
+            output.print_rows("Done" if apply else "Plan", ["step", "object", "what"], rows, whole=True)
         if lost:
             output.print_rows(
                 "Faults" if plan.refused else "Beyond repair",
                 ["object", "what", "what to do"],
                 [list(e.values()) for e in lost],
+                whole=True,
             )
         if not apply and plan.steps:
             output.say("nothing was written; --apply does it")

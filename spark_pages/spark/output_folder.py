@@ -132,9 +132,13 @@ class OutputFolder:
             raise InvalidInputError(f"{self.path} as {self.form} is written by Spark.")
         if os.path.lexists(target) and not self.overwrite:
             raise self._taken()
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         unfinished = os.path.join(os.path.dirname(target), f"_{os.path.basename(target)}-{Runtime().token()}")
-        os.mkdir(unfinished)
+        try:
+            os.makedirs(unfinished)
+        except OSError as error:
+            raise InvalidInputError(
+                f"Cannot write to {self.path}: {error.strerror}.", hint="Name another folder."
+            ) from error
         try:
             file = os.path.join(unfinished, "part-00000.parquet")
             with pq.ParquetWriter(file, schema) as writer:

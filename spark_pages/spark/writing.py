@@ -138,7 +138,7 @@ def _definition(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) ->
             )
         raise TableNotFoundError(
             error.message,
-            hint=f"{error.hint or ''} Option createTable=true makes it.".strip(),
+            hint=f"{error.hint or ''} Option createTable=true makes it, --create of ingest too.".strip(),
             **error.context,
         ) from None
 

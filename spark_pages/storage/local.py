@@ -79,7 +79,8 @@ class DurableLocalStore:
                 sync(folder)
                 return outcome
         except _NotLinkedError as error:
-            return NotCreated(f"Creating {key!r} in {self.url} failed: {_reason(error.cause)}.")
+            reason = f"Creating {key!r} in {self.url} failed: {_reason(error.cause)}."
+            return NotCreated(reason, _remedy(error.cause))
         except OSError as error:
             return Doubtful(f"Creating {key!r} in {self.url} failed: {_reason(error)}.")
 
@@ -342,7 +343,7 @@ class DurableLocalStore:
     def _failure(self, action: str, key: str, error: OSError) -> StorageError:
         return StorageError(
             f"{action} {key!r} in {self.url} failed: {_reason(error)}.",
-            hint="Check free space, permissions and the health of the disk, then try again.",
+            hint=_remedy(error),
             key=key,
         )
 
@@ -418,3 +419,15 @@ def _walk(folder: str, prefix: str) -> Iterator[ObjectInfo]:
 def _reason(error: OSError) -> str:
     code = errno.errorcode.get(error.errno or 0, type(error).__name__)
     return f"{error.strerror or 'unknown error'} ({code})"
+
+
+def _remedy(error: OSError) -> str:
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return "Use another address, or a user who may do that there."
+        case errno.ENOTDIR:
+            return "A file lies where a folder of the store should be: move it away, or use another address."
+        case errno.ENOSPC | errno.EDQUOT:
+            return "Make room there, then try again."
+        case _:
+            return "Check the health of the disk and the limits of the process, then try again."

@@ -140,7 +140,9 @@ class Transaction(CatalogVerbs):
             self.rollback()
 
     def __repr__(self) -> str:
-        state = f"committed as version {self.version}" if self.version is not None else "open"
+        state = "ended" if self._standing.ended else "open"
+        if self.version is not None:
+            state = f"committed as version {self.version}"
         return f"Transaction({self._heading.operation!r}, reads version {self._standing.version}, {state})"
 
     # reading

@@ -169,8 +169,8 @@ def test_a_file_of_another_format_is_named_with_what_is_wrong(url: str, tmp_path
             ("--format", "xx", "--output", "out"),
             "'xx' cannot be written: expected parquet or delta",
         ),
-        ("ingest", ("--format", "csv"), "csv comes with path None: expected a path"),
-        ("ingest", ("--format", "jdbc", "--path", "x"), "jdbc comes with path 'x': expected no path"),
+        ("ingest", ("--format", "csv"), "What csv is to be read? Name a file or folder by --path"),
+        ("ingest", ("--format", "jdbc", "--path", "x"), "jdbc reads no path, and 'x' was given"),
         ("ingest", ("--format", "json", "--path", "nowhere"), "There is nothing at nowhere: expected a file"),
         (
             "ingest",

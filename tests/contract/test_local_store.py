@@ -130,6 +130,7 @@ def test_a_create_below_what_is_no_folder_surely_made_nothing(tmp_path):
 
     assert isinstance(outcome, NotCreated)
     assert "ENOTDIR" in outcome.reason
+    assert "A file lies where a folder" in outcome.hint
 
 
 @pytest.mark.parametrize("call", ["link", "fsync", "write"])
