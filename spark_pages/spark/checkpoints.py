@@ -20,9 +20,9 @@ from spark_pages.log.replay import ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.pieces import LazyRun
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.spark.job import told_as
 from spark_pages.spark.planned_tasks import pack_planned, write_planned
 from spark_pages.spark.publish import publish_delta
 from spark_pages.spark.shipping import objects_of, store_url

@@ -14,9 +14,10 @@ from spark_pages.errors import CommitConflictError
 from spark_pages.log.names import page_file_key
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
-from spark_pages.outcome import failure, told_as
+from spark_pages.outcome import failure
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.spark.job import told_as
 from spark_pages.spark.shipping import (
     even_groups,
     objects_of,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from spark_pages.errors import MissingDependencyError
 from spark_pages.progress import on_terminal
+from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.versions import DELTA, installed, wrong_pair
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def session(
     MissingDependencyError
         If something is missing, or two versions do not go together; says which. Also where the session that
         is running was made without Delta, and is asked for it.
+    SparkFailedError
+        If it does not start.
 
     Notes
     -----
@@ -116,7 +119,8 @@ def session(
         builder = SparkSession.builder.appName(app_name)
         for key, value in {**_settings(master), **(DELTA_CONF if delta else {})}.items():
             builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        with spark_failing():
+            spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
     elif delta:
         _check_delta(spark)

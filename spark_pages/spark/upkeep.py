@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from spark_pages.log.log import Log
 from spark_pages.log.ranges.log_range import plan_ranges
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.delta_log import DeltaFile
+from spark_pages.spark.job import told_as
 from spark_pages.spark.publish import Publisher, WriteFile, publish_delta
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.storage.store import size_if_there
