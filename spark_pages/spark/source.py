@@ -25,7 +25,7 @@ from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
-from spark_pages.spark.rows import OneFilterReader, RowsReader
+from spark_pages.spark.rows import RowsReader
 from spark_pages.spark.shipping import store_of
 from spark_pages.spark.stream import ChangeStream
 from spark_pages.spark.views import VIEWS, ViewReader
@@ -47,8 +47,7 @@ class SparkPagesDataSource(DataSource):
     from options.
 
     The version is pinned here, by ``load``: Spark makes one source for it. What a reader has planned for one
-    query Spark 4.2 may use for all others of that ``load``. So a reader knows nothing of any one of them, but
-    by the option ``pushdown``.
+    query Spark 4.2 may use for all others of that ``load``. So a reader knows nothing of any one of them.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -93,8 +92,7 @@ class SparkPagesDataSource(DataSource):
         query = self._query()
         if query.view == "rows":
             partitions = self._given.number("partitions") or 0
-            kind = OneFilterReader if self._given.pushdown() else RowsReader
-            return kind(self._url, self._table(), schema, partitions, self._given.filter())
+            return RowsReader(self._url, self._table(), schema, partitions, self._given.filter())
         return ViewReader(self._url, query, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
