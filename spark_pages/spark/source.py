@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
-from spark_pages.spark.arrow_types import spark_schema
+from spark_pages.spark.arrow_types import check_precision, spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader
 from spark_pages.spark.shipping import store_of
@@ -73,6 +73,13 @@ class SparkPagesDataSource(DataSource):
             return from_arrow_schema(spark_schema(VIEWS[query.view].schema(query)))
         table = self._table()
         names = find_columns(table.definition, self._given.columns())
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(
+                f"The option columns names {', '.join(map(repr, twice))} of table {table.name!r} more than "
+                f"once: expected each column once.",
+                hint="Double it in the frame, by select(...).",
+            )
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         return _struct_of(spark_schema(pa.schema([table.schema.field(name) for name in names])), table.name)
 
@@ -160,8 +167,9 @@ def _struct_of(schema: pa.Schema, table: str) -> StructType:
     fields = []
     for field in schema:
         try:
+            check_precision(field.type)
             fields += from_arrow_schema(pa.schema([field])).fields
-        except PySparkTypeError as error:
+        except (PySparkTypeError, InvalidInputError) as error:
             raise InvalidInputError(
                 f"Spark has no type for column {field.name!r} of table {table!r}, which is {field.type}.",
                 hint="Name the columns to read by the option columns.",

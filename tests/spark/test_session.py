@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_pages.errors import InvalidInputError, MissingDependencyError
+from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.profiles import split_profile, with_profile
@@ -88,6 +89,15 @@ def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history:
         (row["version"], row["operation"]) for row in history.store.history(2).to_pylist()
     ]
     assert sorted(map(tuple, changed.collect())) == sorted(tuple(r.values()) for r in expected.to_pylist())
+
+
+def test_a_first_version_below_none_is_refused_by_the_function_of_changes(
+    spark: SparkSession, history: History
+) -> None:
+    changed = spark.sql("select * from spark_pages_changes(:url, first => -5)", {"url": history.url})
+
+    with pytest.raises(InvalidInputError, match="first version asked for is -5"), spark_failing():
+        changed.collect()
 
 
 def test_a_profile_travels_by_name_and_is_read_where_it_is_used(

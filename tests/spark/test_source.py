@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -354,17 +355,30 @@ def test_types_that_spark_lacks_are_widened_inside_nested_types_too(
     assert spark_type(schema.field("c").type) == schema.field("c").type
 
 
+@pytest.mark.parametrize(
+    ("kind", "span"),
+    [
+        ("month", pa.array([(1, 2, 3)], pa.month_day_nano_interval())),
+        ("list", pa.array([[Decimal(1)]], pa.list_(pa.decimal256(50, 2)))),
+    ],
+    ids=["no such type", "too many digits"],
+)
 def test_a_column_for_which_spark_has_no_type_is_named_and_the_others_can_be_read(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, kind: str, span: pa.Array
 ) -> None:
-    kinds = pa.schema([("n", pa.int64()), ("span", pa.month_day_nano_interval())])
+    kinds = pa.schema([("n", pa.int64()), ("span", span.type)])
     store = sp.create(str(tmp_path / "store"))
     with store.transaction() as txn:
         txn.create_table("t", kinds)
-        txn.append("t", pa.table([[1], [(1, 2, 3)]], schema=kinds))
+        txn.append("t", pa.table([[1], span], schema=kinds))
     table = spark.read.format("spark_pages").option("table", "t")
 
-    with pytest.raises(AnalysisException, match="no type for column 'span' of table 't', which is month"):
+    with pytest.raises(AnalysisException, match=f"no type for column 'span' of table 't', which is {kind}"):
         table.load(store.url)
 
     assert table.option("columns", "n").load(store.url).collect() == [Row(n=1)]
+
+
+def test_a_column_that_is_named_twice_is_refused_by_load(spark: SparkSession, history: History) -> None:
+    with pytest.raises(AnalysisException, match="'id' of table 'flights' more than once"):
+        read(spark, history, table="flights", columns="id,carrier,ID")
