@@ -10,14 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.outcome import USAGE, ended, exit_code, failure
 from spark_pages.progress import on_terminal, stderr_apart, watched
 from spark_pages.spark.failures import spark_failing
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Asked = ParamSpec("Asked")
+
+Start = Callable[[], "SparkSession"]
+"""Gives a session, when one is needed."""
 
 
 def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
@@ -43,6 +49,13 @@ def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[As
         return telling
 
     return decorate
+
+
+def starting(spark: SparkSession | Start | None) -> Start | None:
+    """What gives a session, of one that is there, or of what gives one already; None of none."""
+    if spark is None or callable(spark):
+        return spark
+    return lambda: spark
 
 
 class _Arguments(argparse.ArgumentParser):
