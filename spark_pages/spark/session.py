@@ -114,7 +114,7 @@ def session(
 
     if master is not None or "PYSPARK_PYTHON" not in os.environ:  # spark-submit may have named one
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    spark = SparkSession.getActiveSession()
+    spark = _running()
     if spark is None:
         builder = SparkSession.builder.appName(app_name)
         for key, value in {**_settings(master), **(DELTA_CONF if delta else {})}.items():
@@ -130,6 +130,17 @@ def session(
     if source:
         _register(spark)
     return spark
+
+
+def _running() -> SparkSession | None:
+    """The session that runs, as it is: Spark calls none active in a thread that has not used it yet."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()
+    return active
 
 
 def _check_delta(spark: SparkSession) -> None:

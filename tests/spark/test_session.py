@@ -7,6 +7,7 @@ import pickle
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -74,6 +75,19 @@ def test_a_session_that_runs_without_delta_is_not_given_for_one_with_it(spark: S
         session(delta=True)
 
     assert session() is spark
+
+
+def test_the_session_that_runs_is_taken_as_it_is_in_any_thread(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+
+    with ThreadPoolExecutor(1) as another:
+        found = another.submit(session, "another").result()
+        with_delta = another.submit(session, "another", delta=True).exception()
+
+    assert found is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert isinstance(with_delta, MissingDependencyError)
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
 def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:
