@@ -26,8 +26,8 @@ def main() -> int:
 
         if given.dry_run:
             return each_table(given.url, given.table, given.profile, plan_compact_pages)
-        work = partial(compact_pages, session("compact_pages", master=None, source=False))
-        return each_table(given.url, given.table, given.profile, work)
+        start = partial(session, "compact_pages", master=None, source=False)
+        return each_table(given.url, given.table, given.profile, partial(compact_pages, start))
 
     return run_job(work)
 

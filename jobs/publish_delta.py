@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any
 
 from spark_pages.spark.job import arguments, run_job
@@ -28,9 +29,8 @@ def main() -> int:
         from spark_pages.spark.session import session
         from spark_pages.spark.upkeep import publish
 
-        is_spread = given.history and not given.dry_run
-        spark = session("publish_delta", master=None, source=False) if is_spread else None
-        return publish(given.url, spark, history=given.history, dry_run=given.dry_run, profile=given.profile)
+        start = partial(session, "publish_delta", master=None, source=False)
+        return publish(given.url, start, history=given.history, dry_run=given.dry_run, profile=given.profile)
 
     return run_job(work)
 

@@ -28,6 +28,7 @@ A class exists only where a caller would act differently::
     │   └── UnsupportedFormatError       stop: written by a newer release
     ├── AccessDeniedError                the service wants another token
     ├── StorageError                     storage, or the service, failed: later may be better
+    ├── SparkFailedError                 Spark, or what it runs on, failed: mend what it names, call again
     ├── MissingDependencyError           install the extra that it names
     └── InternalError                    our bug: please report it
 
@@ -170,6 +171,10 @@ class AccessDeniedError(SparkPagesError):
 
 class StorageError(SparkPagesError):
     """The storage, or the service in front of it, failed; the same call may succeed later."""
+
+
+class SparkFailedError(SparkPagesError):
+    """Spark, or what it runs on, failed; its own account is the cause of this error."""
 
 
 class MissingDependencyError(SparkPagesError):

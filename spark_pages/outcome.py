@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Mapping
+from typing import Any
 
 from spark_pages.errors import CommitConflictError, InvalidInputError, NotFoundError
 
 OK, FAILED, USAGE, CONFLICT, NOT_FOUND = 0, 1, 2, 3, 4
 """Exit codes: done; an error; mend the call; read again and retry; ask for something else."""
-
-Asked = ParamSpec("Asked")
-
-
-def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
-    """What a function tells has ``ok``, ``job``, ``version`` and ``seconds``, whatever else it tells.
-
-    Parameters
-    ----------
-    job
-        Its name, as of the file in `jobs/`. The function itself tells ``version``: the one that it made, or
-        that it looked at where nothing was to do; and ``ok`` where that may be false.
-    """
-
-    def decorate(work: Callable[Asked, dict[str, Any]]) -> Callable[Asked, dict[str, Any]]:
-        @wraps(work)
-        def telling(*args: Asked.args, **kwargs: Asked.kwargs) -> dict[str, Any]:
-            started = time.monotonic()
-            told = work(*args, **kwargs)
-            head = {"ok": True, "job": job, "version": told["version"]}
-            return {**head, **told, "seconds": round(time.monotonic() - started, 3)}
-
-        return telling
-
-    return decorate
 
 
 def failure(kind: str, message: str, hint: str | None) -> dict[str, Any]:

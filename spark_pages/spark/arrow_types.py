@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_pages.errors import InvalidInputError
 from spark_pages.io.stats.bounds import plain_values
 
 _WIDER = {
@@ -19,6 +20,8 @@ _WIDER = {
     pa.binary_view(): pa.binary(),
     pa.null(): pa.string(),
 }
+
+_MOST_DIGITS = 38
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
@@ -43,6 +46,19 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_spark_field(kind.value_field), kind.list_size)
     return _WIDER.get(kind, kind)
+
+
+def check_precision(kind: pa.DataType) -> None:
+    """Nothing, if each decimal in a type of `spark_type` has no more digits than Spark's.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS:
+        raise InvalidInputError(f"Spark has decimals of {_MOST_DIGITS} digits at most, not {kind}.")
+    for index in range(kind.num_fields):
+        check_precision(kind.field(index).type)
 
 
 def _spark_field(field: pa.Field) -> pa.Field:

@@ -7,7 +7,7 @@ that one process would write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +20,21 @@ from spark_pages.log.replay import ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.pieces import LazyRun
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.spark.job import Start, told_as
 from spark_pages.spark.planned_tasks import pack_planned, write_planned
 from spark_pages.spark.publish import publish_delta
 from spark_pages.spark.shipping import objects_of, store_url
 from spark_pages.storage import MeteredStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 FEW_SEGMENTS = 128
 """So many are written by the driver: about a million pages, which takes less time than Spark's start."""
 
 _SEGMENTS_OF_A_TASK = 16
-
-Start = Callable[[], "SparkSession"]
-"""Gives a session, when one is needed."""
 
 
 @told_as("checkpoint")

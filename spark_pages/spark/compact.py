@@ -14,9 +14,10 @@ from spark_pages.errors import CommitConflictError
 from spark_pages.log.names import page_file_key
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
-from spark_pages.outcome import failure, told_as
+from spark_pages.outcome import failure
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.spark.job import Start, starting, told_as
 from spark_pages.spark.shipping import (
     even_groups,
     objects_of,
@@ -86,14 +87,15 @@ def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict
 
 @told_as("compact_pages")
 def compact_pages(
-    spark: SparkSession | None, url: str, table: str, profile: str | None = None
+    spark: SparkSession | Start | None, url: str, table: str, profile: str | None = None
 ) -> dict[str, Any]:
     """Runs of small pages of a table are rewritten as full ones, in one commit; rows stay what they are.
 
     Parameters
     ----------
     spark
-        A session, whose executors must reach the store with credentials of their own; None rewrites here.
+        A session, whose executors must reach the store with credentials of their own; or what gives one, and
+        is asked only where there is something to rewrite. None rewrites here.
     url, table, profile
         The store and the table, and storage options by name.
 
@@ -117,8 +119,9 @@ def compact_pages(
     """
     url = store_url(url, profile)
     store = store_of(url)
-    parameters = {"table": table} | ({"engine": "spark"} if spark else {})
-    cluster = _Cluster(spark, url) if spark else None
+    start = starting(spark)
+    parameters = {"table": table} | ({"engine": "spark"} if start else {})
+    cluster = _Cluster(start, url) if start else None
     phase(f"compacting pages of {table}")
     done = compact_table(
         partial(store.transaction, parameters=parameters),
@@ -171,8 +174,8 @@ def _or_conflict(work: Callable[[], dict[str, Any]], table: str) -> dict[str, An
 class _Cluster:
     """Rewrites runs on executors."""
 
-    def __init__(self, spark: SparkSession, url: str) -> None:
-        self._context = spark.sparkContext
+    def __init__(self, start: Start, url: str) -> None:
+        self._start = start
         self._url = url
         self.tasks = 0
 
@@ -180,15 +183,16 @@ class _Cluster:
         self, txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
     ) -> Sequence[Sequence[NewPage]]:
         """See `spark_pages.tables.compaction.compact.Rewrite`."""
-        parallel = self._context.defaultParallelism
+        if not tasks:
+            return []
+        context = self._start().sparkContext
+        parallel = context.defaultParallelism
         stored = sum(_stored_bytes(task) for task in tasks)
         wanted = -(-(stored // TASK_BYTES + 1) // parallel) * parallel
         groups = [_packed(table, tasks, group) for group in _even_shares(tasks, wanted)]
         self.tasks = len(groups)
-        if not groups:
-            return []
         rewrite = _Rewrite(self._url, txn.snapshot.version, table.page_folder)
-        written = dict(self._context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
+        written = dict(context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
         return [written[index] for index in range(len(tasks))]
 
 

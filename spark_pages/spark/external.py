@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import to_spark
+from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.output_folder import path_here
 from spark_pages.spark.parquet_files import WILDCARDS, parquet_files, types_in_spark, why_spark
 from spark_pages.spark.writing import TaskRows, WritePlan, write_task
@@ -201,17 +202,16 @@ class SparkRows:
     """Rows that executors read; otherwise as `LocalRows`."""
 
     def __init__(self, spark: SparkSession, source: External) -> None:
-        from pyspark.errors import AnalysisException
         from pyspark.sql.pandas.types import to_arrow_schema
 
         options = {**_STRICT.get(source.format, {}), **source.resolved()}
         reading = spark.read.format(source.format).options(**options)
-        if source.schema is not None:
-            reading = reading.schema(source.schema)
         try:
-            self._rows: DataFrame = reading.load(source.path) if source.path else reading.load()
-        except AnalysisException as error:
-            raise _unreadable(source, error) from error
+            with spark_failing():
+                reading = reading if source.schema is None else reading.schema(source.schema)
+                self._rows: DataFrame = reading.load(source.path) if source.path else reading.load()
+        except InvalidInputError as error:
+            raise _unreadable(source, error) from error.__cause__
         self.schema: pa.Schema = to_arrow_schema(self._rows.schema, timezone="UTC")
 
     def count(self) -> int:
@@ -244,7 +244,8 @@ class _WriteTask:
 
 
 def _unreadable(source: External, error: Exception) -> InvalidInputError:
-    why = next(iter(str(error).splitlines()), type(error).__name__)
+    said = error.message if isinstance(error, InvalidInputError) else str(error)
+    why = next(iter(said.splitlines()), type(error).__name__)
     return InvalidInputError(
         f"Cannot read {source.path or 'a source without a path'} as {source.format}: {why}",
         hint="Look whether it is there, and whether its format and options are those that were given.",

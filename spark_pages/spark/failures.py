@@ -1,13 +1,17 @@
-"""What Spark says when it fails: pages of Java, of which one line tells why. No pyspark here."""
+"""What Spark says when it fails: pages of Java, of which one line tells why. No pyspark here.
+
+`spark_failing` makes errors of ours of it, wherever Spark is called.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import dropwhile
 
-from spark_pages.errors import InvalidInputError
+from spark_pages import errors
+from spark_pages.errors import InvalidInputError, SparkFailedError, SparkPagesError
 
 _CAUSE = re.compile(
     # Ends before the first line of a stack, which a tab begins; messages may have several lines.
@@ -18,6 +22,9 @@ _CAUSE = re.compile(
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)*)\]")
 _FILE = re.compile(r"(?i)while reading file (\S+?)\.(?=\s|$)")
 _STATE = re.compile(r"\s*SQLSTATE: (\w+)")
+
+_ACCOUNT = re.compile(r"\n\n(?:JVM stacktrace:|== SQL)")
+"""Where PySpark goes on behind the message of an error that it has taken apart."""
 
 _SAYS_NOTHING = "FAILED_READ_FILE.NO_HINT"
 """That a file cannot be read, and not why; but it names the file."""
@@ -38,72 +45,96 @@ _UNFIT_HEADER = "CSV header does not conform to the schema"
 """The one of these that Spark raises without a condition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why Spark failed.
+_WRONG_CALLS = {"AnalysisException", "IllegalArgumentException"}
+"""Classes of PySpark, with those below them, for what is refused before anything runs."""
 
-    Attributes
-    ----------
-    kind
-        Of the exception in Java, without its package.
-    message
-        What it says, in one line, behind the file that was read if that is known.
-    rows_do_not_fit
-        Whether what was read is not what it was said to be; else Spark, or what runs it, is the matter.
-    """
-
-    kind: str
-    message: str
-    rows_do_not_fit: bool
-
-
-def why_spark_failed(error: BaseException) -> Failure | None:
-    """The innermost cause that says something, or None where Spark has no part in the error."""
-    text = str(error).partition("\n\nJVM stacktrace:")[0]
-    causes = [(each["kind"], each["message"] or "") for each in _CAUSE.finditer(text)]
-    if not causes and _condition(text) is None:
-        return None
-    causes = causes or [(type(error).__name__, text)]  # one that PySpark has taken apart already
-    conditions = [_condition(message) for _, message in causes]
-    telling = [index for index, each in enumerate(conditions) if each not in (None, _SAYS_NOTHING)]
-    index = telling[-1] if telling else len(causes) - 1
-    kind, said = causes[index][0].rpartition(".")[2], causes[index][1]
-    message = " ".join(_without_traceback(_STATE.sub("", said)).split())
-    if conditions[index] is None:
-        message = f"{kind}: {message}" if message else kind
-    files = [file for _, each in causes for file in _FILE.findall(each) if file not in message]
-    return Failure(
-        kind,
-        f"Cannot read {files[-1]}: {message}" if files else message,
-        _does_not_fit(conditions[index], said),
-    )
+_TRACEBACK = "Traceback (most recent call last):\n"
+_OURS = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
+"""How a traceback ends where one of our errors was raised."""
 
 
 @contextmanager
-def reading_rows() -> Iterator[None]:
-    """Rows that are not what they were said to be are wrong input, also where Spark finds it out.
+def spark_failing() -> Iterator[None]:
+    """What Spark raises in the block is an error of ours; whatever it has no part in stays what it is.
 
     Raises
     ------
+    SparkPagesError
+        The error of ours that an executor raised, or the planning of the data source.
     InvalidInputError
-        In place of the failure of Spark that says so.
+        If Spark refuses the call, or finds that rows are not what they were said to be.
+    SparkFailedError
+        Of any other failure: of an executor, of the JVM, of storage that Spark reads or writes.
+
+    Notes
+    -----
+    The message is the innermost cause that says something; the rest is the cause of the error.
     """
     try:
         yield
+    except SparkPagesError:
+        raise
     except Exception as error:
-        failed = why_spark_failed(error)
-        if failed is None or not failed.rows_do_not_fit:
+        failed = our_error(error) or _failure_of(error)
+        if failed is None:
             raise
-        raise InvalidInputError(
-            failed.message, hint="Mend the rows, or give the schema and the options that they have."
-        ) from error
+        raise failed from error
 
 
-def _without_traceback(message: str) -> str:
-    """What Python raised in an executor, of the lines that lead to it."""
-    if "Traceback (most recent call last)" not in message:
-        return message
-    return message.rstrip().splitlines()[-1]
+def our_error(error: Exception) -> SparkPagesError | None:
+    """The error as one of ours, or None; what an executor raised comes from Spark as text in another."""
+    if isinstance(error, SparkPagesError):
+        return error
+    for name, message in reversed(_OURS.findall(str(error))):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, SparkPagesError):
+            return kind(message)
+    return None
+
+
+def _failure_of(error: Exception) -> SparkPagesError | None:
+    """Why Spark failed; None where it has no part in the error."""
+    text = _ACCOUNT.split(str(error), maxsplit=1)[0].strip()
+    causes = [(each["kind"], each["message"] or "") for each in _CAUSE.finditer(text)]
+    is_of_spark = type(error).__module__.startswith(("pyspark.", "py4j."))
+    if not (causes or is_of_spark or _condition(text)):
+        return None
+    causes = causes or [(type(error).__name__, text.partition("\n\tat ")[0])]
+    conditions = [_condition(message) for _, message in causes]
+    index = _telling(causes, conditions)
+    kind, said = causes[index][0].rpartition(".")[2], causes[index][1]
+    message = _in_one_line(said)
+    if conditions[index] is None and _TRACEBACK not in said:
+        message = f"{kind}: {message}" if message else kind
+    files = [file for _, each in causes for file in _FILE.findall(each) if file not in message]
+    if files:
+        message = f"Cannot read {files[-1]}: {message}"
+    message = f"{message.removesuffix('.')}."
+    if _does_not_fit(conditions[index], said):
+        hint = "Mend the rows, or give the schema and the options that they have."
+        return InvalidInputError(message, hint=hint)
+    if _WRONG_CALLS.intersection(each.__name__ for each in type(error).__mro__) and _TRACEBACK not in text:
+        return InvalidInputError(message, hint="Mend the option, path or schema that it names.")
+    return SparkFailedError(message, hint="Mend what it names, and run it again.")
+
+
+def _telling(causes: Sequence[tuple[str, str]], conditions: Sequence[str | None]) -> int:
+    """Which cause says most: the innermost with a condition, or else with a message."""
+    for indices in (
+        [index for index, each in enumerate(conditions) if each not in (None, _SAYS_NOTHING)],
+        [index for index, (_, message) in enumerate(causes) if message],
+    ):
+        if indices:
+            return indices[-1]
+    return len(causes) - 1
+
+
+def _in_one_line(message: str) -> str:
+    """The message without its state, and of what Python raised without the lines that lead to it."""
+    lines = _STATE.sub("", message).rpartition(_TRACEBACK)[2].splitlines()
+    if _TRACEBACK in message:
+        lines = list(dropwhile(lambda line: line.startswith(" "), lines))
+    return " ".join(" ".join(lines).split())
 
 
 def _condition(message: str) -> str | None:

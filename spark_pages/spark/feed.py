@@ -97,6 +97,8 @@ def version_range(head: LogSnapshot, starting: int | None, ending: int | None) -
     ------
     VersionNotFoundError, InvalidInputError
     """
+    if starting is not None and starting < 0:
+        raise InvalidInputError(f"The first version asked for is {starting}: expected a number from 0.")
     oldest, newest = oldest_readable(head.state), head.state.version
     start = (oldest if oldest else -1) if starting is None else starting - 1
     end = newest if ending is None else ending

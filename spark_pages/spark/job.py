@@ -1,22 +1,61 @@
-"""The frame of a job: one JSON line of result on stdout, talk on stderr, an exit code."""
+"""The frame of a job: what its function tells and how it fails; one JSON line of result on stdout, talk on
+stderr, an exit code.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
-from spark_pages import errors
 from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.outcome import USAGE, ended, exit_code, failure
 from spark_pages.progress import on_terminal, stderr_apart, watched
-from spark_pages.spark.failures import why_spark_failed
+from spark_pages.spark.failures import spark_failing
 
-_LAST_LINE = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
-"""How a traceback ends where one of our errors was raised."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Asked = ParamSpec("Asked")
+
+Start = Callable[[], "SparkSession"]
+"""Gives a session, when one is needed."""
+
+
+def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
+    """What a function tells has ``ok``, ``job``, ``version`` and ``seconds``, whatever else it tells; where
+    Spark fails it raises an error of ours, as of `spark_failing`.
+
+    Parameters
+    ----------
+    job
+        Its name, as of the file in `jobs/`. The function itself tells ``version``: the one that it made, or
+        that it looked at where nothing was to do; and ``ok`` where that may be false.
+    """
+
+    def decorate(work: Callable[Asked, dict[str, Any]]) -> Callable[Asked, dict[str, Any]]:
+        @wraps(work)
+        def telling(*args: Asked.args, **kwargs: Asked.kwargs) -> dict[str, Any]:
+            started = time.monotonic()
+            with spark_failing():
+                told = work(*args, **kwargs)
+            head = {"ok": True, "job": job, "version": told["version"]}
+            return {**head, **told, "seconds": round(time.monotonic() - started, 3)}
+
+        return telling
+
+    return decorate
+
+
+def starting(spark: SparkSession | Start | None) -> Start | None:
+    """What gives a session, of one that is there, or of what gives one already; None of none."""
+    if spark is None or callable(spark):
+        return spark
+    return lambda: spark
 
 
 class _Arguments(argparse.ArgumentParser):
@@ -59,33 +98,18 @@ def run_job(work: Callable[[], dict[str, Any]]) -> int:
     try:
         with watched(on_terminal()):
             result = work()
-    except Exception as error:  # noqa: BLE001 - Spark's own failures are told like ours, whatever their class
-        ours = our_error(error)
-        if ours is not error:
-            print(error, file=sys.stderr)
-        print(json.dumps(_told(ours or error)), flush=True)
-        return exit_code(ours)
+    except Exception as error:  # noqa: BLE001 - a job ends with a line of JSON, whatever happened
+        if error.__cause__ is not None:
+            print(error.__cause__, file=sys.stderr)
+        print(json.dumps(_told(error)), flush=True)
+        return exit_code(error)
     print(json.dumps(result), flush=True)
     return ended(result)
-
-
-def our_error(error: Exception) -> SparkPagesError | None:
-    """The error as one of ours, or None; what an executor raised comes from Spark as text in another."""
-    if isinstance(error, SparkPagesError):
-        return error
-    for name, message in reversed(_LAST_LINE.findall(str(error))):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, SparkPagesError):
-            return kind(message)
-    return None
 
 
 def _told(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if isinstance(error, SparkPagesError):
         return failure(kind, error.message, error.hint)
-    failed = why_spark_failed(error)
-    if failed is not None:
-        return failure(failed.kind, failed.message, None)
     lines = [line for line in str(error).splitlines() if line.strip()]
     return failure(kind, lines[0] if lines else "", None)

@@ -10,7 +10,6 @@
 | ``columns`` | view ``rows`` | names parted by commas |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
-| ``pushdown`` | view ``rows`` | whether Spark hands over the filter, one for all queries of the load |
 | ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
 | ``startingVersion``, ``endingVersion`` | ``changes`` | first and last version that is told |
 | ``maxVersionsPerTrigger`` | streams | most versions of a micro-batch |
@@ -43,7 +42,7 @@ _EVERYWHERE = ("path", "profile", "serialization.format")
 
 _OF_A_VERSION = ("view", "table", "versionAsOf", "timestampAsOf", "tag")
 _OF_VIEWS = {
-    "rows": ("columns", "filter", "partitions", "pushdown"),
+    "rows": ("columns", "filter", "partitions"),
     "changes": ("grain", "startingVersion", "endingVersion"),
 }
 _OF_USES = {
@@ -159,7 +158,6 @@ class SourceOptions:
             raise InvalidInputError("maxVersionsPerTrigger is 0: expected a number from 1, or none at all.")
         self.query(0)
         self.filter()
-        self.pushdown()
 
     def check_read(self) -> None:
         """Nothing, if the view that is asked for has all options, be it as a frame or as a stream.
@@ -269,10 +267,6 @@ class SourceOptions:
                 hint="Filter the frame of another view by where().",
             )
         return given
-
-    def pushdown(self) -> bool:
-        """Whether every query of this load has the same filter, so that Spark may hand it over."""
-        return self._flag("pushdown")
 
     def _text(self, option: str) -> str | None:
         return self._given.get(option.lower()) or None

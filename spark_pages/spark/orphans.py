@@ -33,7 +33,7 @@ from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
 from spark_pages.model.actions import DELETION, Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
-from spark_pages.spark.job import our_error
+from spark_pages.spark.failures import our_error
 from spark_pages.spark.shipping import objects_of
 from spark_pages.storage.store import size_if_there
 

@@ -24,7 +24,6 @@ from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.pieces import ChainKey
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
@@ -37,6 +36,7 @@ from spark_pages.spark.fold import (
     count_of_node,
     fold_counts,
 )
+from spark_pages.spark.job import told_as
 from spark_pages.spark.local_pages import LocalPages
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.page_frame import SparkPages

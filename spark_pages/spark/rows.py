@@ -2,7 +2,6 @@
 
 Follow a read from `RowsReader.partitions`, which cuts the rows and packs descriptors, to `RowsReader.read`,
 which a worker runs: it makes chains of the descriptors that it was given, and reads like any other reader.
-`OneFilterReader` is for a load of which somebody has said that all its plans have one filter.
 """
 
 from __future__ import annotations
@@ -14,18 +13,16 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_pages.catalog.identifiers import PhysicalKey
-from spark_pages.errors import InvalidInputError
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.pieces import LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.spark.arrow_types import to_spark
-from spark_pages.spark.conditions import Condition, conditions_of
 from spark_pages.spark.shipping import even_groups, pack_run, pages_of, unpack_run
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.reading.row_ranges import RowRanges, intersection
@@ -57,6 +54,10 @@ class RowsPartition(InputPartition):
 class RowsReader(DataSourceReader):
     """Reads rows of a table at a pinned version.
 
+    Spark 4.2 asks for the filters of one plan, and keeps the tasks that come of them for all plans of a
+    ``load``, also for those with another filter or none, and the source is not told. So there is no
+    `pushFilters`: which rows are wanted is said to the ``load``.
+
     Parameters
     ----------
     url, table, schema
@@ -78,7 +79,6 @@ class RowsReader(DataSourceReader):
         self._rows = rows
         self._read = list(dict.fromkeys([*self._names, *table.filter_columns(rows)]))
         self._keys = [table.directory.key(name) for name in self._read]
-        self._pushed: list[Condition] = []
         self._table: Table | None = table
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,9 +88,11 @@ class RowsReader(DataSourceReader):
         """The rows that statistics and bloom filters leave, cut at pages of the column that has most of
         them.
         """
-        table = self._planned()
-        asked = [each for each in (self._pushed, self._rows) if each]
-        rows = intersection([RowRanges.of(0, table.num_rows), *map(table.rows_to_read, asked)])
+        table = self._table
+        assert table is not None, "Spark plans where it has made the reader"
+        rows = RowRanges.of(0, table.num_rows)
+        if self._rows is not None:
+            rows = intersection([rows, table.rows_to_read(self._rows)])
         runs = [table.directory.chain_of(key).all_pages() for key in self._keys]
         cells = _cells(rows, runs)
         weights = _stored_bytes(cells, runs)
@@ -101,10 +103,6 @@ class RowsReader(DataSourceReader):
             chosen = intersection([RowRanges.of(int(bounds[0]), int(bounds[-1])), rows])
             parts.append(_rows_partition(chosen, runs))
         return parts or [RowsPartition((), ())]
-
-    def _planned(self) -> Table:
-        assert self._table is not None, "Spark plans where it has made the reader"
-        return self._table
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches."""
@@ -119,32 +117,6 @@ class RowsReader(DataSourceReader):
         for start, stop in partition.ranges:
             for batch in table.scan(self._names, start, stop, self._rows):
                 yield to_spark(batch, target)
-
-
-class OneFilterReader(RowsReader):
-    """Leaves out pages that the filter of a query rules out, for every query of the same ``load``.
-
-    Notes
-    -----
-    Spark 4.2 asks for the filters of one plan, and keeps the tasks that come of them for all plans of a
-    ``load``, also for those with another filter or none. They read too few rows then, and nobody is told.
-    A reader that has `pushFilters` must therefore be asked for.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remembers what statistics can use; Spark still tests every row itself."""
-        for each in filters:
-            conditions = conditions_of(each, self._definition.bare_schema)
-            self._pushed += filter(self._can_test, conditions)
-            yield each
-
-    def _can_test(self, condition: Condition) -> bool:
-        """Whether Arrow, too, can compare the column with the value; a hint must never fail a read."""
-        try:
-            self._planned().candidate_rows([condition], 0, 0)
-        except InvalidInputError:
-            return False
-        return True
 
 
 def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from spark_pages.errors import MissingDependencyError
 from spark_pages.progress import on_terminal
+from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.versions import DELTA, installed, wrong_pair
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def session(
     MissingDependencyError
         If something is missing, or two versions do not go together; says which. Also where the session that
         is running was made without Delta, and is asked for it.
+    SparkFailedError
+        If it does not start.
 
     Notes
     -----
@@ -111,12 +114,13 @@ def session(
 
     if master is not None or "PYSPARK_PYTHON" not in os.environ:  # spark-submit may have named one
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    spark = SparkSession.getActiveSession()
+    spark = _running()
     if spark is None:
         builder = SparkSession.builder.appName(app_name)
         for key, value in {**_settings(master), **(DELTA_CONF if delta else {})}.items():
             builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        with spark_failing():
+            spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
     elif delta:
         _check_delta(spark)
@@ -126,6 +130,17 @@ def session(
     if source:
         _register(spark)
     return spark
+
+
+def _running() -> SparkSession | None:
+    """The session that runs, as it is: Spark calls none active in a thread that has not used it yet."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()
+    return active
 
 
 def _check_delta(spark: SparkSession) -> None:

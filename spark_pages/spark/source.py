@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
-from spark_pages.spark.arrow_types import spark_schema
+from spark_pages.spark.arrow_types import check_precision, spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
-from spark_pages.spark.rows import OneFilterReader, RowsReader
+from spark_pages.spark.rows import RowsReader
 from spark_pages.spark.shipping import store_of
 from spark_pages.spark.stream import ChangeStream
 from spark_pages.spark.views import VIEWS, ViewReader
@@ -47,8 +47,7 @@ class SparkPagesDataSource(DataSource):
     from options.
 
     The version is pinned here, by ``load``: Spark makes one source for it. What a reader has planned for one
-    query Spark 4.2 may use for all others of that ``load``. So a reader knows nothing of any one of them, but
-    by the option ``pushdown``.
+    query Spark 4.2 may use for all others of that ``load``. So a reader knows nothing of any one of them.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -74,6 +73,13 @@ class SparkPagesDataSource(DataSource):
             return from_arrow_schema(spark_schema(VIEWS[query.view].schema(query)))
         table = self._table()
         names = find_columns(table.definition, self._given.columns())
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(
+                f"The option columns names {', '.join(map(repr, twice))} of table {table.name!r} more than "
+                f"once: expected each column once.",
+                hint="Double it in the frame, by select(...).",
+            )
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         return _struct_of(spark_schema(pa.schema([table.schema.field(name) for name in names])), table.name)
 
@@ -93,8 +99,7 @@ class SparkPagesDataSource(DataSource):
         query = self._query()
         if query.view == "rows":
             partitions = self._given.number("partitions") or 0
-            kind = OneFilterReader if self._given.pushdown() else RowsReader
-            return kind(self._url, self._table(), schema, partitions, self._given.filter())
+            return RowsReader(self._url, self._table(), schema, partitions, self._given.filter())
         return ViewReader(self._url, query, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -162,8 +167,9 @@ def _struct_of(schema: pa.Schema, table: str) -> StructType:
     fields = []
     for field in schema:
         try:
+            check_precision(field.type)
             fields += from_arrow_schema(pa.schema([field])).fields
-        except PySparkTypeError as error:
+        except (PySparkTypeError, InvalidInputError) as error:
             raise InvalidInputError(
                 f"Spark has no type for column {field.name!r} of table {table!r}, which is {field.type}.",
                 hint="Name the columns to read by the option columns.",

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.log.log import Log
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
 from spark_pages.spark.external import External, LocalRows, SparkRows
-from spark_pages.spark.failures import reading_rows
+from spark_pages.spark.job import told_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.shipping import objects_of, store_of, store_url
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 
 @told_as("ingest")
-@reading_rows()
 def ingest(
     spark: SparkSession | None,
     url: str,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from spark_pages.log.log import Log
 from spark_pages.log.ranges.log_range import plan_ranges
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.delta_log import DeltaFile
+from spark_pages.spark.job import Start, starting, told_as
 from spark_pages.spark.publish import Publisher, WriteFile, publish_delta
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.storage.store import size_if_there
@@ -59,7 +59,7 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
 @told_as("publish_delta")
 def publish(
     url: str,
-    spark: SparkSession | None = None,
+    spark: SparkSession | Start | None = None,
     *,
     history: bool = True,
     dry_run: bool = False,
@@ -70,7 +70,8 @@ def publish(
     Parameters
     ----------
     spark
-        Writes the files of history and change feed on executors; None writes them here.
+        A session whose executors write the files of history and change feed; or what gives one, and is asked
+        only where there are several. None writes them here.
 
     Returns
     -------
@@ -83,10 +84,12 @@ def publish(
     if dry_run:
         return _planned_publication(Log(objects_of(address), Runtime()), history)
 
+    start = starting(spark)
+
     def run(work: Sequence[WriteFile]) -> list[DeltaFile]:
-        if spark is None or len(work) < 2:
+        if start is None or len(work) < 2:
             return [each() for each in work]
-        return list(spark.sparkContext.parallelize(work, len(work)).map(lambda each: each()).collect())
+        return list(start().sparkContext.parallelize(work, len(work)).map(lambda each: each()).collect())
 
     return asdict(publish_delta(address, history=history, run=run))
 

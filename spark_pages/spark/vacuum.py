@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from spark_pages.outcome import told_as
+from spark_pages.spark.job import told_as
 from spark_pages.spark.orphans import delete_objects, find_orphans
 from spark_pages.spark.shipping import store_of, store_url
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_pages.model.pieces import ChainKey
-from spark_pages.outcome import told_as
 from spark_pages.progress import phase
+from spark_pages.spark.job import told_as
 from spark_pages.spark.shipping import objects_of, pack_with_stats, store_url, unpack_with_stats
 from spark_pages.upkeep.faults import told_faults
 from spark_pages.upkeep.page_values import PageCounter, PageReader, PagesRead, PagesToRead, PageValues

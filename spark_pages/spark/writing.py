@@ -25,6 +25,7 @@ from spark_pages.spark.shipping import objects_of, store_of
 from spark_pages.tables.arrays.fitting import kinds_fit
 from spark_pages.tables.definitions.table_names import spelled
 from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.writing.written_rows import WrittenRows, write_rows
 
@@ -108,6 +109,8 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     ------
     TableNotFoundError
         If there is no such table, and it is not to be made.
+    NamespaceNotFoundError, InvalidInputError
+        If it is to be made, and cannot be.
     SchemaMismatchError
         If the rows cannot be of this table; names the first column that does not fit.
     UnsupportedFormatError
@@ -117,7 +120,7 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     snapshot = store.snapshot()
     check_writable(snapshot.log.state.features)  # before tasks write page files
     options = replace(options, table=spelled(snapshot, options.table.split(".")))
-    definition = _definition(snapshot, schema, options)
+    definition = _definition(store, snapshot, schema, options)
     check_fits(definition, schema)
     app_id, app_version = options.app_id, options.app_version
     numbered = app_id is not None and app_version is not None
@@ -127,11 +130,16 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     return WritePlan(url, definition, snapshot.version, overwrite, options, inherited, landed)
 
 
-def _definition(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> TableDefinition:
+def _definition(
+    store: Store, snapshot: Snapshot, schema: pa.Schema, options: WriteOptions
+) -> TableDefinition:
     try:
         return find_table(snapshot.log, options.table)
     except TableNotFoundError as error:
         if options.create:
+            staged = store.transaction(read_version=snapshot.version)
+            staged.create_table(options.table, schema, properties=options.properties)  # refused now or never
+            staged.rollback()
             fields = with_field_ids(schema)
             return TableDefinition(
                 _NEW, options.table, fields, len(schema) + 1, properties=dict(options.properties)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_pages as sp
+from spark_pages.errors import SparkFailedError
 from spark_pages.spark import compact_pages, export, ingest, reconstruct_snapshot, session
 from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
@@ -70,10 +70,10 @@ def main(url: str, folder: Path) -> dict[str, Any]:
 
 
 def _refused(work: Callable[[], object]) -> Any:
-    """The innermost of the errors by which Spark refuses."""
+    """The condition by which Spark refuses."""
     try:
         work()
-    except PySparkException as refused:
+    except SparkFailedError as refused:
         return re.findall(r"\[([A-Z_]+)\]", str(refused))[-1]
     return None
 

@@ -18,6 +18,7 @@ import spark_pages as sp
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, SchemaMismatchError
 from spark_pages.spark import orphans
 from spark_pages.spark.checkpoints import checkpoint
+from spark_pages.spark.compact import compact_pages
 from spark_pages.spark.external import External
 from spark_pages.spark.job import named_options
 from spark_pages.spark.options import WriteOptions
@@ -305,6 +306,30 @@ def test_jobs_of_one_process_tell_what_they_did(own_history: History) -> None:
     assert results[3]["written"] > 0
     assert results[4]["published"] == results[4]["checkpoint"] == own_history.latest
     assert results[5]["checkpoints"] == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "asked"),
+    [
+        (lambda start, url: compact_pages(start, url, "flights"), [1, 0]),
+        (lambda start, url: publish(url, start), [0, 0]),
+    ],
+    ids=["compact_pages", "publish_delta"],
+)
+def test_a_job_asks_for_a_session_where_there_is_something_for_executors(
+    spark: SparkSession, own_history: History, job: Any, asked: list[int]
+) -> None:
+    started: list[int] = []
+
+    def start() -> SparkSession:
+        started[-1] += 1
+        return spark
+
+    for _ in asked:
+        started.append(0)
+        assert job(start, own_history.url)["ok"]
+
+    assert started == asked
 
 
 def test_an_option_that_is_no_pair_is_refused_without_showing_it() -> None:

@@ -100,7 +100,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     expected = store.snapshot().table("t").read()
     vacuum = [str(folder(store)), "--retention", "1", "--orphans", "--apply"]
 
-    killed("compact_pages", [str(folder(store)), "--table", "t"], tmp_path, 4)
+    killed("compact_pages", [str(folder(store)), "--table", "t"], tmp_path, 12)
     compacted = submit("compact_pages", [str(folder(store)), "--table", "t"])
     killed("publish_delta", [str(folder(store))], tmp_path, 1)
     published = submit("publish_delta", [str(folder(store))])

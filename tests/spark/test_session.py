@@ -7,6 +7,7 @@ import pickle
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_pages.errors import InvalidInputError, MissingDependencyError
+from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.profiles import split_profile, with_profile
@@ -75,6 +77,19 @@ def test_a_session_that_runs_without_delta_is_not_given_for_one_with_it(spark: S
     assert session() is spark
 
 
+def test_the_session_that_runs_is_taken_as_it_is_in_any_thread(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+
+    with ThreadPoolExecutor(1) as another:
+        found = another.submit(session, "another").result()
+        with_delta = another.submit(session, "another", delta=True).exception()
+
+    assert found is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert isinstance(with_delta, MissingDependencyError)
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+
+
 def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:
     at = {"url": history.url}
     newest = spark.sql("select version, operation from spark_pages_history(:url, limit => 2)", at)
@@ -88,6 +103,15 @@ def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history:
         (row["version"], row["operation"]) for row in history.store.history(2).to_pylist()
     ]
     assert sorted(map(tuple, changed.collect())) == sorted(tuple(r.values()) for r in expected.to_pylist())
+
+
+def test_a_first_version_below_none_is_refused_by_the_function_of_changes(
+    spark: SparkSession, history: History
+) -> None:
+    changed = spark.sql("select * from spark_pages_changes(:url, first => -5)", {"url": history.url})
+
+    with pytest.raises(InvalidInputError, match="first version asked for is -5"), spark_failing():
+        changed.collect()
 
 
 def test_a_profile_travels_by_name_and_is_read_where_it_is_used(

@@ -12,15 +12,13 @@ from chispa import assert_df_equality
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import GreaterThan, In, LessThan
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema, spark_type, to_spark
-from spark_pages.spark.conditions import conditions_of
 from spark_pages.spark.options import SourceOptions
-from spark_pages.spark.rows import OneFilterReader, RowsPartition, RowsReader
+from spark_pages.spark.rows import RowsPartition, RowsReader
 from spark_pages.spark.shipping import unpack_run
 from tests.spark.conftest import ROWS, History
 
@@ -116,12 +114,10 @@ def test_a_filter_gives_the_rows_that_an_exact_filter_gives(
 def test_a_filter_that_statistics_understand_reads_fewer_rows(history: History) -> None:
     table = history.store.snapshot().table("flights")
     schema = from_arrow_schema(spark_schema(table.schema))
-    whole, narrow = RowsReader(history.url, table, schema), OneFilterReader(history.url, table, schema)
-    given = [GreaterThan(("id",), 2 * ROWS)]
 
-    remaining = list(narrow.pushFilters(given))
+    whole = RowsReader(history.url, table, schema)
+    narrow = RowsReader(history.url, table, schema, rows=f"id > {2 * ROWS}")
 
-    assert remaining == given
     assert sum(_rows(part) for part in whole.partitions()) == table.num_rows
     assert sum(_rows(part) for part in narrow.partitions()) < ROWS
 
@@ -359,50 +355,30 @@ def test_types_that_spark_lacks_are_widened_inside_nested_types_too(
     assert spark_type(schema.field("c").type) == schema.field("c").type
 
 
+@pytest.mark.parametrize(
+    ("kind", "span"),
+    [
+        ("month", pa.array([(1, 2, 3)], pa.month_day_nano_interval())),
+        ("list", pa.array([[Decimal(1)]], pa.list_(pa.decimal256(50, 2)))),
+    ],
+    ids=["no such type", "too many digits"],
+)
 def test_a_column_for_which_spark_has_no_type_is_named_and_the_others_can_be_read(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, kind: str, span: pa.Array
 ) -> None:
-    kinds = pa.schema([("n", pa.int64()), ("span", pa.month_day_nano_interval())])
+    kinds = pa.schema([("n", pa.int64()), ("span", span.type)])
     store = sp.create(str(tmp_path / "store"))
     with store.transaction() as txn:
         txn.create_table("t", kinds)
-        txn.append("t", pa.table([[1], [(1, 2, 3)]], schema=kinds))
+        txn.append("t", pa.table([[1], span], schema=kinds))
     table = spark.read.format("spark_pages").option("table", "t")
 
-    with pytest.raises(AnalysisException, match="no type for column 'span' of table 't', which is month"):
+    with pytest.raises(AnalysisException, match=f"no type for column 'span' of table 't', which is {kind}"):
         table.load(store.url)
 
     assert table.option("columns", "n").load(store.url).collect() == [Row(n=1)]
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns"), pa.uint8()], ids=str
-)
-def test_a_filter_of_values_that_spark_sees_changed_skips_no_pages(kind: pa.DataType) -> None:
-    schema = pa.schema([("c", kind)])
-
-    assert conditions_of(LessThan(("c",), 1), schema) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "asked", "rows"),
-    [
-        (pa.array([Decimal("1.25")], pa.decimal32(5, 2)), Decimal("7.00"), 0),
-        (pa.array([Decimal("1.25")], pa.decimal32(5, 2)), Decimal("1.25"), 1),
-        (pa.array([[1, 2]]), [7, 8], 1),
-    ],
-    ids=["another decimal", "the same decimal", "a list, which has no statistics"],
-)
-def test_a_filter_skips_pages_that_cannot_pass_and_where_nobody_can_tell_it_skips_none(
-    url: str, value: pa.Array, asked: object, rows: int
-) -> None:
-    store = sp.create(url)
-    data = pa.table({"c": value})
-    with store.transaction() as txn:
-        txn.create_table("t", data.schema)
-        txn.append("t", data)
-    reader = OneFilterReader(url, store.snapshot().table("t"), from_arrow_schema(spark_schema(data.schema)))
-
-    list(reader.pushFilters([In(("c",), (asked,))]))
-
-    assert sum(_rows(part) for part in reader.partitions()) == rows
+def test_a_column_that_is_named_twice_is_refused_by_load(spark: SparkSession, history: History) -> None:
+    with pytest.raises(AnalysisException, match="'id' of table 'flights' more than once"):
+        read(spark, history, table="flights", columns="id,carrier,ID")

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
@@ -16,7 +15,7 @@ from spark_pages.spark import views
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import VIEW_NAMES, ViewQuery
-from spark_pages.spark.rows import OneFilterReader, RowsPartition, RowsReader
+from spark_pages.spark.rows import RowsPartition, RowsReader
 from spark_pages.spark.views import VIEWS
 from tests.spark.conftest import History
 
@@ -171,9 +170,9 @@ def test_a_filter_asks_bloom_filters_too_and_tasks_are_even_in_bytes(url: str) -
         txn.append("t", rows)
     table = store.snapshot().table("t")
     schema = from_arrow_schema(spark_schema(table.schema))
-    whole, narrow = RowsReader(url, table, schema, 4), OneFilterReader(url, table, schema)
 
-    list(narrow.pushFilters([EqualTo(("word",), words[n // 3])]))
+    whole = RowsReader(url, table, schema, 4)
+    narrow = RowsReader(url, table, schema, rows=f"word = '{words[n // 3]}'")
 
     by_statistics = table.candidate_rows([("word", "==", words[n // 3])]).num_rows
     left = sum(_rows(part) for part in narrow.partitions())

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError
+from spark_pages.errors import CommitConflictError, SparkPagesError
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import commit_write, plan_write, write_task
@@ -254,6 +254,16 @@ def test_an_application_without_a_number_is_refused_before_a_task_has_written(
         write(frame(spark, 10, ROWS), store, appId="nightly")
 
     assert page_files(store) == files
+
+
+@pytest.mark.parametrize("name", ["nowhere.flights", "system.flights"])
+def test_a_table_that_cannot_be_made_is_refused_before_a_task_has_written(store: sp.Store, name: str) -> None:
+    options = WriteOptions(name, create=True)
+
+    with pytest.raises(SparkPagesError, match="namespace"):
+        plan_write(store.url, FLIGHTS, overwrite=False, options=options)
+
+    assert store.snapshot().tables() == ["flights"]
 
 
 def test_rows_are_not_written_on_an_old_version(spark: SparkSession, store: sp.Store) -> None:
