@@ -14,6 +14,7 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -114,6 +115,26 @@ def print_rows(
     if fitting < len(names):
         rest = ", ".join(names[fitting:])
         say(f"not shown for want of room: {rest}; a pipe and --json have all columns")
+
+
+def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A paragraph for each row on a terminal, nothing of it cut; as of `print_rows` anywhere else.
+
+    Parameters
+    ----------
+    names, rows
+        A word, the key of an object, and sentences about it.
+    """
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        print_rows(title, names, rows)
+        return
+    console.print(Text(title, style="bold"))
+    for word, key, *sentences in rows:
+        console.print(Text(f"\n  {word}  {key}", style="bold"), soft_wrap=True)  # so that a key can be copied
+        for sentence in sentences:
+            console.print(Padding(Text(sentence), (0, 0, 0, 4)))
+    console.print()
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:

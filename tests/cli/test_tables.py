@@ -91,6 +91,22 @@ def test_a_time_is_not_folded(terminal: None, capsys: pytest.CaptureFixture[str]
     assert len([line for line in shown if "2013-01-01 10:00:00Z" in line]) == 4
 
 
+def test_what_is_found_is_told_whole_with_a_key_that_can_be_copied(
+    terminal: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "pages/" + "0" * 100
+    sentence = f"{key} should have digest {'a' * 64}, and has {'b' * 64}: rows 0 to 9 of 60 columns are gone."
+
+    output.print_findings(
+        "Faults", ["fault", "object", "what", "what to do"], [["lost", key, sentence, "Run it."]]
+    )
+
+    shown, _ = lines(capsys)
+    assert any(key in line for line in shown)
+    assert "".join(sentence.split()) in "".join("".join(shown).split())
+    assert shown[-2].strip() == "Run it."
+
+
 def test_sentences_are_all_there_however_narrow_the_terminal_is(
     terminal: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

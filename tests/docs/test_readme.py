@@ -59,3 +59,12 @@ def test_every_file_and_module_that_a_page_names_is_there(page):
     missing = [str(path) for path in named(page) if not (path.exists() or path.with_suffix(".py").exists())]
 
     assert missing == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page_on_performance():
+    costs = README.read_text(encoding="utf-8").partition("## What it costs")[2].partition("\n## ")[0]
+    told = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+
+    figures = re.findall(r"(?<![\d,.])\d[\d,.]*\d(?= [µm]s| KB| a second|;| to )", costs)
+    assert len(figures) > 25
+    assert [figure for figure in figures if not re.search(rf"(?<![\d,.]){re.escape(figure)}", told)] == []

@@ -225,6 +225,18 @@ def test_a_transaction_says_whether_it_is_open(store):
     assert repr(txn) == "Transaction('look', reads version 0, ended)"
 
 
+def test_one_of_a_kind_is_told_as_one(store):
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("x", pa.int64())]))
+        txn.append("t", {"x": [1]})
+    table = store.snapshot().table("t")
+
+    assert repr(table) == "Table('t', 1 row, 1 column)"
+    assert repr(table.directory.chain("x")) == "ColumnChain(1 page, 1 row)"
+    assert "1 page " in repr(table.explain())
+    assert "1 in 0 runs, 1 window\n" in repr(table.explain())
+
+
 def test_a_plan_of_nothing_says_so(store):
     assert repr(store.vacuum_plan()) == "VacuumPlan(versions 0 to 0 stay; nothing goes)"
 
