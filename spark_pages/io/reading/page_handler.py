@@ -153,7 +153,7 @@ class PageHandler:
         """
         keys = [key_of(page) for page in pages]
         wanted = dict(zip(keys, pages, strict=True))
-        ready, spent = self._obtain(wanted, wanted, admit)
+        ready, spent = self._obtain(wanted, wanted, admit, together=True)
         if trace is not None:
             trace.page_ids.extend(page.id for page in wanted.values())
             trace.add(spent)
@@ -331,7 +331,11 @@ class PageHandler:
             flight.end()
 
     def _obtain(
-        self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
+        self,
+        wanted: Mapping[PageKey, object],
+        loose: Mapping[PageKey, PageDescriptor],
+        admit: bool,
+        together: bool = False,
     ) -> tuple[dict[PageKey, pa.RecordBatch | PlainPage], ReadCounts]:
         """The payload of every page wanted, and what that took.
 
@@ -341,10 +345,12 @@ class PageHandler:
             The pages, each once.
         loose
             Descriptors, at least of the pages that are in no file.
+        together
+            See `Load`.
         """
         live = self._live()
         flight = Flight()
-        load = Load(flight, keep_packed=admit and live.cache.keeps_packed, admit=admit)
+        load = Load(flight, admit and live.cache.keeps_packed, admit, together)
         try:
             found = live.cache.sweep(wanted, flight, admit)
             if len(found.ready) == len(wanted):
