@@ -373,6 +373,8 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
 
 def _loaded(page: pa.RecordBatch | PlainPage, packed: memoryview, keep: bool) -> LoadedPage:
     """A page with what it costs to keep it."""
+    if isinstance(page, PlainPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
+        return LoadedPage(page, page.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
     shared, size = footprint(packed)
     if isinstance(page, PlainPage):
         size = page.block.held_bytes - (page.block.stride if shared else 0)
