@@ -170,7 +170,8 @@ def _open_blocks(
         if plains is None:
             return []
         width = min(*sizes, _HEAD_BYTES)
-        heads = np.stack([np.frombuffer(plain, np.uint8, width) for plain in plains])
+        joined = b"".join([memoryview(plain)[:width] for plain in plains])
+        heads = np.frombuffer(joined, np.uint8).reshape(-1, width)
         alike = _held_against_first(plains[0], heads, words, entries, where[0])
         if alike is None:
             return []

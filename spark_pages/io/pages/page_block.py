@@ -191,6 +191,12 @@ class PageBlock:
         kept = np.frombuffer(self._memory, _UNSIGNED[entry[4]], entry[1], begin)
         return widen_some(kept, entries, out, entry[2], self._bases[index], self._firsts[index])
 
+    def offsets(self, index: int) -> NDArray[Any]:
+        """Where the text of each entry of a page begins, and where that of the last ends."""
+        found = np.empty(self.rows + 1, f"<i{self.column.offset_bytes}")
+        self.numbers_into(index, index + 1, found.view(np.uint8))
+        return found
+
     def valid_into(self, index: int, out: NDArray[np.bool_]) -> None:
         """Which entries of a page are not null; shape (rows,)."""
         place, size = self._validity
