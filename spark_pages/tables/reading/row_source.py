@@ -30,7 +30,7 @@ from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import as_type, page_of_another_column, take_entries
 from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.reading.assembling import Values, as_array, assembled, entries_of, in_units, type_of
+from spark_pages.tables.reading.assembling import Values, as_array, assembled, entries_of, type_of
 from spark_pages.tables.reading.expiry import reopening
 from spark_pages.tables.reading.gathering import gather_in_parts
 from spark_pages.tables.reading.row_ranges import RowRanges
@@ -118,15 +118,15 @@ class RowSource:
 
     @reopening
     def slices(
-        self, names: Sequence[str], ranges: RowRanges, reading: Reading, unit: int | None = None
+        self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
     ) -> pa.Table:
         """The rows of all ranges, in one fetch for all columns.
 
         Returns
         -------
         pyarrow.Table
-            Each chunk is a slice of a page; or if a `unit` is given, has so many rows, but for the last, and
-            for text too long to be one array.
+            Each chunk is a slice of a page; or if they are to be `joined`, each column is one chunk, but for
+            text too long to be one array.
         """
         if not names:
             return rows_without_columns(ranges.num_rows)
@@ -147,10 +147,10 @@ class RowSource:
                 beyond = entries_of(pages[-1]) - int(cut.stops[-1])
                 reading.last[int(cut.run.page_ids[-1])] = (pages[-1], int(ranges.ends[-1]) + beyond)
             parts = list(zip(pages, cut.starts.tolist(), cut.stops.tolist(), strict=True))
-            if unit is None:
-                chunks = [as_array(page).slice(start, stop - start) for page, start, stop in parts]
+            if joined:
+                chunks = assembled(parts, kind)
             else:
-                chunks = [chunk for some in in_units(parts, unit) for chunk in assembled(some, kind)]
+                chunks = [as_array(page).slice(start, stop - start) for page, start, stop in parts]
             columns.append(pa.chunked_array(chunks, kind))
         return pa.table(columns, schema=self.schema_of(names))
 
