@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 
 from spark_pages.io import PlainPage
 from spark_pages.model.columns import number_column, valid_of
-from spark_pages.tables.arrays.joining import (
-    TAKE,
-    UNCHECKED,
-    DoesNotFitError,
-    empty_array,
-    join,
-    take_entries,
-    takes,
-)
+from spark_pages.model.own_memory import has_views, taken_directly, takes
+from spark_pages.tables.arrays.joining import DoesNotFitError, empty_array, join, take_entries
 from spark_pages.tables.reading.assembling import Values, as_array, entries_of
 
 _DENSE = 8
@@ -57,14 +50,9 @@ def gather(
     width = _plain_width(kind)
     if width:
         return _gather_plain(shares, offsets, kind, width)
-    take = take_entries
-    if takes(kind):  # asked once, because to hash a type takes as long as a take
-        take = _take_directly
+    # Asked once, because to hash a type takes as long as a take.
+    take = taken_directly if takes(kind) and not has_views(kind) else take_entries
     return join([take(as_array(page), wanted.slice(low, high - low)) for page, (low, high) in shares], kind)
-
-
-def _take_directly(array: pa.Array, indices: pa.Array) -> pa.Array:
-    return TAKE.call([array, indices], UNCHECKED)
 
 
 def _plain_width(kind: pa.DataType) -> int:
