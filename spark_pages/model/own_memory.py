@@ -1,9 +1,9 @@
 """Entries that hold on to no more memory than they need, and entries taken of an array, for every type.
 
-Views of text point into buffers of any number, and views of lists into a child of any length, which an array
-keeps whole however few entries it still shows: a slice of a slice holds on to all that it was ever cut from,
-whoever joins slices has the buffers of each, and IPC writes them all. So what is taken, kept or written is
-brought into memory of its own first.
+Views of text point into buffers of any number, views of lists and dense unions into children of any length,
+which an array keeps whole however few entries it still shows: a slice of a slice holds on to all that it was
+ever cut from, whoever joins slices has the buffers of each, and IPC writes them all. So what is taken, kept
+or written is brought into memory of its own first.
 """
 
 from __future__ import annotations
@@ -25,16 +25,13 @@ _UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
 def trimmed(array: pa.Array) -> pa.Array:
-    """The same entries in a copy: what lists hold inside is what they show. Of views, see `in_own_memory`."""
-    return pa.concat_arrays([array, array.slice(0, 0)])
+    """The same entries in a copy, with nothing inside of it but what they show."""
+    return _owned(pa.concat_arrays([array, array.slice(0, 0)]))
 
 
 def in_own_memory(array: pa.Array) -> pa.Array:
-    """The same entries; of views, at its top and inside of it, no more memory than they need.
-
-    The array itself where its type has no views.
-    """
-    return _owned(trimmed(array)) if has_views(array.type) else array
+    """The same entries, `trimmed` where the type `is_loose`."""
+    return trimmed(array) if is_loose(array.type) else array
 
 
 def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
@@ -75,24 +72,29 @@ def takes(kind: pa.DataType) -> bool:
 
 
 @lru_cache(256)
-def has_views(kind: pa.DataType) -> bool:
-    """Whether a type, or one inside of it, is a view, of text, binary or lists."""
+def is_loose(kind: pa.DataType) -> bool:
+    """Whether arrays may hold on to more than they show: there is a view or a dense union, perhaps inside."""
     if isinstance(kind, pa.BaseExtensionType):
-        return bool(has_views(kind.storage_type))
+        return bool(is_loose(kind.storage_type))
     if pa.types.is_dictionary(kind):
-        return bool(has_views(kind.value_type))
-    inside = (kind.field(index).type for index in range(kind.num_fields))
-    return _is_list_view(kind) or without_views(kind) != kind or any(map(has_views, inside))
+        return bool(is_loose(kind.value_type))
+    if _is_list_view(kind) or _is_dense_union(kind) or without_views(kind) != kind:
+        return True
+    return any(is_loose(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
+def _is_dense_union(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_union(kind) and kind.mode == "dense")
+
+
 def _owned(array: pa.Array) -> pa.Array:
     """The same entries; what is inside of lists is no more than they show already."""
     kind = array.type
-    if not has_views(kind):
+    if not is_loose(kind):
         return array
     if isinstance(array, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(kind, _owned(array.storage))
@@ -101,6 +103,8 @@ def _owned(array: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
     if _is_list_view(kind):
         return _with_shown_values(array)
+    if _is_dense_union(kind):
+        return _with_used_children(array)
     if not kind.num_fields:
         return retyped(retyped(array, without_views(kind)), kind)
     return with_children(array, kind, [_owned(each) for each in children(array)])
@@ -128,3 +132,19 @@ def _with_shown_values(array: pa.Array) -> pa.Array:
         kind, len(array), [None if bitmap is None else bitmap.buffers()[1], *own], array.null_count, 0,
         [in_own_memory(values)],
     )  # fmt: skip
+
+
+def _with_used_children(array: pa.UnionArray) -> pa.UnionArray:
+    """A dense union over the entries of its children that it uses, in its order."""
+    kind = array.type
+    codes, offsets = (
+        numbers_of(pa.Array.from_buffers(number, len(array), [None, memory], 0, array.offset))
+        for number, memory in zip((pa.int8(), pa.int32()), array.buffers()[1:], strict=False)
+    )
+    own, inside = np.zeros_like(offsets), []
+    for index, code in enumerate(kind.type_codes):
+        here = np.flatnonzero(codes == code)
+        own[here] = np.arange(len(here))
+        inside.append(taken(array.field(index), number_column(offsets[here], pa.int64())))
+    memory = [None, *(pa.py_buffer(np.ascontiguousarray(each)) for each in (codes, own))]
+    return pa.Array.from_buffers(kind, len(array), memory, 0, 0, inside)

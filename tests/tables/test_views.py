@@ -1,4 +1,4 @@
-"""Views of text and lists, and dictionaries inside of others: rows take the memory of what they show."""
+"""Views, unions, and dictionaries inside of others: rows take the memory of what they show."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ WORDS = [f"the word of row {number:05d}" for number in range(COUNT)]
 TEXTS = pa.array(WORDS, pa.string_view())
 EACH = pa.array(range(COUNT + 1), pa.int32())
 
+UNIONS = pa.UnionArray.from_dense(
+    pa.array([0, 1] * (COUNT // 2), pa.int8()),
+    pa.array(np.repeat(np.arange(COUNT // 2), 2), pa.int32()),
+    [pa.array(WORDS[::2]), pa.array(WORDS[1::2], pa.string_view())],
+)
+
 VIEWS = {
     "text": TEXTS,
     "text in lists": pa.ListArray.from_arrays(EACH, TEXTS),
@@ -25,6 +31,8 @@ VIEWS = {
     "lists of text": pa.LargeListViewArray.from_arrays(
         EACH[:-1].cast(pa.int64()), pa.array([1] * COUNT), TEXTS
     ),
+    "unions": UNIONS,
+    "unions in lists": pa.ListArray.from_arrays(EACH, UNIONS),
     "dictionaries in lists": pa.ListArray.from_arrays(EACH, pa.array(WORDS).dictionary_encode()),
 }
 

@@ -238,10 +238,9 @@ def _compact(array: pa.Array) -> pa.Array:
     the buffers of view types whole.
     """
     kind = array.type
-    array = in_own_memory(array)
     if has_dictionary(kind):
-        array = _with_used_values(array if pa.types.is_dictionary(kind) else trimmed(array))
-    return without_hidden(array)
+        return _with_used_values(array if pa.types.is_dictionary(kind) else trimmed(array))
+    return without_hidden(in_own_memory(array))
 
 
 def _with_used_values(array: pa.Array) -> pa.Array:

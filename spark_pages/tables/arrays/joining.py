@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.errors import DamageError
-from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
-from spark_pages.model.nested import null_column
-from spark_pages.model.own_memory import in_own_memory, taken
+from spark_pages.model.nested import children, nested_type, null_column, with_children
+from spark_pages.model.own_memory import in_own_memory, taken, trimmed
 from spark_pages.model.retyped import retyped, storage_of
 
 
@@ -76,10 +76,23 @@ def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:
 
 
 def widened(array: pa.Array) -> pa.Array:
-    """The same entries; a dictionary of small indices with wide ones, so that others can be joined to it."""
+    """The same entries; dictionaries of small indices, also inside of others, with wide ones: with room for
+    values of other arrays.
+    """
     kind = array.type
-    if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
+    if not has_dictionary(kind):
         return array
+    if isinstance(array, pa.ExtensionArray):
+        return widened(array.storage)
+    if pa.types.is_dictionary(kind):
+        return array if kind.index_type.bit_width >= 32 else _with_wide_indices(array)
+    inside = [widened(each) for each in children(array)]
+    fields = [kind.field(index).with_type(each.type) for index, each in enumerate(inside)]
+    return with_children(array, nested_type(kind, fields), inside)
+
+
+def _with_wide_indices(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    kind = array.type
     sound = with_sound_dictionaries(array, kind)
     valid = valid_of(sound.indices) if sound.indices.null_count else None
     wide = number_column(numbers_of(sound.indices).astype(np.int64), pa.int64(), valid)
@@ -87,15 +100,24 @@ def widened(array: pa.Array) -> pa.Array:
 
 
 def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries as `widened` got them, with a dictionary of no more values than they use.
+    """The same entries as `widened` got them, with dictionaries of no more values than they use.
 
     Raises
     ------
     DoesNotFitError
         If these are more than the indices of the type count.
     """
+    return array if array.type == kind else _narrowed(trimmed(array), kind)
+
+
+def _narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _narrowed(array, kind.storage_type))
+    if not pa.types.is_dictionary(kind):
+        inside = [_narrowed(each, kind.field(index).type) for index, each in enumerate(children(array))]
+        return with_children(array, kind, inside)
     valid = valid_of(array.indices)
     places = numbers_of(array.indices)
     used = np.unique(places[valid])

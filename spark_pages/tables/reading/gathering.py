@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from spark_pages.io import PlainPage
 from spark_pages.model.columns import number_column, valid_of
-from spark_pages.model.own_memory import has_views, taken_directly, takes
+from spark_pages.model.own_memory import is_loose, taken_directly, takes
 from spark_pages.tables.arrays.joining import DoesNotFitError, empty_array, join, take_entries
 from spark_pages.tables.reading.assembling import Values, as_array, entries_of
 
@@ -51,7 +51,7 @@ def gather(
     if width:
         return _gather_plain(shares, offsets, kind, width)
     # Asked once, because to hash a type takes as long as a take.
-    take = taken_directly if takes(kind) and not has_views(kind) else take_entries
+    take = taken_directly if takes(kind) and not is_loose(kind) else take_entries
     return join([take(as_array(page), wanted.slice(low, high - low)) for page, (low, high) in shares], kind)
 
 
