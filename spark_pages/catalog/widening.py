@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.model.extensions import storage_of
+from spark_pages.model.retyped import storage_of
 from spark_pages.model.table import STORED_KEY
 
 _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())

@@ -19,10 +19,10 @@ from spark_pages.errors import (
 )
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
 from spark_pages.model.columns import nulls_of
-from spark_pages.model.extensions import storage_of
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.pieces import ChainKey
+from spark_pages.model.retyped import storage_of
 from spark_pages.model.run import PageRun
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.blooms import check_blooms

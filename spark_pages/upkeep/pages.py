@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.errors import DamageError, ObjectNotFoundError
+from spark_pages.errors import DamageError, InvalidKeyError, ObjectNotFoundError
 from spark_pages.log.checkpoint.segment import Segment
 from spark_pages.model.ids import format_page_id, page_version
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
@@ -143,7 +143,13 @@ class PageCheck:
             here = indices == number
             if not is_key(key):
                 continue
-            size = self._size(key)
+            try:
+                size = self._size(key)
+            except InvalidKeyError as error:  # a link, which a store does not follow
+                what = f"cannot be read: {error.message}"
+                self.troubles.add(FaultKind.DAMAGED, key, chain, what, run.page_ids[here])
+                good &= ~here
+                continue
             if size is None:
                 self.troubles.add(FaultKind.MISSING, key, chain, "is missing", run.page_ids[here])
                 good &= ~here

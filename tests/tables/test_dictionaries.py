@@ -203,3 +203,26 @@ def test_dictionaries_of_lists_which_arrow_does_not_compare_are_put_end_to_end()
     assert scanned.to_pylist() == whole
     assert taken.to_pylist() == [whole[5], whole[0], whole[3]]
     assert values_of(store) == [whole[0], whole[3], *whole[2:], *whole]
+
+
+@pytest.mark.parametrize("shape", [name for name in SHAPES if name != "in structs beside runs"])
+def test_updates_whose_dictionaries_together_are_too_many_for_their_indices(shape):
+    def block(first: int) -> pa.Array:
+        words = [
+            pa.array([str(first + i + k) for k in range(4)]).dictionary_encode() for i in range(0, 100, 4)
+        ]
+        kind = pa.dictionary(pa.int8(), pa.string())
+        return pa.concat_arrays([SHAPES[shape](each.cast(kind)) for each in words])
+
+    store = store_with(*(pa.table({"v": block(first)}) for first in (0, 100, 200)))
+    size = len(block(0))
+    with store.transaction() as txn:
+        txn.update("t", "v", rows=range(size), values=block(300))
+        txn.update("t", "v", rows=range(size, 2 * size), values=block(400))
+        txn.update("t", "v", rows=[2 * size], values=block(500)[:1])
+
+    expected = [*block(300).to_pylist(), *block(400).to_pylist(), *block(200).to_pylist()]
+    expected[2 * size] = block(500)[0].as_py()
+    assert now(store).read()["v"].to_pylist() == expected
+    assert now(store).read()["v"].type == block(0).type
+    assert store.verify(pages="all").ok

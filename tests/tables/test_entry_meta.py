@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import ConstraintError, InvalidInputError, SchemaMismatchError
+from spark_pages.tables.reading import assembling
 from spark_pages.tables.store import Store
 from tests.tables.stores import store_with
 
@@ -220,6 +221,17 @@ def test_large_appends_are_cut_with_what_is_beside_the_values():
     assert found.column("n.prefix_meta").to_pylist() == [b"012345" * 4, b"012346" * 4]
     assert store.snapshot().table("t").pages("n").num_rows > 8
     assert store.snapshot().table("t").read().equals(rows.cast(SCHEMA))
+
+
+def test_metadata_that_does_not_fit_one_array_is_read_in_several(store, monkeypatch):
+    with store.transaction() as txn:
+        txn.append("t", ROWS, entry_meta=META)
+    monkeypatch.setattr(assembling, "_MOST_TEXT", 5)
+
+    found = store.snapshot().table("t").read(["n"], entry_meta=True)["n.prefix_meta"]
+
+    assert found.num_chunks == 2
+    assert found.to_pylist() == READ["n.prefix_meta"] * 2
 
 
 def test_a_column_left_out_is_null_as_ever(store):

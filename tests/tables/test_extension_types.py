@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
-from spark_pages.model.extensions import renamed, storage_of
+from spark_pages.model.retyped import retyped, storage_of
 from spark_pages.tables.store import Store
 from spark_pages.tables.table import Table
 from tests.tables.foreign import pending, write_file
@@ -66,7 +66,7 @@ def check_rows(store: Store, count: int) -> None:
 
 def as_stored(found: pa.Table) -> pa.Table:
     columns = {
-        name: pa.chunked_array([renamed(chunk, storage_of(chunk.type)) for chunk in found[name].chunks])
+        name: pa.chunked_array([retyped(chunk, storage_of(chunk.type)) for chunk in found[name].chunks])
         for name in found.column_names
     }
     return pa.table(columns)
@@ -162,8 +162,8 @@ def test_the_type_may_stand_anywhere_inside_of_another(array):
         pa.DenseUnionType: lambda: pa.dense_union(inside),
     }[type(array.type)]()
 
-    named = renamed(array[1:], kind)
+    named = retyped(array[1:], kind)
 
     named.validate(full=True)
     assert (named.type, storage_of(kind)) == (kind, array.type)
-    assert renamed(named, array.type).equals(array[1:])
+    assert retyped(named, array.type).equals(array[1:])

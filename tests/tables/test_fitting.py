@@ -50,6 +50,9 @@ LOST = [
     (pa.array([[("k", 1e300)]], pa.map_(pa.string(), pa.float64())), pa.map_(pa.string(), pa.float32())),
     (pa.array(["7"]).dictionary_encode(), pa.int64()),
     (pa.array(["x"]), pa.null()),
+    (pa.array([300]), pa.run_end_encoded(pa.int32(), pa.int8())),
+    (pa.array([300]), pa.dictionary(pa.int32(), pa.int8())),
+    (pa.array(range(300)), pa.dictionary(pa.int8(), pa.int64())),
 ]
 
 KEPT = [
@@ -64,6 +67,7 @@ KEPT = [
     (["ab"], pa.string(), pa.large_string()),
     (["ab"], pa.string(), pa.binary(2)),
     (["ab", None], pa.string(), pa.dictionary(pa.int8(), pa.string())),
+    ([7, None, 7], pa.int64(), pa.dictionary(pa.int8(), pa.int16(), ordered=True)),
     ([dt.date(2026, 1, 1)], pa.date32(), pa.timestamp("us")),
     ([NOON], pa.timestamp("us"), pa.timestamp("s")),
     ([NOON.replace(tzinfo=dt.UTC)], pa.timestamp("us", "Asia/Tokyo"), pa.timestamp("ms", "UTC")),
@@ -101,6 +105,20 @@ def test_what_fits_is_the_same_afterwards(values: list[Any], kind: pa.DataType, 
         fitted(pa.concat_arrays([array] * 2).slice(1), wanted).to_pylist()[-len(values) :]
         == found.to_pylist()
     )
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.dictionary(pa.int32(), pa.int64())], ids=str)
+def test_plain_values_fit_run_end_encoded_ones_and_back(kind: pa.DataType) -> None:
+    plain = fitted(pa.array([1, 1, None, 2, 2]), kind)
+    runs = pa.run_end_encoded(pa.int16(), pa.int8())
+
+    found = fitted(plain, runs)
+
+    assert (found.type, len(found.values)) == (runs, 3)
+    assert fitted(found[1:], kind).equals(plain[1:])
+    longer = fitted(found, pa.run_end_encoded(pa.int64(), kind.value_type if kind.num_fields else pa.int64()))
+    assert longer.to_pylist() == plain.to_pylist()
+    assert fitted(pa.chunked_array([], kind), runs).type == runs
 
 
 NUMBERS = [

@@ -154,6 +154,23 @@ def test_a_link_put_in_the_place_of_a_registered_file_is_not_followed(tmp_path):
         sp.open(str(tmp_path / "store")).snapshot().table("t").read()
 
 
+def test_a_link_in_the_place_of_a_registered_file_is_a_fault_and_the_rest_is_verified(tmp_path):
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
+    pages = write_file(store.objects, "imports/day-1.pages", pa.array([1, 2]))
+    with store.transaction() as txn:
+        txn.directory("t").register_batch([pending("n", "imports/day-1.pages", pages)])
+    file = tmp_path / "store" / "imports" / "day-1.pages"
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+
+    found = store.verify(pages="all")
+
+    assert [(fault.key, fault.kind) for fault in found.faults] == [("imports/day-1.pages", "damaged")]
+    assert "symbolic link" in found.faults[0].what
+
+
 def test_a_file_that_is_not_there_is_named():
     store = store_with(pa.table({"n": [1]}))
 

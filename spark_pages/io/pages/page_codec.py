@@ -17,6 +17,9 @@ from spark_pages.io.pages.page_header import PageHeader, header_fields, sealed_h
 from spark_pages.io.pages.page_payload import read_payload
 from spark_pages.io.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.io.pages.plain_page import PlainPage, as_batch, plain_page
+from spark_pages.model.columns import has_dictionary
+from spark_pages.model.nested import children, with_children
+from spark_pages.model.own_memory import in_own_memory, trimmed
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
 FEWEST_NARROWED = 32
@@ -235,12 +238,21 @@ def _compact(array: pa.Array) -> pa.Array:
     the buffers of view types whole.
     """
     kind = array.type
-    if pa.types.is_dictionary(kind) and len(array.dictionary) > len(array):
-        used = pc.drop_null(pc.unique(array.indices)).sort()
-        indices = pc.index_in(array.indices, value_set=used, skip_nulls=True).cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, array.dictionary.take(used), ordered=kind.ordered)
-    if pa.types.is_string_view(kind):
-        return array.cast(pa.large_string()).cast(kind)
-    if pa.types.is_binary_view(kind):
-        return array.cast(pa.large_binary()).cast(kind)
-    return without_hidden(array)
+    if has_dictionary(kind):
+        return _with_used_values(array if pa.types.is_dictionary(kind) else trimmed(array))
+    return without_hidden(in_own_memory(array))
+
+
+def _with_used_values(array: pa.Array) -> pa.Array:
+    """Dictionaries, of the array or inside of it, have no more values than there are indices of them."""
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(kind, _with_used_values(array.storage))
+    if not pa.types.is_dictionary(kind):
+        inside = children(array) if has_dictionary(kind) else []
+        return with_children(array, kind, [_with_used_values(each) for each in inside]) if inside else array
+    if len(array.dictionary) <= len(array):
+        return array
+    used = pc.drop_null(pc.unique(array.indices)).sort()
+    indices = pc.index_in(array.indices, value_set=used, skip_nulls=True).cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, array.dictionary.take(used), ordered=kind.ordered)

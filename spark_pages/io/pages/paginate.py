@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.io.pages.stream_shape import FlatColumn
+from spark_pages.model.columns import has_dictionary
+from spark_pages.model.nested import children
+from spark_pages.model.own_memory import trimmed
 
 TARGET_PAGE_BYTES = 65_536
 """Uncompressed Arrow bytes that a page aims at."""
@@ -94,4 +97,16 @@ def _entry_bytes(array: pa.Array, target_bytes: int) -> float:
         return float(index_bytes * target_bytes / (target_bytes - shared))
     if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
         return max(float(kind.bit_width) / 8, 1 / 8)
-    return max(float(array.nbytes) / len(array), 1 / 8)
+    size = _bytes_beside(trimmed(array), target_bytes) if has_dictionary(kind) else float(array.nbytes)
+    return max(size / len(array), 1 / 8)
+
+
+def _bytes_beside(array: pa.Array, target_bytes: int) -> float:
+    """Bytes of all entries, about, where those of a dictionary inside of them count by the use of them."""
+    if not len(array) or not has_dictionary(array.type):
+        return float(array.nbytes)
+    if isinstance(array, pa.ExtensionArray):
+        return _bytes_beside(array.storage, target_bytes)
+    if pa.types.is_dictionary(array.type):
+        return len(array) * _entry_bytes(array, target_bytes)
+    return 4.0 * len(array) + sum(_bytes_beside(each, target_bytes) for each in children(array))

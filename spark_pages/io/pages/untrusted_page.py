@@ -18,8 +18,8 @@ from spark_pages.io.pages.codecs import BytesLike
 from spark_pages.io.pages.page_codec import arrow_stream, decode_page
 from spark_pages.io.pages.page_header import PageHeader, parse_header
 from spark_pages.io.pages.page_rows import most_rows
-from spark_pages.model.extensions import storage_of
 from spark_pages.model.page import PAGE_HEADER_SIZE
+from spark_pages.model.retyped import storage_of
 
 MOST_PAYLOAD_ENTRIES = (1 << 31) - 1
 """Entries of one page: types that need no bytes for them, such as null, would allow any number."""

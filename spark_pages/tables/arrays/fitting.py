@@ -78,6 +78,14 @@ def fitted(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array 
         raise LossError(f"they are of type {values.type}, which is not converted.")
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([fitted(chunk, wanted) for chunk in values.chunks], wanted)
+    # Of casts from plain values to encoded ones and back Arrow lacks some.
+    if types.is_dictionary(wanted) and not types.is_dictionary(values.type):
+        return fitted(plain_values(values), wanted.value_type).dictionary_encode().cast(wanted)
+    if types.is_run_end_encoded(wanted):
+        plain = fitted(plain_values(values), wanted.value_type)
+        return pc.run_end_encode(plain, run_end_type=wanted.run_end_type)
+    if types.is_run_end_encoded(values.type):
+        return fitted(plain_values(values), wanted)
     if types.is_null(wanted):
         if values.null_count < len(values):
             raise LossError("some of them are not null.")

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_pages.errors import DamageError
-from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
-from spark_pages.model.extensions import renamed, storage_of
-from spark_pages.model.nested import null_column
-
-TAKE = pc.get_function("array_take")
-UNCHECKED = pc.TakeOptions(boundscheck=False)
+from spark_pages.model.nested import children, nested_type, null_column, with_children
+from spark_pages.model.own_memory import in_own_memory, taken, trimmed
+from spark_pages.model.retyped import retyped, storage_of
 
 
 class DoesNotFitError(Exception):
@@ -60,42 +56,43 @@ def join(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 
 def copied(array: pa.Array) -> pa.Array:
     """The same entries in memory of their own: whose the other one is may change it."""
-    return join([array, array.slice(0, 0)], array.type) if len(array) else empty_array(array.type)
+    if not len(array):
+        return empty_array(array.type)
+    return in_own_memory(join([array, array.slice(0, 0)], array.type))
 
 
 def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:
-    """The entries at the indices (int64, not negative, inside of the array), in their order."""
-    kind = array.type
-    if takes(kind):
-        return TAKE.call([array, indices], UNCHECKED)
-    wide = _WIDE.get(kind)
-    if wide is not None:
-        return TAKE.call([array.cast(wide), indices], UNCHECKED).cast(kind)
-    # What Arrow cannot take from, it can join: as slices, one for each stretch of entries in a row.
-    places = numbers_of(indices)
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    bounds = pairwise([0, *breaks.tolist(), len(places)])
-    return join([array.slice(int(places[low]), high - low) for low, high in bounds if low < high], kind)
+    """The entries at the indices (int64, not negative, inside of the array), in their order.
 
-
-_WIDE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-
-
-@lru_cache(256)
-def takes(kind: pa.DataType) -> bool:
-    """Whether Arrow can take entries of a type."""
+    Raises
+    ------
+    DoesNotFitError
+        If one array cannot hold them.
+    """
     try:
-        TAKE.call([empty_array(kind), empty_array(pa.int64())], UNCHECKED)
-    except pa.ArrowNotImplementedError:
-        return False
-    return True
+        return taken(array, indices)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DoesNotFitError(str(error)) from error
 
 
 def widened(array: pa.Array) -> pa.Array:
-    """The same entries; a dictionary of small indices with wide ones, so that others can be joined to it."""
+    """The same entries; dictionaries of small indices, also inside of others, with wide ones: with room for
+    values of other arrays.
+    """
     kind = array.type
-    if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
+    if not has_dictionary(kind):
         return array
+    if isinstance(array, pa.ExtensionArray):
+        return widened(array.storage)
+    if pa.types.is_dictionary(kind):
+        return array if kind.index_type.bit_width >= 32 else _with_wide_indices(array)
+    inside = [widened(each) for each in children(array)]
+    fields = [kind.field(index).with_type(each.type) for index, each in enumerate(inside)]
+    return with_children(array, nested_type(kind, fields), inside)
+
+
+def _with_wide_indices(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    kind = array.type
     sound = with_sound_dictionaries(array, kind)
     valid = valid_of(sound.indices) if sound.indices.null_count else None
     wide = number_column(numbers_of(sound.indices).astype(np.int64), pa.int64(), valid)
@@ -103,15 +100,24 @@ def widened(array: pa.Array) -> pa.Array:
 
 
 def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same entries as `widened` got them, with a dictionary of no more values than they use.
+    """The same entries as `widened` got them, with dictionaries of no more values than they use.
 
     Raises
     ------
     DoesNotFitError
         If these are more than the indices of the type count.
     """
+    return array if array.type == kind else _narrowed(trimmed(array), kind)
+
+
+def _narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _narrowed(array, kind.storage_type))
+    if not pa.types.is_dictionary(kind):
+        inside = [_narrowed(each, kind.field(index).type) for index, each in enumerate(children(array))]
+        return with_children(array, kind, inside)
     valid = valid_of(array.indices)
     places = numbers_of(array.indices)
     used = np.unique(places[valid])
@@ -134,7 +140,7 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if storage_of(array.type) == storage_of(kind):
-        return renamed(array, kind)
+        return retyped(array, kind)
     return array.cast(kind)
 
 

@@ -12,6 +12,7 @@ from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
+from spark_pages.model.own_memory import in_own_memory
 from spark_pages.tables.arrays.fitting import fitted, from_python
 from spark_pages.tables.arrays.joining import DoesNotFitError, join
 
@@ -124,6 +125,7 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
         )
+    chunks = [in_own_memory(each) for each in chunks]
     if not has_dictionary(wanted.type):
         return chunks
     return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from spark_pages.io.stats.bounds import plain_type, plain_values
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of
 from spark_pages.model.nested import null_column
-from spark_pages.tables.arrays.joining import take_entries, takes
+from spark_pages.model.own_memory import takes
+from spark_pages.tables.arrays.joining import take_entries
 
 
 def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_pages.io import ReadTrace
 from spark_pages.model.columns import number_column
 from spark_pages.model.run import PageRun
+from spark_pages.tables.reading.assembling import assembled
 from spark_pages.tables.reading.page_meta import PageMeta, check_names, meta_names, page_name
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.reading.row_source import Reading, RowSource
@@ -43,13 +44,25 @@ def rows_with_meta(
             batch.slice(piece.start, piece.stop - piece.start)
             for piece, batch in zip(pieces, batches, strict=True)
         ]
-        meta = PageMeta.of(cut)
+        metas = [PageMeta.of([batch]) for batch in cut]
         columns[name] = values.column(name)
-        for title, found in zip(meta_names(name), (meta.prefix, meta.suffix), strict=True):
-            columns[title] = pa.nulls(stop - start, pa.binary()) if found is None else found
+        beside = [each.prefix for each in metas], [each.suffix for each in metas]
+        for title, of_pages in zip(meta_names(name), beside, strict=True):
+            columns[title] = _beside(of_pages, [batch.num_rows for batch in cut])
         pages = np.repeat(np.arange(len(cut)), [batch.num_rows for batch in cut])
         columns[page_name(name)] = _metadata(cut).take(number_column(pages, pa.int64()))
     return pa.table(columns)
+
+
+def _beside(of_pages: Sequence[pa.Array | None], counts: Sequence[int]) -> pa.ChunkedArray:
+    """What the entries of some pages have, in as few arrays as hold it; null where there is nothing."""
+    if all(each is None for each in of_pages):
+        return pa.chunked_array([pa.nulls(sum(counts), pa.binary())])
+    arrays = [
+        pa.nulls(count, pa.binary()) if each is None else each
+        for each, count in zip(of_pages, counts, strict=True)
+    ]
+    return pa.chunked_array(assembled([(each, 0, len(each)) for each in arrays], pa.binary()), pa.binary())
 
 
 def metadata_of(source: RowSource, run: PageRun) -> pa.Array:

@@ -12,15 +12,8 @@ from numpy.typing import NDArray
 from spark_pages.io import PlainPage
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import number_column, valid_of
-from spark_pages.tables.arrays.joining import (
-    TAKE,
-    UNCHECKED,
-    DoesNotFitError,
-    empty_array,
-    join,
-    take_entries,
-    takes,
-)
+from spark_pages.model.own_memory import is_loose, taken_directly, takes
+from spark_pages.tables.arrays.joining import DoesNotFitError, empty_array, join, take_entries
 from spark_pages.tables.reading.assembling import Values, as_array, entries_of
 
 _DENSE = 8
@@ -58,9 +51,8 @@ def gather(
     width = _plain_width(kind)
     if width:
         return _gather_plain(shares, offsets, kind, width)
-    take = take_entries
-    if takes(kind):  # asked once, because to hash a type takes as long as a take
-        take = _take_directly
+    # Asked once, because to hash a type takes as long as a take.
+    take = taken_directly if takes(kind) and not is_loose(kind) else take_entries
     chosen: list[pa.Array] = []
     unchecked = False  # text is, page by page, until all of it is
     for page, (low, high) in shares:
@@ -76,10 +68,6 @@ def gather(
                 as_array(page)  # of which one says what is wrong, and where
             raise
     return found
-
-
-def _take_directly(array: pa.Array, indices: pa.Array) -> pa.Array:
-    return TAKE.call([array, indices], UNCHECKED)
 
 
 def _plain_width(kind: pa.DataType) -> int:

@@ -23,9 +23,9 @@ from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.columns import number_column
-from spark_pages.model.extensions import storage_of
 from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
+from spark_pages.model.retyped import storage_of
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import as_type, page_of_another_column, take_entries

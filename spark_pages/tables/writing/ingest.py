@@ -19,6 +19,7 @@ from spark_pages.io import Codec, plan_pages
 from spark_pages.model.by_identity import ByIdentity
 from spark_pages.model.columns import has_dictionary
 from spark_pages.model.nested import null_column, null_scalar
+from spark_pages.model.own_memory import in_own_memory
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import DoesNotFitError, copied, empty_array, join
 from spark_pages.tables.arrays.values import RowStream, cast_chunks
@@ -138,7 +139,7 @@ class ColumnIngest:
             return []
         bounds = plan_pages(values, self.page_bytes)
         last = int(bounds[-2]) if len(bounds) > 1 else 0
-        self.waiting = values.slice(last)
+        self.waiting = in_own_memory(values.slice(last))
         return [ToEncode(values.slice(0, last), bounds[:-1], self.codec, self.bloom)] if last else []
 
     def _add_beside(self, chunk: pa.Array, meta: PageMeta) -> list[Full]:
@@ -155,7 +156,7 @@ class ColumnIngest:
                 full, values = self.rest(), chunk
         bounds = plan_pages(meta.beside(values), self.page_bytes)
         last = int(bounds[-2])
-        self.waiting, self.meta = values.slice(last), meta.slice(last, len(values))
+        self.waiting, self.meta = in_own_memory(values.slice(last)), meta.slice(last, len(values))
         if last:
             first = values.slice(0, last), bounds[:-1], self.codec, self.bloom, meta.slice(0, last)
             full.append(ToEncode(*first))
