@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import dropwhile
+from traceback import walk_tb
 
 from spark_pages import errors
 from spark_pages.errors import InvalidInputError, SparkFailedError, SparkPagesError
@@ -96,15 +97,16 @@ def _failure_of(error: Exception) -> SparkPagesError | None:
     """Why Spark failed; None where it has no part in the error."""
     text = _ACCOUNT.split(str(error), maxsplit=1)[0].strip()
     causes = [(each["kind"], each["message"] or "") for each in _CAUSE.finditer(text)]
-    is_of_spark = type(error).__module__.startswith(("pyspark.", "py4j."))
-    if not (causes or is_of_spark or _condition(text)):
+    if not (causes or _is_of_spark(error) or _condition(text)):
         return None
     causes = causes or [(type(error).__name__, text.partition("\n\tat ")[0])]
     conditions = [_condition(message) for _, message in causes]
     index = _telling(causes, conditions)
     kind, said = causes[index][0].rpartition(".")[2], causes[index][1]
     message = _in_one_line(said)
-    if conditions[index] is None and _TRACEBACK not in said:
+    if isinstance(error, ConnectionError) or kind == "Py4JNetworkError":
+        message = f"The JVM of Spark does not answer, and has perhaps been killed: {kind}: {message}"
+    elif conditions[index] is None and _TRACEBACK not in said:
         message = f"{kind}: {message}" if message else kind
     files = [file for _, each in causes for file in _FILE.findall(each) if file not in message]
     if files:
@@ -116,6 +118,12 @@ def _failure_of(error: Exception) -> SparkPagesError | None:
     if _WRONG_CALLS.intersection(each.__name__ for each in type(error).__mro__) and _TRACEBACK not in text:
         return InvalidInputError(message, hint="Mend the option, path or schema that it names.")
     return SparkFailedError(message, hint="Mend what it names, and run it again.")
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """Whether it is an error of PySpark's or Py4J's, or one of Python that was raised in them."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    return any(each.startswith(("pyspark.", "py4j.")) for each in (type(error).__module__, *modules))
 
 
 def _telling(causes: Sequence[tuple[str, str]], conditions: Sequence[str | None]) -> int:

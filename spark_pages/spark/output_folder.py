@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, StorageError
 from spark_pages.runtime import Runtime
 from spark_pages.storage.factory import folder_of
 
@@ -126,20 +126,18 @@ class OutputFolder:
         ------
         InvalidInputError
             As of `write`; or if this takes Spark: another form, another place than a folder, options.
+        StorageError
+            If the disk refuses.
         """
         target = path_here(self.path)
         if not self.is_local or target is None:
             raise InvalidInputError(f"{self.path} as {self.form} is written by Spark.")
         if os.path.lexists(target) and not self.overwrite:
             raise self._taken()
-        unfinished = os.path.join(os.path.dirname(target), f"_{os.path.basename(target)}-{Runtime().token()}")
+        above, name = os.path.split(target)
+        unfinished = os.path.join(above, f"_{name}-{Runtime().token()}")
         try:
             os.makedirs(unfinished)
-        except OSError as error:
-            raise InvalidInputError(
-                f"Cannot write to {self.path}: {error.strerror}.", hint="Name another folder."
-            ) from error
-        try:
             file = os.path.join(unfinished, "part-00000.parquet")
             with pq.ParquetWriter(file, schema) as writer:
                 for batch in batches:
@@ -150,7 +148,14 @@ class OutputFolder:
             try:
                 os.rename(unfinished, target)
             except OSError:
-                raise self._taken() from None
+                if os.path.lexists(target):
+                    raise self._taken() from None
+                raise
+        except OSError as error:
+            raise StorageError(
+                f"Cannot write rows to {self.path}: {error}.",
+                hint="Name a folder that can be written, on a disk that has room.",
+            ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         return size_bytes

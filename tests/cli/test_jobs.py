@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.errors import InvalidInputError, MissingDependencyError
+from spark_pages.outcome import FAILED
 from spark_pages.spark.external import External, LocalRows
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.session import PROJECT
@@ -310,6 +311,15 @@ def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     assert "is there already" in refused["error"]["message"]
     assert pq.read_table(tmp_path / "out").equals(sp.open(url).snapshot().table("t").read())
     assert {each.name for each in tmp_path.iterdir()} == {"out", "rows", "store"}
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_storage(url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+
+    failed = told("export", url, "--table", "t", "--output", tmp_path / "file" / "out", code=FAILED)
+
+    assert failed["error"]["type"] == "StorageError"
+    assert f"Cannot write rows to {tmp_path}/file/out" in failed["error"]["message"]
 
 
 def test_a_snapshot_is_reconstructed_and_compared_in_this_process(url: str, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,15 @@ def test_an_option_that_spark_refuses_is_wrong_input(
         export(spark, history.url, "flights", target)
 
     assert not list(tmp_path.iterdir())
+
+
+def test_a_jvm_that_is_gone_is_told_as_such() -> None:
+    """In a process of its own, which has a JVM of its own to lose."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.spark.lost_jvm"], capture_output=True, text=True, check=False
+    )
+
+    assert ended.stdout.startswith("SparkFailedError: The JVM of Spark does not answer"), ended.stderr
 
 
 def test_a_verb_tells_a_failure_of_spark_as_the_job_does(
