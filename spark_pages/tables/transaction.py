@@ -310,13 +310,26 @@ class Transaction(CatalogVerbs):
             In order; see `spark_pages.tables.writing.written_rows`. Their pages must have been written for
             the version on which this transaction stands: give it as `read_version`.
 
+        Raises
+        ------
+        InvalidInputError
+            If pages were written for an older version: a vacuum that has taken them would be overlooked.
+
         Notes
         -----
         Do not append other rows to the same table. Grows with columns and lists, not with pages, unless the
         table has a primary key: the commit compares the keys with each other and with those that are there.
         """
         self._check_open()
-        self._standing.is_seen = True
+        given = as_list(written, WrittenRows, "written", "WrittenRows")
+        oldest = min((each.read_version for each in given), default=self._standing.version)
+        if oldest < self._standing.version:
+            raise InvalidInputError(
+                f"Cannot append rows to {table!r} that others have written for version {oldest}: this "
+                f"transaction stands on version {self._standing.version}, and a vacuum may have passed them.",
+                hint=f"Open it with store.transaction(read_version={oldest}).",
+            )
+        self._standing.stay()
         definition = self._tables.to_write(table)
         self._rows.settle()
         table_id = definition.table_id
@@ -326,7 +339,6 @@ class Transaction(CatalogVerbs):
             before += min(
                 self._standing.base.num_rows((table_id, each)) for each in definition.field_ids.values()
             )
-        given = as_list(written, WrittenRows, "written", "WrittenRows")
         some = tuple(each for each in given if each.num_rows)
         if some:
             self._work.definitions[table_id] = definition

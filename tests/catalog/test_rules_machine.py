@@ -102,7 +102,7 @@ class Model:
 
 @dataclass
 class KeyedFootprint(Footprint):
-    """Also the tables that it has written rows to, which meet where there is a key."""
+    """Also the tables that it has written rows to."""
 
     written: set[int] = field(default_factory=set)
 
@@ -373,15 +373,20 @@ class Rules(SeveralTransactions):
             return
         since = self.landed[one.read + 1 :]
         keyed = {uid for uid in one.model.tables.values() if one.model.rows[uid].is_key}
-        met = any(one.mark.meets(each) or one.mark.written & each.written & keyed for each in since)
+        met = any(one.mark.meets(each) for each in since)
+        is_more = bool(one.mark.changed or one.mark.named or one.new)
+        compared = any(one.mark.written & each.written & keyed for each in since)
         try:
             version = one.txn.commit()
         except ConstraintError:
-            values = [one.model.rows[uid].values for uid in keyed]
+            now = self.versions[-1] if met else self.merged(one, len(self.versions))
+            values = [
+                model.rows[uid].values for model in (one.model, now) for uid in keyed & model.rows.keys()
+            ]
             assert any(len(set(each)) < len(each) for each in values), "a key that was not there twice"
             return
         except CommitConflictError:
-            assert met or one.is_overtaken, "a conflict without a reason"
+            assert met or (compared and is_more) or one.is_overtaken, "a conflict without a reason"
             return
         except SnapshotExpiredError:
             assert one.is_overtaken
@@ -390,6 +395,9 @@ class Rules(SeveralTransactions):
             assert not met, "two changes that cannot both be"
             self.versions.append(self.merged(one, version))
             self.landed.append(one.mark)
+            now = self.versions[-1]
+            keys = [now.rows[uid].values for uid in now.tables.values() if now.rows[uid].is_key]
+            assert all(len(set(each)) == len(each) for each in keys), "a key that is there twice"
         assert version <= len(self.versions) - 1
         self.check(self.stores[0], len(self.versions) - 1)
 

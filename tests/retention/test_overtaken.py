@@ -177,3 +177,36 @@ def test_an_update_whose_version_a_vacuum_has_passed_is_told_of_the_vacuum(past)
     vacuums = [row for row in opened(past).history().to_pylist() if row["operation"] == "vacuum"]
     assert met.value.context["conflicting_version"] in {row["version"] for row in vacuums}
     assert met.value.context["conflicting_writer"] in {row["writer"] for row in vacuums}
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_an_update_lands_though_the_tree_is_gone_from_which_its_version_was_read(has_key):
+    """The version is kept: the same rows are read from a newer checkpoint."""
+    other = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
+    with other.transaction() as txn:
+        txn.create_table("t", pa.schema([pa.field("x", pa.int64(), nullable=False)]))
+        txn.append("t", {"x": list(range(50_000))})
+        if has_key:
+            txn.add_constraint("t", "key", primary_key=["x"])
+    other.checkpoint()
+    with other.transaction() as txn:
+        txn.append("t", {"x": [60_000]})
+    store = opened(other.objects)
+    store.snapshot()
+    with other.transaction() as txn:
+        txn.update("t", "x", rows=[10, 20_000, 40_000], values=[70_000, 70_001, 70_002])
+    other.checkpoint()
+    with other.transaction() as txn:
+        txn.append("t", {"x": [60_001]})
+    late = store.transaction()
+    late.update("t", "x", rows=[1], values=[80_000])
+
+    with other.transaction() as txn:
+        txn.append("t", {"x": [60_002]})
+    other.vacuum(retention=2)
+    assert other.snapshot().log.state.retention.min_readable == late.snapshot.version, "it is kept"
+    late.commit()
+
+    store = opened(other.objects)
+    assert store.snapshot().table("t").take([1, 10, 50_002])["x"].to_pylist() == [80_000, 70_000, 60_002]
+    assert store.verify("all").ok

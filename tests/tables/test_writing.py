@@ -17,10 +17,12 @@ from spark_pages.errors import (
 from spark_pages.model.page import PageKind
 from spark_pages.tables import store as store_module
 from spark_pages.tables.store import Store
+from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store
 from tests.tables.stores import store_with
 
 TABLE = pa.table({"n": pa.array([1, 2, 3]), "s": pa.array(["a", None, "c"])})
+KEYED = pa.table({"n": [1, 2]}, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
 
 
 def column(store: Store, name: str = "n", version: int | None = None) -> list[object]:
@@ -259,6 +261,53 @@ def test_two_open_transactions_of_the_same_application_version_land_once():
 
     assert first.commit() == second.commit() == 3
     assert len(column(store)) == 6
+
+
+def _makes_a_table(txn: Transaction) -> None:
+    txn.create_table("u", TABLE.schema)
+    txn.append("u", TABLE)
+
+
+def _begins_anew(txn: Transaction) -> None:
+    txn.truncate_table("t")
+    txn.append("t", TABLE)
+
+
+def _adds_to_what_it_has_read(txn: Transaction) -> None:
+    txn.append("t", txn.table("t").read())
+
+
+@pytest.mark.parametrize(
+    ("does", "isolation"),
+    [
+        (lambda txn: txn.update("t", "n", [1], [20]), "snapshot"),
+        (lambda txn: txn.append("keyed", KEYED), "snapshot"),
+        (_makes_a_table, "snapshot"),
+        (_begins_anew, "snapshot"),
+        (_adds_to_what_it_has_read, "serializable"),
+    ],
+    ids=["update", "primary keys", "create", "truncate", "serializable"],
+)
+@pytest.mark.parametrize("is_passed", [False, True], ids=["", "and a vacuum"])
+def test_who_meets_itself_brought_by_another_process_is_told_where_that_landed(does, isolation, is_passed):
+    store = store_with(TABLE)
+    with store.transaction() as txn:
+        txn.create_table("keyed", KEYED.schema)
+        txn.add_constraint("keyed", "key", primary_key=["n"])
+    other = Store(store.objects)
+    once, again = (
+        each.transaction(app_id="etl", app_version=7, isolation=isolation) for each in (other, store)
+    )
+    does(once)
+    does(again)
+
+    landed = once.commit()
+    if is_passed:
+        other.vacuum(retention=1)
+
+    assert again.commit() == again.version == landed
+    assert [row["app_version"] for row in store.history().to_pylist()].count(7) <= 1
+    assert store.verify("all").ok
 
 
 def test_exactly_once_survives_a_checkpoint():

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError, SchemaMismatchError, SnapshotExpiredError
+from spark_pages.errors import (
+    CommitConflictError,
+    ConstraintError,
+    InvalidInputError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+)
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import FEW_BYTES, TaskRows, commit_write, plan_write, write_task
+from spark_pages.tables.store import Store
 from spark_pages.tables.writing.placing import MANIFEST_PAGES
 from spark_pages.tables.writing.written_rows import LISTED_PAGES, WrittenRows, write_rows
 from tests.invariants import check_store
@@ -113,6 +121,43 @@ def test_rows_written_before_what_vacuum_has_passed_are_refused(store: sp.Store)
 
     with pytest.raises(SnapshotExpiredError), store.transaction(read_version=1) as txn:
         txn.append_written("t", [part])
+
+
+@pytest.mark.parametrize("is_newest", [False, True], ids=["a version that was known", "the newest version"])
+def test_rows_written_for_an_older_version_than_the_transaction_reads_are_refused(
+    store: sp.Store, is_newest: bool
+) -> None:
+    """A vacuum takes their pages for orphans, and a transaction that has read later would not hear of it."""
+    part = written(store, 100, 5000)
+    for first in range(10, 15):
+        with store.transaction() as txn:
+            txn.append("t", rows(first, 1))
+    store.vacuum(retention=1, orphans=True)
+    txn = store.transaction(read_version=store.snapshot().version if is_newest else None)
+
+    with pytest.raises(InvalidInputError, match=r"written for version 1: this transaction stands on version"):
+        txn.append_written("t", [part])
+
+
+@pytest.mark.parametrize("key", [105, 9_000])
+def test_keys_of_written_rows_are_compared_with_those_that_came_since_their_version_was_known(
+    store: sp.Store, key: int
+) -> None:
+    with store.transaction() as txn:
+        txn.set_nullable("t", "n", False)
+        txn.add_constraint("t", "key", primary_key=["n"])
+    part = written(store, 100, 5000)
+    with sp.open(store.url).transaction() as other:
+        other.append("t", rows(key, 1))
+
+    txn = store.transaction()
+    txn.append_written("t", [part])
+    with nullcontext() if key > 5100 else pytest.raises(ConstraintError, match="'n': 105"):
+        txn.commit()
+
+    found = numbers(Store(store.objects))
+    assert len(set(found)) == len(found)
+    check_store(store)
 
 
 def test_of_several_attempts_of_a_task_one_counts(store: sp.Store) -> None:

@@ -22,7 +22,12 @@ from numpy.typing import NDArray
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name
-from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.errors import (
+    CommitConflictError,
+    ConstraintError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+)
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
@@ -35,12 +40,13 @@ from spark_pages.model.pieces import ChainKey
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.checks.update_checks import check_updates
-from spark_pages.tables.reading.expiry import looking_again, overtaking
+from spark_pages.tables.reading.expiry import looking_again, moving_on, overtaking
 from spark_pages.tables.staging.compared_keys import ComparedKeys
 from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
+from spark_pages.tables.staging.tail_swap import SwapOrAppend
 from spark_pages.tables.staging.updated_rows import UpdatedRows
 from spark_pages.tables.staging.updates import Updates
 from spark_pages.tables.staging.workspace import Heading, Workspace
@@ -128,13 +134,24 @@ class Landing:
 
         Raises
         ------
-        CommitConflictError, CommitUnknownError, RaggedTableError
+        CommitConflictError, CommitUnknownError, RaggedTableError, ConstraintError
+
+        Notes
+        -----
+        What it met may have been itself, brought by another process: then its pair of application and number
+        tells where that landed.
         """
         try:
             with overtaking(self._standing.version):
                 return self._commit_or_tell()
-        except CommitConflictError as error:
-            raise self._standing.told(error, _met(error)) from error.__cause__
+        except (CommitConflictError, ConstraintError) as error:
+            landed = None if self._heading.app_id is None else self._landed_in(self._log.refresh().state)
+            if landed is not None:
+                self._standing.ended = True
+                return landed
+            if isinstance(error, CommitConflictError):
+                raise self._standing.told(error, _met(error)) from error.__cause__
+            raise
 
     def _commit_or_tell(self) -> Landed:
         """Commit; where an object is gone, tell that retention has passed the version, if it has."""
@@ -160,11 +177,34 @@ class Landing:
 
         None where nothing is staged. Last, what may be said anew.
         """
+        pending, rewritten, swap, keyed = self._checked()
+        # Whatever may be refused has been: until here the transaction goes on as if nobody had asked.
+        self._standing.ended = True
+        self._work.splices = pending.splices
+        self._rows.forget_temporary()
+        late = self._late(pending.splices[rewritten:], keyed)
+        self._work.updates.clear()
+        if swap is not None:
+            return swap.on, False, late
+        if self._work.empty and self._heading.app_id is None:
+            return None, True, None
+        return self._placed(), True, late
+
+    @moving_on
+    def _checked(self) -> tuple[Workspace, int, SwapOrAppend | None, bool]:
+        """All that is staged, held against the rules of its tables.
+
+        Returns
+        -------
+        tuple
+            With the updates as pages; the number of splices that hold these, which come first; what is
+            committed instead where little was appended; and whether a table has a primary key.
+        """
         lasting = self._work.lasting().definitions.values()
         keyed = [each for each in lasting if key_columns(each)]
-        relied: set[TableId] = set()
+        self._relied, self._keyed = set(), set()
         if self._work.updates:
-            relied = check_updates(self._work, self._tables.snapshot().table_of)
+            self._relied = check_updates(self._work, self._tables.snapshot().table_of)
         of_many = self._log.shared  # of which only one could swap a page
         swap = None if of_many else self._rows.swap(self._now_us())
         if swap is None:
@@ -174,23 +214,16 @@ class Landing:
         pending.check_removed_once()
         pending.check_ragged()
         placed = None if swap is None else swap.swap
-        compared: set[TableId] = set()
         for definition in keyed:
             changed = changed_keys(definition, pending.splices if placed is None else placed.splices)
             if changed is not None:
                 check_key(self._tables.with_pages(show_name(definition), pending, placed), changed)
-                compared.add(definition.table_id)
-        # Whatever may be refused has been: until here the transaction goes on as if nobody had asked.
-        self._standing.ended = True
-        self._work.splices, self._relied, self._keyed = pending.splices, relied, compared
-        self._rows.forget_temporary()
-        late = self._late(pending.splices[len(rewritten) :], bool(keyed))
-        self._work.updates.clear()
-        if swap is not None:
-            return swap.on, False, late
-        if self._work.empty and self._heading.app_id is None:
-            return None, True, None
-        return self._placed(), True, late
+                self._keyed.add(definition.table_id)
+        return pending, len(rewritten), swap, bool(keyed)
+
+    def move_on(self) -> int:
+        """The transaction stands on what is kept; see `Standing.move_on`."""
+        return self._tables.move_on()
 
     def _late(self, others: list[StagedSplice], keyed: bool) -> _Late | None:
         """What may be said anew; nothing of a transaction that does more than update and append rows.

@@ -83,6 +83,10 @@ class Standing:
             self.base = newest
         self.is_settled = True
 
+    def stay(self) -> None:
+        """The transaction stands on this version, whatever has come since and is compared at the commit."""
+        self.is_settled = self.is_seen = True
+
     def move_on(self, is_used: bool) -> int:
         """It stands on what is kept: on the newest version, or on the same one where something rests on it.
 

@@ -55,6 +55,8 @@ class WrittenRows:
         By column: pages [start, stop) of the list.
     listing
         A page manifest: where it is, or its bytes.
+    read_version
+        The version for which they were written: vacuum judges the pages by it.
     """
 
     num_rows: int
@@ -62,6 +64,7 @@ class WrittenRows:
     page_bytes: int
     columns: Mapping[str, tuple[int, int]]
     listing: Location | bytes
+    read_version: int
 
 
 def write_rows(
@@ -127,10 +130,10 @@ def write_rows(
     listing = encode_manifest(*page_batches(pages))
     page_bytes = sum(page.actual_len for page in pages)
     if len(pages) <= LISTED_PAGES:
-        return WrittenRows(num_rows, len(pages), page_bytes, columns, listing)
+        return WrittenRows(num_rows, len(pages), page_bytes, columns, listing, read_version)
     location = locate(manifest_key(f"{max(read_version, 0):020d}-{token}-0"), listing)
     objects.put(location.key, listing)
-    return WrittenRows(num_rows, len(pages), page_bytes, columns, location)
+    return WrittenRows(num_rows, len(pages), page_bytes, columns, location, read_version)
 
 
 @dataclass(frozen=True, slots=True)
