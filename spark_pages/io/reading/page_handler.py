@@ -153,10 +153,12 @@ class PageHandler:
         """
         keys = [key_of(page) for page in pages]
         wanted = dict(zip(keys, pages, strict=True))
-        ready, spent = self._obtain(wanted, wanted, admit, True)
+        ready, spent = self._obtain(wanted, wanted, admit)
         if trace is not None:
             trace.page_ids.extend(page.id for page in wanted.values())
             trace.add(spent)
+        for block in {page.block for page in ready.values() if isinstance(page, PlainPage)}:
+            block.put_together()
         return [resized(as_batch(ready[key]), page) for key, page in zip(keys, pages, strict=True)]
 
     def get_values(
@@ -331,11 +333,7 @@ class PageHandler:
             flight.end()
 
     def _obtain(
-        self,
-        wanted: Mapping[PageKey, object],
-        loose: Mapping[PageKey, PageDescriptor],
-        admit: bool,
-        together: bool = False,
+        self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
     ) -> tuple[dict[PageKey, pa.RecordBatch | PlainPage], ReadCounts]:
         """The payload of every page wanted, and what that took.
 
@@ -345,12 +343,10 @@ class PageHandler:
             The pages, each once.
         loose
             Descriptors, at least of the pages that are in no file.
-        together
-            See `Load`.
         """
         live = self._live()
         flight = Flight()
-        load = Load(flight, admit and live.cache.keeps_packed, admit, together)
+        load = Load(flight, keep_packed=admit and live.cache.keeps_packed, admit=admit)
         try:
             found = live.cache.sweep(wanted, flight, admit)
             if len(found.ready) == len(wanted):

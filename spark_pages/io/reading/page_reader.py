@@ -56,9 +56,6 @@ class Load:
         Whether the compressed bytes are kept with the pages.
     admit
         Whether the pages are loaded to be kept.
-    together
-        Whether all entries are wanted as Arrow has them: then they are put together where the pages are
-        decoded, many at a time, and while other threads wait for their turn to read.
     tally
         Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
     """
@@ -66,7 +63,6 @@ class Load:
     flight: Flight
     keep_packed: bool
     admit: bool
-    together: bool = False
     tally: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
@@ -331,14 +327,9 @@ def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview
         packed = [memoryview(bytes(page)) if keep or footprint(page)[0] else page for page in packed]
         owned = True
     alike = open_alike(packed, keys, apart=load.admit)
-    if load.together:
-        for block in {page.block for page in alike if page is not None}:
-            block.put_together()
     for key, each, found in zip(keys, packed, alike, strict=True):
         try:
             page = decode_loaded(key, each, keep, owned) if found is None else _loaded(found, each, keep)
-            if load.together and isinstance(page.content, PlainPage):
-                page.content.array()
         except SparkPagesError as error:
             flight.fail((key,), error)
             raise
