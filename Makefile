@@ -77,6 +77,16 @@ versitygw: $(VERSITYGW) ## Install the S3 server of the tests (needs Go).
 $(VERSITYGW):
 	GOBIN="$(CURDIR)/.tools/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
+# Azure Blob Storage as its makers emulate it, for tests/azure, which skips where it is missing.
+AZURITE := .tools/azurite
+
+.PHONY: azurite
+azurite: $(AZURITE) ## Install the Azure server of the tests (needs Node).
+
+$(AZURITE):
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $@.part azurite@3.35.0
+	mv $@.part $@
+
 # DuckDB's own `delta` extension, and the release that it is for; one test reads by it, and skips where it is missing.
 DUCKDB_DELTA := .tools/duckdb-delta
 

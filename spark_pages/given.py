@@ -143,8 +143,8 @@ def check_names_once(names: Iterable[str], what: str) -> None:
         seen.add(name)
 
 
-def number_list(values: ArrayLike, what: str = "rows") -> NDArray[Any]:
-    """A list of numbers as an array, of whatever type and shape it is.
+def number_list(values: ArrayLike) -> NDArray[Any]:
+    """The rows that a caller names as an array, of whatever type and shape it is.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def number_list(values: ArrayLike, what: str = "rows") -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{what} is {_shown(values)}: expected a list of whole numbers.") from error
+        raise InvalidInputError(f"rows is {_shown(values)}: expected a list of whole numbers.") from error
 
 
 def _shown(value: object) -> str:

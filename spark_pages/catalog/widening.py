@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.model.extensions import storage_of
 from spark_pages.model.table import STORED_KEY
 
 _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -49,6 +50,11 @@ def same_family(one: pa.DataType, two: pa.DataType) -> bool:
         return True
     decimals = pa.types.is_decimal(one) and one.id == two.id
     return bool(decimals and one.scale == two.scale)
+
+
+def may_hold(column: pa.DataType, page: pa.DataType) -> bool:
+    """Whether values of a page may be values of a column, which may have got its type or its name since."""
+    return same_family(storage_of(column), storage_of(page))
 
 
 def _rank(kind: pa.DataType) -> int:

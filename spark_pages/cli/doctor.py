@@ -11,9 +11,10 @@ def doctor(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Race 32 creators on the storage, and look at this machine.
+    """Whether this storage and this machine can be trusted with a store.
 
-    Exit code 1 where a check fails. Writes some small objects below _doctor/ and removes them.
+    Races 32 creators for one object, and looks at clocks, packages and Java. Writes some small objects below
+    _doctor/ and removes them. Exit code 1 where a check fails.
     """
     from spark_pages.doctor.examination import examine
 
@@ -26,5 +27,7 @@ def doctor(
         output.print_json({"url": found.url, "ok": found.ok, "checks": checks})
     else:
         rows = [[c.name, c.status.value, c.found, c.remedy] for c in found.checks]
-        output.print_rows(f"Doctor at {found.url}", ["check", "status", "found", "what to do"], rows)
+        output.print_rows(
+            f"Doctor at {found.url}", ["check", "status", "found", "what to do"], rows, whole=True
+        )
     output.end(found.ok)

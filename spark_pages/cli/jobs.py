@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
+from spark_pages.cli.look import bytes_of
 from spark_pages.cli.output import end, tell
 
 if TYPE_CHECKING:
@@ -28,12 +29,6 @@ Options = Annotated[
     list[str] | None, typer.Option("--option", help="NAME=VALUE for Spark; env:NAME as value.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="What is there goes.")]
-
-
-def register(app: typer.Typer) -> None:
-    """The app has these verbs."""
-    for verb in (checkpoint, ingest, export, reconstruct_snapshot):
-        app.command()(verb)
 
 
 def checkpoint(
@@ -85,7 +80,7 @@ def ingest(
     options.check_pair()
     source.check_there()
     here = source.local_path
-    small = here is not None and _bytes_of(here) <= SMALL_BYTES
+    small = here is not None and _file_bytes(here) <= SMALL_BYTES
     why = source.why_spark() if small else None
     try:
         spark = None if small and why is None else _session("ingest", delta=format == "delta")
@@ -185,7 +180,7 @@ def _has_spark() -> bool:
     return True
 
 
-def _bytes_of(path: str) -> int:
+def _file_bytes(path: str) -> int:
     """Bytes of a file, or of all files in a folder."""
     root = Path(path)
     files = [root] if root.is_file() else [each for each in root.rglob("*") if each.is_file()]
@@ -196,5 +191,4 @@ def _table_bytes(url: str, table: str, version: int | None, profile: str | None)
     from spark_pages.spark.shipping import store_of, store_url
 
     shown = store_of(store_url(url, profile)).snapshot(version).table(table)
-    runs = (shown.directory.chain(column).all_pages() for column in shown.columns)
-    return sum(int(run.numbers("actual_len").sum()) for run in runs)
+    return bytes_of(shown)

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -21,12 +22,17 @@ from spark_pages.errors import SparkPagesError
 from spark_pages.outcome import FAILED, failure
 from spark_pages.show.text import shorten, size
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _KEY_CHARS = 40
 _TEXT_CHARS = 240
 """Sentences may be folded, keys only lose their middle."""
 
 _TURNED_ROWS = 3
-_COLUMN_CHARS = 16
+_COLUMN_CHARS = 20
+"""So wide a column is at least, if it has so much to show: a page id or a time is on one line."""
+
 _PADDING = 3
 
 
@@ -37,8 +43,11 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def print_error(error: Exception, as_json: bool) -> None:
     """The error is told without a traceback: on stdout as JSON, or on stderr for people."""
-    message = error.message if isinstance(error, SparkPagesError) else str(error)
-    hint = error.hint if isinstance(error, SparkPagesError) else None
+    message, hint = str(error), None
+    if isinstance(error, SparkPagesError):
+        message, hint = error.message, error.hint
+    elif isinstance(error, OSError) and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}."
     kind = type(error).__name__
     if as_json:
         print_json(failure(kind, message, hint))
@@ -54,8 +63,36 @@ def say(message: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message, style="dim"))
 
 
-def print_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(title: str, table: pa.Table) -> None:
+    """The table of Arrow, as of `print_rows`."""
+    print_rows(title, table.column_names, rows_of(table))
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The values of a table that is shown, row by row."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def with_shown_ids(table: pa.Table) -> pa.Table:
+    """Page ids are 16 hex digits, as people are shown them everywhere."""
+    import pyarrow as pa
+
+    for place, name in enumerate(table.column_names):
+        if name in ("page_id", "old_page_id"):
+            ids = [None if number is None else f"{number:016x}" for number in table[name].to_pylist()]
+            table = table.set_column(place, name, pa.array(ids, pa.string()))
+    return table
+
+
+def print_rows(
+    title: str, names: Sequence[str], rows: Sequence[Sequence[Any]], *, whole: bool = False
+) -> None:
     """A table for people on a terminal; tab-separated text with a heading line anywhere else.
+
+    Parameters
+    ----------
+    whole
+        Whether all columns are shown on a narrow terminal too: sentences, which can be folded.
 
     Notes
     -----
@@ -67,24 +104,44 @@ def print_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) 
             sys.stdout.write("\t".join(_text(value) for value in row) + "\n")
         return
     shown = [[_shown(value) for value in row] for row in rows]
-    fitting = _fitting(names, shown, console.width)
+    fitting = len(names) if whole else _fitting(names, shown, console.width)
     if fitting < len(names) and len(rows) <= _TURNED_ROWS:
         turned = [[name, *(row[index] for row in shown)] for index, name in enumerate(names)]
         heads = ["column", *(f"row {number}" for number in range(1, len(rows) + 1))]
-        _print_table(console, title, heads, turned, set())
+        _draw(console, title, heads, turned, set())
         return
     numeric = {index for index in range(len(names)) if any(_is_number(row[index]) for row in rows)}
-    _print_table(console, title, names[:fitting], [row[:fitting] for row in shown], numeric)
+    _draw(console, title, names[:fitting], [row[:fitting] for row in shown], numeric)
     if fitting < len(names):
         rest = ", ".join(names[fitting:])
-        say(f"{len(names) - fitting} columns more do not fit here, but into a pipe or --json: {rest}")
+        say(f"not shown for want of room: {rest}; a pipe and --json have all columns")
+
+
+def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A paragraph for each row on a terminal, nothing of it cut; as of `print_rows` anywhere else.
+
+    Parameters
+    ----------
+    names, rows
+        A word, the key of an object, and sentences about it.
+    """
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        print_rows(title, names, rows)
+        return
+    console.print(Text(title, style="bold"))
+    for word, key, *sentences in rows:
+        console.print(Text(f"\n  {word}  {key}", style="bold"), soft_wrap=True)  # so that a key can be copied
+        for sentence in sentences:
+            console.print(Padding(Text(sentence), (0, 0, 0, 4)))
+    console.print()
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     """Names and values, one a line."""
     console = Console()
     if console.is_terminal:
-        _print_table(console, title, ["name", "value"], [[n, _shown(v)] for n, v in facts.items()], set())
+        _draw(console, title, ["name", "value"], [[n, _shown(v)] for n, v in facts.items()], set())
     else:
         print_rows(title, ["name", "value"], list(facts.items()))
 
@@ -116,10 +173,11 @@ def _fitting(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -
     return len(names)
 
 
-def _print_table(
+def _draw(
     console: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], numeric: set[int]
 ) -> None:
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    console.print(Text(title, style="bold"))  # no title of the table, which would be folded to its width
+    table = Table(box=box.SIMPLE_HEAD)
     for position, name in enumerate(names):
         table.add_column(escape(name), justify="right" if position in numeric else "left", overflow="fold")
     for row in rows:

@@ -46,13 +46,11 @@ def repair(
     else:
         if plan.steps:
             rows = [[step.kind.value, step.key, step.what] for step in plan.steps]
-            output.print_rows("Done" if apply else "Plan", ["step", "object", "what"], rows)
+            output.print_findings("Done" if apply else "Plan", ["step", "object", "what"], rows)
         if lost:
-            output.print_rows(
-                "Faults" if plan.refused else "Beyond repair",
-                ["object", "what", "what to do"],
-                [list(e.values()) for e in lost],
-            )
+            rows = [[f.kind.value, f.key, f.what, f.remedy] for f in plan.beyond]
+            names = ["fault", "object", "what", "what to do"]
+            output.print_findings("Faults" if plan.refused else "Beyond repair", names, rows)
         if not apply and plan.steps:
             output.say("nothing was written; --apply does it")
         if plan.refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ def report(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where the page goes; - is stdout.")
     ] = "spark-pages-report.html",
-    html: Annotated[bool, typer.Option("--html", help="As HTML: the one form that there is.")] = False,
+    _html: Annotated[bool, typer.Option("--html", help="As HTML, the one form that there is.")] = True,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -30,8 +31,6 @@ def report(
     """
     from spark_pages.pictures import report_page
 
-    if not html:
-        raise InvalidInputError("What form should the report have? Give --html.")
     if file == "-" and json:
         raise InvalidInputError("- puts the page on stdout, where --json puts its document.")
     page = report_page(stored(url, profile)).encode()
@@ -56,5 +55,10 @@ def _write(path: Path, page: bytes) -> None:
     try:
         unfinished.write_bytes(page)
         unfinished.replace(path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"Cannot write the report to {path}: {error.strerror}.", hint="Name another file."
+        ) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()

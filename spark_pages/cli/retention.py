@@ -10,12 +10,6 @@ from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Profile, Url, stored
 
 
-def register(app: typer.Typer) -> None:
-    """The app has these verbs."""
-    app.command()(vacuum)
-    app.command()(leases)
-
-
 def vacuum(
     url: Url,
     retention: Annotated[
@@ -50,8 +44,7 @@ def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
     if json:
         output.print_json({"leases": found.to_pylist()})
         return
-    columns = [column.to_pylist() for column in found.columns]
-    output.print_rows("Leases", found.column_names, list(zip(*columns, strict=True)))
+    output.print_table("Leases", found)
 
 
 def _show(plan: list[dict[str, Any]]) -> None:
@@ -59,6 +52,6 @@ def _show(plan: list[dict[str, Any]]) -> None:
 
     if plan:
         sums = pa.Table.from_pylist(plan).group_by("reason").aggregate([("key", "count"), ("bytes", "sum")])
-        rows = [[*each.values()] for each in sums.sort_by("reason").to_pylist()]
-        output.print_rows("What goes", ["reason", "objects", "bytes"], rows)
+        shown = sums.sort_by("reason").rename_columns(["reason", "objects", "bytes"])
+        output.print_table("What goes", shown)
     output.say("nothing was deleted; --apply does it")

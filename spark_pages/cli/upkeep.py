@@ -1,4 +1,4 @@
-"""The verbs ``compact-pages`` and ``publish-delta``: what the jobs of these names do, in one process."""
+"""The verbs ``compact-log``, ``compact-pages`` and ``publish-delta``: the jobs, in one process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from spark_pages.cli.arguments import DryRun, Json, Profile, Url
 from spark_pages.outcome import ended
 
 
-def register(app: typer.Typer) -> None:
-    """The app has these verbs."""
-    app.command()(compact_pages)
-    app.command()(publish_delta)
+def compact_log(url: Url, dry_run: DryRun = False, profile: Profile = None, json: Json = False) -> None:
+    """Bundle commits beside their slots, so that the log is read in few requests."""
+    from spark_pages.spark.upkeep import compact_log as compact
+
+    told = compact(url, dry_run=dry_run, profile=profile)
+    output.tell("Log compaction", told, json, hidden=("keys",))
 
 
 def compact_pages(

@@ -34,5 +34,5 @@ def verify(
     if told.get("faults") and not json:
         names = ["fault", "object", "what", "what to do"]
         rows = [itemgetter("kind", "key", "what", "remedy")(fault) for fault in told["faults"]]
-        output.print_rows("Faults", names, rows)
+        output.print_findings("Faults", names, rows)
     output.end(told["ok"])

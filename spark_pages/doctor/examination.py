@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +41,7 @@ class Examination:
         return all(check.status is not Status.FAILED for check in self.checks)
 
 
-def examine(
-    url: str, storage_options: Mapping[str, Any] | None = None, runtime: Runtime | None = None
-) -> Examination:
+def examine(url: str, storage_options: Mapping[str, Any] | None = None) -> Examination:
     """This machine and the storage at an address have been looked at.
 
     Notes
@@ -51,7 +51,8 @@ def examine(
     """
     store = open_object_store(url, storage_options)
     shared = not store.url.startswith("memory://")
-    found = examine_storage(store, runtime or Runtime(), url if shared else None, storage_options)
+    found = examine_storage(store, Runtime(), url if shared else None, storage_options)
+    _remove_folder(store, _FOLDER)
     return Examination(store.url, (*check_machine(), *found))
 
 
@@ -89,8 +90,17 @@ def _clean(store: ObjectStore, prefix: str) -> list[Check]:
         for info in store.list(prefix):
             store.delete(info.key)
         left = len(store.list(prefix))
+        _remove_folder(store, prefix)
     except SparkPagesError as error:
         return [warning("cleaning up", error.message, f"Remove what is below {prefix}.")]
     return (
         [warning("cleaning up", f"{left} objects stayed", f"Remove what is below {prefix}.")] if left else []
     )
+
+
+def _remove_folder(store: ObjectStore, prefix: str) -> None:
+    """The folder is gone, if it is one on a disk and is empty."""
+    path = store.local_path(f"{prefix}object")
+    if path is not None:
+        with suppress(OSError):
+            os.rmdir(os.path.dirname(path))

@@ -46,7 +46,7 @@ def check_objects(store: ObjectStore, key: str) -> list[Check]:
             problem = run(store, key)
         except SparkPagesError as error:
             problem = error.message
-        checks.append(failed(name, problem, _WRONG) if problem else ok(name, "as they must be"))
+        checks.append(failed(name, problem, _WRONG) if problem else ok(name, "as promised"))
     return checks
 
 

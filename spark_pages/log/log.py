@@ -163,6 +163,10 @@ class Log:
         """Commits [start, stop), oldest first."""
         return self._slots.commits(start, stop)
 
+    def recent(self, start: int, stop: int) -> list[Commit] | None:
+        """The same where this process has them in memory, else None."""
+        return self._driver.recent(start, stop)
+
     def commits_left(self, start: int, stop: int) -> list[Commit]:
         """Those of commits [start, stop) that have not been cleaned away, oldest first."""
         retention = self.known().state.retention
@@ -302,6 +306,14 @@ class Log:
     def turn(self) -> AbstractContextManager[object]:
         """What a thread holds while it prepares a small transaction; nothing where it is alone."""
         return self._group.turn if self._group.shared else nullcontext()
+
+    @property
+    def key_turn(self) -> AbstractContextManager[object]:
+        """What a thread holds that has compared new primary keys, until they have landed.
+
+        Of threads that bring keys at the same time each would undo what the others have compared.
+        """
+        return self._group.key_turn
 
     def resume(self, in_doubt: Unknown) -> int:
         """Find out what became of a commit whose outcome was unknown, putting the same bytes again.

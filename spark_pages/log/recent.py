@@ -11,7 +11,7 @@ _KEPT = 64
 
 
 class RecentSlots:
-    """Slots by number, from memory where they were seen lately. For one thread at a time.
+    """Slots by number, from memory where they were seen lately. For one thread at a time, but for `commits`.
 
     Parameters
     ----------
@@ -28,6 +28,12 @@ class RecentSlots:
         self._kept[slot.version] = slot
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
+
+    def commits(self, start: int, stop: int) -> list[Commit] | None:
+        """Commits [start, stop) if all are in memory."""
+        found = [self._kept.get(version) for version in range(start, stop)]
+        commits = [slot for slot in found if isinstance(slot, Commit)]
+        return commits if len(commits) == len(found) else None
 
     def slots(self, start: int, stop: int) -> list[Commit | Tombstone]:
         """What slots [start, stop) hold, which must be there."""

@@ -24,6 +24,7 @@ from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.pieces import ChainEdit, Layout, LazyRun, OpenRun, Piece
 from spark_pages.model.run import PageRun, RowLocation
 from spark_pages.show.chain_strip import chain_strip
+from spark_pages.show.text import count
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,7 +65,8 @@ class ColumnChain:
     def __repr__(self) -> str:
         layout = self._layout
         more = "" if layout.complete else " and more"
-        return f"ColumnChain({layout.first_pages[-1]} pages, {layout.first_rows[-1]} rows{more})"
+        pages, rows = count(layout.first_pages[-1], "page"), count(layout.first_rows[-1], "row")
+        return f"ColumnChain({pages}, {rows}{more})"
 
     def _repr_html_(self) -> str:
         lane = lane_of("as far as it is loaded", self._layout.known())

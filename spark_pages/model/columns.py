@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 _TYPE_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
 _FEW = 64
+_WITHOUT_BITMAP = frozenset(
+    kind.id for kind in (pa.dense_union([]), pa.sparse_union([]), pa.run_end_encoded(pa.int16(), pa.null()))
+)
 
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:
@@ -50,8 +53,18 @@ def has_dictionary(kind: pa.DataType) -> bool:
     return any(has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
 
 
+def nulls_of(column: pa.Array) -> int:
+    """Null entries; of unions and encoded columns, which have no bitmap, those that stand for a null."""
+    if column.type.id in _WITHOUT_BITMAP:
+        return int(column.is_null().true_count)
+    return int(column.null_count)
+
+
 def valid_of(column: pa.Array) -> NDArray[np.bool_]:
-    """Which entries of a column are not null, shape (n,)."""
+    """Which entries of a column are not null, as `nulls_of` counts them, shape (n,)."""
+    if column.type.id in _WITHOUT_BITMAP:
+        given = column.is_valid()
+        return _bits(given.buffers()[1], given.offset, len(given))
     if not column.null_count:
         return np.ones(len(column), dtype=bool)
     bitmap = column.buffers()[0]

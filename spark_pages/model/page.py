@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from spark_pages.errors import InvalidInputError
@@ -110,7 +110,10 @@ class PageDescriptor:
     alloc_len: int
     actual_len: int
     checksum: int
-    data: bytes | None = field(default=None, repr=False)
+    data: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"PageDescriptor({self.where}, {self.entry_count:,} rows, {self.actual_len:,} bytes)"
 
     @property
     def id(self) -> str:

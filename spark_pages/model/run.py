@@ -18,6 +18,7 @@ from spark_pages.model.ids import PageId
 from spark_pages.model.new_page import FEW_PAGES, NewPage, memory_bytes, page_batches
 from spark_pages.model.page import PageDescriptor, PageKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
+from spark_pages.show.text import count
 
 
 class PageRun:
@@ -81,7 +82,7 @@ class PageRun:
         return page_batches(self.few or (), self._ids)[1]
 
     def __repr__(self) -> str:
-        return f"PageRun({self.num_pages} pages, {self.num_rows} rows)"
+        return f"PageRun({count(self.num_pages, 'page')}, {count(self.num_rows, 'row')})"
 
     @property
     def pages(self) -> pa.RecordBatch:
@@ -165,9 +166,9 @@ class PageRun:
         run._batch = self.pages.slice(start, stop - start)
         run.few = None
         whole, before = self._slice_of or (self, 0)  # a slice of a slice: thousands of splices make those
-        skipped, count = before + start, stop - start
+        skipped, taken = before + start, stop - start
         run._slice_of = (whole, skipped)
-        run.load_stats = None if whole.load_stats is None else lambda: whole.stats.slice(skipped, count)
+        run.load_stats = None if whole.load_stats is None else lambda: whole.stats.slice(skipped, taken)
         run.base_position = self.base_position + start if self.base_position >= 0 else -1
         run.num_pages = stop - start
         ends, before = self._ends

@@ -69,7 +69,7 @@ def from_flight(error: pa.ArrowException, url: str) -> SparkPagesError:
             return late(url)
         case fl.FlightUnavailableError():
             return StorageError(
-                f"The service at {url} cannot be reached: {text}",
+                f"The service at {url} cannot be reached: {text.rstrip('.')}.",
                 hint="Look whether it runs, and whether address and certificate are right.",
             )
         case _:

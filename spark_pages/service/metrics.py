@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingDependencyError(
         f"Serving needs {missing.name}, which is not installed.",
-        hint="Install spark-pages with the extra [service].",
+        hint='Install it with: pip install "spark-pages[service]".',
     ) from missing
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingDependencyError(
         f"Serving needs {missing.name}, which is not installed.",
-        hint="Install spark-pages with the extra [service].",
+        hint='Install it with: pip install "spark-pages[service]".',
     ) from missing
 
 Algorithm = Literal["HS256", "RS256", "EdDSA"]

@@ -63,8 +63,11 @@ class External:
         if self.format not in SOURCES:
             raise InvalidInputError(f"{self.format!r} cannot be read: expected {', '.join(SOURCES)}.")
         if (self.path is None) != (self.format == "jdbc"):
-            expected = "no path, but --option url=…" if self.path is not None else "a path"
-            raise InvalidInputError(f"{self.format} comes with path {self.path!r}: expected {expected}.")
+            if self.path is None:
+                raise InvalidInputError(f"What {self.format} is to be read? Name a file or folder by --path.")
+            raise InvalidInputError(
+                f"jdbc reads no path, and {self.path!r} was given: leave --path out, and say --option url=…"
+            )
 
     def check_there(self) -> None:
         """Nothing, unless its path is one of this machine and leads nowhere.

@@ -73,7 +73,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     """A parser that knows the store: ``URL`` and ``--profile``."""
     parser = _Arguments(description=description)
     parser.add_argument("url", help="address of the store")
-    parser.add_argument("--profile", help="storage options by name; see docs/spark.md")
+    parser.add_argument("--profile", help="storage options by name; see docs/storage.md")
     parser.add_argument("--json", action="store_true", help="as of spark-pages; a job always prints JSON")
     return parser
 

@@ -38,7 +38,6 @@ _SPARK_TYPES = frozenset(
 
 _LOGICAL = frozenset(("NONE", "STRING", "INT", "DECIMAL", "DATE", "TIMESTAMP"))
 _MOST_DIGITS = 38
-_LONGEST_INT = 10
 _NUMBER = re.compile(r"-?[0-9]+")
 _TEXT = re.compile(r"[A-Za-z]")
 _NO_TEXT = re.compile(r"nan|infinity|t[0-9].*", re.IGNORECASE)

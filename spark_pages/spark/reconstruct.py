@@ -85,7 +85,7 @@ class Output:
 
     def __post_init__(self) -> None:
         if self.form not in ("parquet", "delta", "checkpoint"):
-            raise InvalidInputError(f"Unknown form {self.form!r}: expected parquet, delta or checkpoint.")
+            raise InvalidInputError(f"Unknown format {self.form!r}: expected parquet, delta or checkpoint.")
         if (self.path is None) != (self.form == "checkpoint"):
             raise InvalidInputError(
                 f"A reconstruction as {self.form} {'takes no' if self.path else 'needs an'} output folder."

@@ -146,7 +146,7 @@ def _definition(
             )
         raise TableNotFoundError(
             error.message,
-            hint=f"{error.hint or ''} Option createTable=true makes it.".strip(),
+            hint=f"{error.hint or ''} Option createTable=true makes it, --create of ingest too.".strip(),
             **error.context,
         ) from None
 

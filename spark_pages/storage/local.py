@@ -79,7 +79,8 @@ class DurableLocalStore:
                 sync(folder)
                 return outcome
         except _NotLinkedError as error:
-            return NotCreated(f"Creating {key!r} in {self.url} failed: {_reason(error.cause)}.")
+            reason = f"Creating {key!r} in {self.url} failed: {_reason(error.cause)}."
+            return NotCreated(reason, _remedy(error.cause))
         except OSError as error:
             return Doubtful(f"Creating {key!r} in {self.url} failed: {_reason(error)}.")
 
@@ -254,7 +255,7 @@ class DurableLocalStore:
     def _named_temporary(self, data: Buffer) -> Iterator[tuple[int, str]]:
         name = secrets.token_hex(16)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with _closing(make_folder(self._root, [RESERVED_FOLDER])) as folder:
+        with _closing(self._folder_of_temporaries()) as folder:
             try:
                 with _closing(os.open(name, flags, _PERMISSIONS, dir_fd=folder)) as descriptor:
                     _write(descriptor, data)
@@ -262,6 +263,12 @@ class DurableLocalStore:
             finally:
                 with suppress(OSError):  # renamed away, or left for sweep_temporaries
                     os.unlink(name, dir_fd=folder)
+
+    def _folder_of_temporaries(self) -> int:
+        """Synced by nobody who finds it there: nothing in it has to survive a power cut."""
+        with suppress(FileNotFoundError):
+            return open_folder(self._root, [RESERVED_FOLDER])
+        return make_folder(self._root, [RESERVED_FOLDER])
 
     def _folder_to_write(self, key: str, folders: builtins.list[str]) -> int:
         try:
@@ -342,7 +349,7 @@ class DurableLocalStore:
     def _failure(self, action: str, key: str, error: OSError) -> StorageError:
         return StorageError(
             f"{action} {key!r} in {self.url} failed: {_reason(error)}.",
-            hint="Check free space, permissions and the health of the disk, then try again.",
+            hint=_remedy(error),
             key=key,
         )
 
@@ -418,3 +425,15 @@ def _walk(folder: str, prefix: str) -> Iterator[ObjectInfo]:
 def _reason(error: OSError) -> str:
     code = errno.errorcode.get(error.errno or 0, type(error).__name__)
     return f"{error.strerror or 'unknown error'} ({code})"
+
+
+def _remedy(error: OSError) -> str:
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return "Use another address, or a user who may do that there."
+        case errno.ENOTDIR:
+            return "A file lies where a folder of the store should be: move it away, or use another address."
+        case errno.ENOSPC | errno.EDQUOT:
+            return "Make room there, then try again."
+        case _:
+            return "Check the health of the disk and the limits of the process, then try again."

@@ -54,9 +54,12 @@ class NotCreated:
     ----------
     reason
         What went wrong, in words, without secrets.
+    hint
+        What to do about it.
     """
 
     reason: str
+    hint: str = "Mend that, then try again."
 
 
 CreateOutcome: TypeAlias = Created | Exists | Doubtful | NotCreated

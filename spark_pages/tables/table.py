@@ -23,6 +23,7 @@ from spark_pages.model.chain import RunSlice
 from spark_pages.model.nested import null_column
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
+from spark_pages.show.text import count
 from spark_pages.tables.arrays.joining import empty_table
 from spark_pages.tables.cards import table_card
 from spark_pages.tables.directory import PageDirectory, row_numbers
@@ -70,7 +71,8 @@ class Table:
         return (_table_of, (self._snapshot, self.name))
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r}, {self.num_rows:,} rows, {len(self.columns)} columns)"
+        rows, columns = count(self.num_rows, "row"), count(len(self.columns), "column")
+        return f"Table({self.name!r}, {rows}, {columns})"
 
     def _repr_html_(self) -> str:
         return table_card(self)

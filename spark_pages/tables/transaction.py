@@ -39,7 +39,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.values import as_stream
 from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs
 from spark_pages.tables.reading.expiry import moving_on
-from spark_pages.tables.reading.page_meta import PageMetadata
+from spark_pages.tables.reading.page_meta import PageMeta, PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.landing import Landing
@@ -49,7 +49,8 @@ from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
-from spark_pages.tables.writing.ingest import misfit
+from spark_pages.tables.writing.entry_meta import with_meta
+from spark_pages.tables.writing.ingest import NOTHING_BESIDE, misfit
 from spark_pages.tables.writing.page_writer import StagedPage
 from spark_pages.tables.writing.placing import (
     StagedSplice,
@@ -139,7 +140,9 @@ class Transaction(CatalogVerbs):
             self.rollback()
 
     def __repr__(self) -> str:
-        state = f"committed as version {self.version}" if self.version is not None else "open"
+        state = "ended" if self._standing.ended else "open"
+        if self.version is not None:
+            state = f"committed as version {self.version}"
         return f"Transaction({self._heading.operation!r}, reads version {self._standing.version}, {state})"
 
     # reading
@@ -258,7 +261,8 @@ class Transaction(CatalogVerbs):
             What belongs in front of and behind each entry: a table of as many rows, with columns
             ``<column>.prefix_meta`` and ``<column>.suffix_meta`` (binary or text) for some data columns.
         page_metadata
-            By data column: keys and values that belong to every page of it which this append makes.
+            By data column: keys and values that belong to every page of it which holds these rows. Rows with
+            the same ones share pages.
 
         Raises
         ------
@@ -275,12 +279,12 @@ class Transaction(CatalogVerbs):
         rows = as_stream(data)
         definition = self._known(table, rows.columns)
         try:
+            metas: Mapping[str, PageMeta] = NOTHING_BESIDE
             if entry_meta is not None or page_metadata:
-                self._rows.append_with_meta(definition, rows, entry_meta, page_metadata, self._page_bytes)
-                return
+                rows, metas = with_meta(definition, rows, entry_meta, page_metadata)
             takes_no_request = rows.is_small and not key_columns(definition)
             with self._log.turn if takes_no_request else nullcontext():
-                self._rows.append(definition, rows, self._page_bytes, settled=bool(self._directories))
+                self._rows.append(definition, rows, self._page_bytes, metas, settled=bool(self._directories))
         except (SchemaMismatchError, ConstraintError):
             with suppress(CommitConflictError, StorageError):
                 self._standing.on_newest()  # which may take what this one does not

@@ -18,6 +18,8 @@ from spark_pages.errors import (
     UnsupportedFormatError,
 )
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
+from spark_pages.model.columns import nulls_of
+from spark_pages.model.extensions import storage_of
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.pieces import ChainKey
@@ -134,11 +136,11 @@ class PageValues:
             if one is not None:
                 values[index] = one
         for index, array in list(values.items()):
-            if column is not None and array.type not in (column.type, *stored_types(column)):
+            if column is not None and not _may_hold(column, array.type):
                 what = f"holds values of type {array.type} in a column of type {column.type}"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
                 del values[index]
-            elif column is not None and not column.nullable and array.null_count:
+            elif column is not None and not column.nullable and nulls_of(array):
                 what = "holds nulls in a column that is not nullable"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
         self._check_stats(some, pages, values)
@@ -215,6 +217,10 @@ class PageValues:
     def _add(self, kind: FaultKind, what: str, page: PageDescriptor, some: PagesToRead) -> None:
         key = page.disk_path if page.kind is PageKind.FILE else some.holder
         self._troubles.add(kind, key, some.chain, what, [page.page_id])
+
+
+def _may_hold(column: pa.Field, kind: pa.DataType) -> bool:
+    return storage_of(kind) in map(storage_of, (column.type, *stored_types(column)))
 
 
 def _stats(arrays: list[pa.Array]) -> list[PageStats]:

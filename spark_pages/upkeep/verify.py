@@ -105,7 +105,9 @@ def look(
     survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))
     survey.run()
     if survey.slots.head < 0:
-        raise StoreNotFoundError(f"There is no spark_pages store at {store.url}.", url=store.url)
+        raise StoreNotFoundError(
+            f"There is no spark_pages store at {store.url}.", hint="Look at the address.", url=store.url
+        )
     _check_table_zero(survey)
     check_ranges(survey)
     _check_end(survey)

@@ -166,7 +166,7 @@ def test_of_two_writers_of_one_table_with_a_key_one_wins(keyed):
 
     one.commit()
 
-    with pytest.raises(CommitConflictError, match="relies"):
+    with pytest.raises(ConstraintError, match="'n': 100000"):
         two.commit()
 
 

@@ -58,3 +58,9 @@ def test_a_core_without_the_extra_says_which_one_to_install(missing: str) -> Non
     assert done.returncode == 1
     assert "spark-pages[cli]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_the_system_names_its_file_first(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_error(PermissionError(13, "Permission denied", "/there"), as_json=False)
+
+    assert capsys.readouterr().err == "error [PermissionError] /there: Permission denied.\n"

@@ -248,3 +248,50 @@ def test_an_error_for_people_names_its_class_and_says_what_to_do(tmp_path: Path)
     first, second = result.stderr.splitlines()[:2]
     assert first.startswith("error [StoreNotFoundError] ")
     assert second.startswith("  ")
+
+
+def test_the_command_tells_its_release() -> None:
+    result = run("--version")
+
+    assert (result.exit_code, result.stdout) == (0, f"spark-pages {spark_pages.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "verb", [("info",), ("tables",), ("pages", "things"), ("locate", "things", "id", 5), ("read", "things")]
+)
+def test_what_is_looked_at_can_be_named_by_a_tag(url: str, verb: tuple[str, ...]) -> None:
+    spark_pages.open(url).tag("filled", version=1)
+    name, *rest = verb
+
+    assert run_json(name, url, *rest, "--tag", "filled")["version"] == 1
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_a_store_that_is_not_there_is_told_with_what_to_do(tmp_path: Path, verb: str) -> None:
+    result = run(verb, tmp_path / "nothing")
+
+    assert (result.exit_code, len(result.stderr.splitlines())) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("report", "{url}", "{long}"), ("export", "{url}", "--table", "things", "--output", "{file}/out")],
+)
+def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(
+    url: str, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    told = {"url": url, "file": file, "long": tmp_path / ("x" * 254)}
+
+    result = run(*(each.format(**told) for each in verb))
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error [InvalidInputError] Cannot write ")
+    assert result.stderr.splitlines()[1].startswith("  Name another ")
+
+
+def test_changes_for_people_name_tables_and_columns_by_name_alone(url: str) -> None:
+    shown = run("changes", url, "--start", 1).stdout.splitlines()
+
+    assert shown == ["table\tcolumn\tchange\tfirst_row\tend_row", "things\tid\tupdated\t5\t6"]

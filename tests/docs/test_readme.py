@@ -25,6 +25,19 @@ def links(page: Path) -> list[tuple[Path, str]]:
     return [((page.parent / name) if name else page, anchor) for name, _, anchor in split]
 
 
+def named(page: Path) -> list[Path]:
+    """Files, folders and modules that the text of a page names; rooms of the package without its name."""
+    text = page.read_text(encoding="utf-8")
+    rooms = re.findall(r"`((?:tables|log|io|storage|catalog|model)/[\w/]+\.py)`", text)
+    files = re.findall(r"`((?:spark_pages|tests|benchmarks|jobs|conf|notebooks|docs)/[\w./-]+)`", text)
+    modules = re.findall(r"python -m ((?:benchmarks|tests)[\w.]*\w)", text)
+    return [
+        *(ROOT / "spark_pages" / room for room in rooms),
+        *(ROOT / file for file in files),
+        *(ROOT.joinpath(*module.split(".")) for module in modules),
+    ]
+
+
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_the_commands_of_the_readme_are_in_the_makefile(target):
     readme, makefile = README.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -39,3 +52,19 @@ def test_every_relative_link_leads_somewhere(page):
     astray = [anchor for file, anchor in links(page) if anchor and anchor not in headings(file)]
 
     assert (missing, astray) == ([], [])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_and_module_that_a_page_names_is_there(page):
+    missing = [str(path) for path in named(page) if not (path.exists() or path.with_suffix(".py").exists())]
+
+    assert missing == []
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page_on_performance():
+    costs = README.read_text(encoding="utf-8").partition("## What it costs")[2].partition("\n## ")[0]
+    told = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+
+    figures = re.findall(r"(?<![\d,.])\d[\d,.]*\d(?= [µm]s| KB| a second|;| to )", costs)
+    assert len(figures) > 25
+    assert [figure for figure in figures if not re.search(rf"(?<![\d,.]){re.escape(figure)}", told)] == []

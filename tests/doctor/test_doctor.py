@@ -117,6 +117,12 @@ def test_storage_that_keeps_its_promises_passes_and_is_left_clean() -> None:
     assert store.list("") == []
 
 
+def test_no_folder_of_the_doctor_is_left_on_a_disk(tmp_path: Path) -> None:
+    examine(str(tmp_path))
+
+    assert list(tmp_path.glob("_doctor*")) == []
+
+
 class DoubtsHalf(Liar):
     def create(self, key: str, data: bytes) -> CreateOutcome:
         outcome = self.inner.create(key, data)

@@ -15,8 +15,8 @@ from spark_pages.io import Codec, PlainPage, encode_page
 from spark_pages.io.files.flight import Flight, LoadedPage
 from spark_pages.io.pages.block_codec import open_alike
 from spark_pages.io.pages.codecs import compress, decompress
-from spark_pages.io.pages.narrow import ONE_ENTRY_BYTES
-from spark_pages.io.pages.page_codec import EncodedPage, open_page
+from spark_pages.io.pages.narrow import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES
+from spark_pages.io.pages.page_codec import EncodedPage, open_page, sealed_page
 from spark_pages.io.pages.page_header import parse_header, sealed_header
 from spark_pages.io.pages.page_key import PageKey
 from spark_pages.io.pages.stream_shape import extent_of
@@ -99,6 +99,72 @@ def test_pages_of_two_columns_that_alternate_are_opened_together_with_their_like
     assert [page.array() for page in found] == columns
     assert [len({id(page.block) for page in found[first::2]}) for first in (0, 1)] == [1, 1]
     assert [page.index for page in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_text_of_many_lengths_from_all_over_is_opened_together_too():
+    texts = [pa.array([f"{'x' * n} of {row % (n + 2)}" for row in range(ROWS)]) for n in range(5)]
+    counts = [pa.array(range(n, ROWS + n)) for n in range(5)]
+    columns = [column for both in zip(texts, counts, strict=True) for column in both]
+
+    found = opened(pages_of(columns))
+
+    assert [len({id(page.block) for page in found[first::2]}) for first in (0, 1)] == [1, 1]
+    assert [page.array() for page in found] == columns
+
+
+WORDS = [f"word {row % 97}" for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [pa.array(np.random.default_rng(n).integers(0, 10**6, ROWS)) for n in range(4)],
+        [pa.array([*WORDS[n:], *["a longer one"] * n]) for n in range(4)],
+        [pa.array([*WORDS[1:], letter]) for letter in "aäbé"],
+        [pa.array([*WORDS[n:], *[None] * n]) for n in range(1, 5)],
+        [pa.array([b"%d\xff" % (row % (n + 3)) for row in range(ROWS)]) for n in range(4)],
+    ],
+    ids=["numbers", "text", "letters", "nulls", "binary"],
+)
+def test_pages_put_together_at_once_are_what_each_alone_is(columns):
+    found = opened(pages_of(columns))
+    (block,) = {page.block for page in found}
+
+    block.put_together()
+
+    for page, values in zip(found, columns, strict=True):
+        page.batch().validate(full=True)
+        assert page.array().equals(values)
+
+
+@pytest.mark.parametrize("base", [-7, 1 << 20], ids=["falling", "outside"])
+def test_offsets_that_lead_out_of_a_page_are_seen_where_many_are_put_together(base):
+    pages = pages_of([pa.array([*WORDS[n:], *["x"] * n]) for n in range(4)])
+    header = parse_header(pages[2].data)
+    plain = bytearray(decompress(header.codec, pages[2].data[PAGE_HEADER_SIZE:], header.uncompressed_size))
+    plain[SAME_ENTRY_BYTES : SAME_ENTRY_BYTES + 8] = base.to_bytes(8, "little", signed=True)
+    pages[2] = sealed_page(Codec.LZ4, bytes(plain), ROWS, header.stream_size)
+    found = opened(pages)
+    (block,) = {page.block for page in found}
+
+    block.put_together()
+
+    assert [page.array()[0].as_py() for page in (found[0], found[1], found[3])] == WORDS[0:2] + WORDS[3:4]
+    with pytest.raises(DamageError, match="pages/x@8192"):
+        found[2].array()
+
+
+def test_text_that_is_none_is_seen_where_many_pages_are_put_together():
+    good = pa.array(WORDS)
+    bad = pa.array([*(word.encode() for word in WORDS[1:]), b"\xff"]).view(pa.string())
+    found = opened(pages_of([good, good, bad, good]))
+    (block,) = {page.block for page in found}
+
+    block.put_together()
+
+    assert found[3].array().equals(good)
+    with pytest.raises(DamageError, match="pages/x@8192"):
+        found[2].array()
 
 
 def test_numbers_that_count_up_and_numbers_in_uneven_steps_are_widened_as_they_were():

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.io import CacheStats, PageHandler, ReadTrace
+from spark_pages.io import CacheStats, PageBlock, PageHandler, ReadTrace
 from spark_pages.io.pages.page_key import key_of
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
@@ -50,6 +50,21 @@ def test_a_second_call_performs_no_request(store, pages):
 
     assert second == first
     assert handler.stats() - before == CacheStats(upc_hits=6)
+
+
+def test_pages_that_are_read_together_and_not_kept_are_widened_together(tmp_path, monkeypatch):
+    calls, one_call = [], PageBlock.numbers_into
+    monkeypatch.setattr(PageBlock, "numbers_into", lambda *call: (calls.append(1), one_call(*call)))
+    arrays = [pa.array(range(n * 1000, n * 1000 + 500)) for n in range(8)]
+    store = FolderStore(tmp_path)
+    pages = write_pages(store, arrays)
+    PageHandler(store).get_pages(pages[:1])  # so that what they look like is known
+    calls.clear()
+
+    found = PageHandler(store).get_pages(pages, admit=False)
+
+    assert [batch.column(0) for batch in found] == arrays
+    assert len(calls) == 1
 
 
 def test_the_misses_of_one_call_are_read_by_as_few_requests_as_can_be(store, pages):

@@ -25,7 +25,7 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.storage.store import Doubtful
+from spark_pages.storage.store import Doubtful, NotCreated
 from spark_pages.tables.store import Store
 from tests.invariants import check_same
 from tests.log.records import commit, record
@@ -531,3 +531,11 @@ def test_a_reader_asks_only_for_what_the_root_hint_or_header_names():
     cold.snapshot(version=10)
 
     assert not [key for key in meter.counts.keys if "compacted" in key]
+
+
+def test_a_range_that_cannot_be_written_is_named_with_the_reason(monkeypatch):
+    store = plain_store()
+    monkeypatch.setattr(store.objects, "create", lambda *_: NotCreated("There is no room."))
+
+    with pytest.raises(StorageError, match=r"may not have been written: There is no room\. Run "):
+        store.compact_log()

@@ -294,13 +294,22 @@ def test_a_plan_that_a_tag_has_overtaken_deletes_nothing():
     check_versions_stay(past.objects, past.history)
 
 
+def forbid(number, kind, key):
+    """Of a store that may only be read."""
+    if kind in ("create", "put", "delete"):
+        raise StorageError("You may not write here.")
+
+
+def test_a_vacuum_that_may_not_write_its_checkpoint_ends_with_the_reason():
+    past = new_past()
+    past.append("large", 1)
+
+    with pytest.raises(StorageError, match="You may not write here"):
+        opened(WatchedStore(past.objects, forbid)).vacuum(retention=1)
+
+
 def test_a_store_that_may_only_be_read_is_planned_for_with_the_checkpoints_that_it_has():
     past = eventful_past()
-
-    def forbid(number, kind, key):
-        if kind in ("create", "put", "delete"):
-            raise StorageError("You may not write here.")
-
     reader = opened(WatchedStore(past.objects, forbid))
 
     plan = reader.vacuum_plan(retention=1)

@@ -205,13 +205,40 @@ def test_a_trace_of_many_pages_is_shown_in_a_line():
 
     assert len(repr(trace)) < 250
     assert "10,000 pages" in repr(trace)
+    assert repr(ReadTrace()).endswith("0 read in 0 requests of 0 B)")
 
 
 def test_the_descriptor_of_an_inline_page_does_not_spell_its_bytes(filled):
     page = filled.snapshot().table("things").directory.locate_row("id", 0).page
 
     assert page.data is not None
-    assert "data" not in repr(page)
+    assert repr(page) == f"PageDescriptor(inline page {page.id}, 8,192 rows, {page.actual_len:,} bytes)"
+
+
+def test_a_transaction_says_whether_it_is_open(store):
+    txn = store.transaction("look")
+    before = repr(txn)
+
+    txn.rollback()
+
+    assert before == "Transaction('look', reads version 0, open)"
+    assert repr(txn) == "Transaction('look', reads version 0, ended)"
+
+
+def test_one_of_a_kind_is_told_as_one(store):
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("x", pa.int64())]))
+        txn.append("t", {"x": [1]})
+    table = store.snapshot().table("t")
+
+    assert repr(table) == "Table('t', 1 row, 1 column)"
+    assert repr(table.directory.chain("x")) == "ColumnChain(1 page, 1 row)"
+    assert "1 page " in repr(table.explain())
+    assert "1 in 0 runs, 1 window\n" in repr(table.explain())
+
+
+def test_a_plan_of_nothing_says_so(store):
+    assert repr(store.vacuum_plan()) == "VacuumPlan(versions 0 to 0 stay; nothing goes)"
 
 
 def test_no_repr_needs_ipython():

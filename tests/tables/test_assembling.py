@@ -12,7 +12,7 @@ from spark_pages.io.pages.page_codec import open_page
 from spark_pages.io.pages.plain_page import plain_page
 from spark_pages.tables.arrays.joining import DoesNotFitError
 from spark_pages.tables.reading import assembling
-from spark_pages.tables.reading.assembling import assemble, assembled, in_units
+from spark_pages.tables.reading.assembling import assemble, assembled
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of
 
@@ -39,10 +39,9 @@ def page_of(values: pa.Array) -> assembling.Values:
 @given(
     kind=st.sampled_from(list(KINDS.values())),
     pages=st.lists(st.tuples(st.integers(1, 90), st.booleans(), st.booleans()), max_size=5),
-    unit=st.integers(1, 120),
     data=st.data(),
 )
-def test_parts_of_pages_become_arrays_as_if_arrow_had_joined_them(kind, pages, unit, data):
+def test_parts_of_pages_become_arrays_as_if_arrow_had_joined_them(kind, pages, data):
     parts, expected = [], []
     for seed, (rows, nulls, is_array) in enumerate(pages):
         values = some_values(kind, rows, nulls, seed)
@@ -51,13 +50,11 @@ def test_parts_of_pages_become_arrays_as_if_arrow_had_joined_them(kind, pages, u
         parts.append((values if is_array else page_of(values), start, stop))
         expected += values.slice(start, stop - start).to_pylist()
 
-    stretches = [assemble(stretch, kind) for stretch in in_units(parts, unit)]
+    found = assemble(parts, kind)
 
-    for stretch in stretches:
-        stretch.validate(full=True)
-    assert [len(stretch) for stretch in stretches[:-1]] == [unit] * (len(stretches) - 1)
-    assert [value for stretch in stretches for value in stretch.to_pylist()] == expected
-    assert all(stretch.type == kind for stretch in stretches)
+    found.validate(full=True)
+    assert found.to_pylist() == expected
+    assert found.type == kind
 
 
 def test_text_that_does_not_fit_one_array_comes_as_several(monkeypatch):

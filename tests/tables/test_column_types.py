@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from tests.tables.stores import store_with
 
 RUNS = pa.run_end_encoded(pa.int32(), pa.int64())
@@ -127,3 +128,52 @@ def test_a_struct_of_runs_and_dictionaries_may_be_null():
 
     assert table.read()["c"].to_pylist() == [*values.to_pylist(), *values.to_pylist()[1:]]
     assert table.take([2, 1, 3])["c"].to_pylist() == [values[2].as_py(), None, None]
+
+
+def union_of(mode: str) -> pa.Array:
+    """Entries ``[None, 2, None, "b", 3]``, of which a slice begins inside of its memory."""
+    if mode == "dense":
+        kinds, places = pa.array([0, 0, 0, 1, 1, 0], pa.int8()), pa.array([3, 0, 1, 0, 2, 2], pa.int32())
+        parts = [pa.array([None, 2, 3, 9], pa.int8()), pa.array([None, "x", "b", "y"])]
+        return pa.UnionArray.from_dense(kinds, places, parts, ["a", "b"]).slice(1)
+    parts = [pa.array([9, None, 2, 0, 0, 3], pa.int8()), pa.array(["x", "x", "x", None, "b", "x"])]
+    return pa.UnionArray.from_sparse(pa.array([0, 0, 0, 1, 1, 0], pa.int8()), parts, ["a", "b"]).slice(1)
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse"])
+def test_entries_of_unions_that_stand_for_a_null_count_as_nulls(mode):
+    store = store_with(pa.table({"u": union_of(mode)}))
+    table = store.snapshot().table("t")
+
+    assert table.read(filter=pc.field("u").is_null())["u"].to_pylist() == [None, None]
+    assert table.read(filter="u is not null")["u"].to_pylist() == [2, "b", 3]
+    assert (table.aggregate("u").count, table.aggregate("u").null_count) == (3, 2)
+    assert (table.aggregate("u", 0, 2).count, table.aggregate("u", 0, 2).null_count) == (1, 1)
+    assert store.verify(pages="all").ok
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse"])
+def test_pages_of_unions_with_other_numbers_of_rows_are_what_their_statistics_say(mode):
+    store = store_with(pa.table({"u": union_of(mode)}))
+    for count in (3, 7):
+        with store.transaction() as txn:
+            txn.directory("t").update_latest_entry_count("u", count)
+
+    table = store.snapshot().table("t")
+    assert table.read()["u"].to_pylist() == [None, 2, None, "b", 3, None, None]
+    assert (table.aggregate("u").count, table.aggregate("u").null_count) == (3, 4)
+    assert store.verify(pages="all").ok
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse"])
+def test_a_union_that_stands_for_a_null_does_not_fit_a_column_without_nulls(mode):
+    values = union_of(mode)
+    schema = pa.schema([pa.field("u", values.type, nullable=False)])
+    store = store_with(schema=schema)
+
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"u": values[3:]}))
+        with pytest.raises(SchemaMismatchError, match="2 of the values given are null"):
+            txn.append("t", pa.table({"u": values}))
+
+    assert store.snapshot().table("t").read()["u"].to_pylist() == ["b", 3]

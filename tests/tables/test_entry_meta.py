@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import ConstraintError, InvalidInputError, SchemaMismatchError
 from spark_pages.tables.store import Store
 from tests.tables.stores import store_with
 
@@ -80,6 +80,64 @@ def test_page_metadata_belongs_to_the_pages_of_its_append(store):
     assert page_metadata(store) == [{b"source": b"radar"}, None, {b"\xfe": b"\xff"}]
     assert page_metadata(store, "s") == [None, None, {b"k": b""}]
     assert "page_metadata" not in store.snapshot().table("t").pages("n").column_names
+
+
+def test_small_appends_of_one_transaction_share_pages_with_the_same_metadata():
+    store = store_with(schema=SCHEMA)
+
+    with store.transaction() as txn:
+        for number in range(6):
+            row = pa.table({"n": [number], "s": ["x"]})
+            meta = {"n.prefix_meta": [f"p{number}"]} if number != 2 else None
+            txn.append("t", row, entry_meta=meta, page_metadata={"n": {"half": str(number // 3)}})
+
+    table = store.snapshot().table("t")
+    assert table.pages("n")["entry_count"].to_pylist() == [3, 3]
+    assert table.pages("s")["entry_count"].to_pylist() == [6]
+    assert page_metadata(store) == [{b"half": b"0"}, {b"half": b"1"}]
+    assert read(store)["n.prefix_meta"] == [b"p0", b"p1", None, b"p3", b"p4", b"p5"]
+    assert read(store)["n"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_given_may_change_before_the_commit(store):
+    memory = bytearray(b"abc")
+    prefix = pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.array([0, 3], pa.int32()).buffers()[1], pa.py_buffer(memory)]
+    )
+    metadata = {"k": "v"}
+    with store.transaction() as txn:
+        txn.append("t", ROWS.slice(0, 1), entry_meta={"n.prefix_meta": prefix}, page_metadata={"n": metadata})
+        memory[:] = b"xyz"
+        metadata["k"] = "w"
+
+    found = read(store, columns=["n"], start=3)
+    assert (found["n.prefix_meta"], found["n.page_metadata"]) == ([b"abc"], [[(b"k", b"v")]])
+
+
+def test_rows_with_metadata_are_held_to_the_constraints_of_their_table(store):
+    with store.transaction() as txn:
+        txn.add_constraint("t", "positive", check="n > 0")
+
+    row = pa.table({"n": [-1], "s": ["x"]})
+    with store.transaction() as txn, pytest.raises(ConstraintError, match="positive"):
+        txn.append("t", row, entry_meta={"n.prefix_meta": ["a"]})
+
+    assert store.snapshot().table("t").num_rows == 3
+
+
+def test_dictionaries_that_fit_no_one_page_are_appended_with_their_metadata():
+    kind = pa.dictionary(pa.int8(), pa.string())
+    store = store_with(schema=pa.schema([("d", kind)]))
+    halves = [pa.array([str(first + i) for i in range(100)]) for first in (0, 100)]
+    chunks = [half.dictionary_encode().cast(kind) for half in halves]
+    prefixes = [b"%d" % i for i in range(200)]
+
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"d": pa.chunked_array(chunks)}), entry_meta={"d.prefix_meta": prefixes})
+
+    found = store.snapshot().table("t").read(entry_meta=True)
+    assert found["d"].to_pylist() == [str(i) for i in range(200)]
+    assert found["d.prefix_meta"].to_pylist() == prefixes
 
 
 def test_rows_appended_before_and_behind_stand_in_their_order(store):
@@ -180,7 +238,9 @@ def test_a_column_left_out_is_null_as_ever(store):
         ({"n.prefix_meta": [1, 2, 3]}, None, "must be binary or text"),
         ({"n.page_metadata": ["a", "b", "c"]}, None, "must be a map"),
         ({"n.page_metadata": TOLD.take([0, 0, 1])}, None, "differs from row to row"),
+        ({"n.page_metadata": [["abc"]] * 3}, None, "keys and values"),
         (None, {"m": {"k": "v"}}, "'m'"),
+        (None, {"n": {"k": 5}}, "keys and values"),
     ],
 )
 def test_metadata_that_belongs_to_nothing_is_refused_and_nothing_is_appended(store, meta, metadata, said):

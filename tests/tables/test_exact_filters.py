@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
@@ -252,3 +253,39 @@ def test_a_nested_text_is_read_in_time_that_grows_with_its_length(table):
     found = table.read(filter=f"({text}) is not distinct from 7")
 
     assert found["l"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0, 0])
+def test_both_zeros_are_in_a_list_with_one_of_them(zero):
+    rows = pa.table({"f": [0.0, -0.0, 1.0, None], "g": pa.array([0.0, -0.0, 1.0, None], pa.float32())})
+    table = store_with(rows).snapshot().table("t")
+
+    for name in rows.column_names:
+        assert table.read(filter=[(name, "in", [zero, 5])]).num_rows == 2
+        assert table.read(filter=[(name, "not in", [zero, 5])])[name].to_pylist() == [1.0, None]
+        assert table.read(filter=[(name, "in", [zero, None])]).num_rows == 3
+
+
+def test_moments_and_spans_of_pandas_are_compared_with_their_nanoseconds():
+    pandas = pytest.importorskip("pandas")
+    numbers = [5_000, 5_001, 6_000]
+    kinds = {
+        "local": pa.timestamp("ns"), "zoned": pa.timestamp("ns", "Europe/Berlin"), "span": pa.duration("ns"),
+        "coarse": pa.timestamp("us"),
+    }  # fmt: skip
+    rows = pa.table({name: pa.array(numbers, kind) for name, kind in kinds.items() if name != "coarse"})
+    rows = rows.append_column("coarse", pa.array([5, 6, 7], kinds["coarse"]))
+    table = store_with(rows).snapshot().table("t")
+    local, zoned = pandas.Timestamp(5_001), pandas.Timestamp(5_001, tz="Europe/Berlin")
+    asked = {"local": local, "zoned": zoned, "span": pandas.Timedelta(5_001), "coarse": local}
+
+    found = {name: [] for name in asked}
+    for name, value in asked.items():
+        lists = ("in", [value]), ("in", [value, None, value.floor("us")])
+        for condition in (("==", value), ("!=", value), ("<", value), *lists):
+            found[name].append(table.read(filter=[(name, *condition)]).num_rows)
+
+    assert found.pop("coarse") == [0, 3, 1, 0, 1]
+    assert list(found.values()) == [[1, 2, 1, 1, 2]] * 3
+    with pytest.raises(InvalidInputError, match="NaT"):
+        table.read(filter=[("local", "==", pandas.NaT)])

@@ -4,10 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.io import PlainPage, encode_page
+from spark_pages.errors import DamageError
+from spark_pages.io import Codec, PlainPage, encode_page
 from spark_pages.io.pages.page_codec import open_page
 from spark_pages.tables.reading.gathering import gather_in_parts
 from tests.io.test_plain_page import PLAIN, values_of
+from tests.io.test_sound_values import FORGED, forged
 
 ROWS = 700
 
@@ -39,15 +41,43 @@ def test_a_few_entries_of_pages_are_the_same_however_often_they_are_taken(kind, 
         assert found.combine_chunks().equals(expected)
 
 
-def test_a_page_is_put_together_when_it_is_taken_from_a_second_time(monkeypatch):
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.large_binary()], ids=str)
+def test_a_page_is_put_together_when_it_is_taken_from_a_second_time(kind, monkeypatch):
     made = []
     real = PlainPage.array
     monkeypatch.setattr(PlainPage, "array", lambda page: made.append(page) or real(page))
-    pages = [page_of(pa.array(np.random.default_rng(seed).integers(0, 99, ROWS))) for seed in range(2)]
-    question = (np.array([0, 1, 2]), np.array([5, 6]), None, pa.int64())
+    pages = [page_of(values_of(kind, ROWS, False, seed)) for seed in range(2)]
+    question = (np.array([0, 1, 2]), np.array([5, 6]), None, kind)
 
     gather_in_parts(pages, *question)
     at_first = len(made)
     gather_in_parts(pages, *question)
 
     assert (at_first, len(made)) == (0, 2)
+
+
+def test_long_text_and_much_of_it_is_copied_by_arrow_and_the_same():
+    columns = [pa.array([f"{row}é" * (900 if row == 5 else 1) for row in range(ROWS)]) for _ in range(2)]
+    pages = [page_of(values) for values in columns]
+    offsets = np.array([5, 6, 6, *range(100, 150), 5], np.int64)
+
+    found = gather_in_parts(pages, np.array([0, 2, 54]), offsets, None, pa.string())
+
+    assert found.combine_chunks().equals(columns[0].take(pa.array(offsets)))
+
+
+TEXTS = {name: case for name, case in FORGED.items() if pa.types.is_string(case[0].type)}
+
+
+@pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)
+def test_entries_of_text_that_lead_out_of_their_page_or_are_none_are_damage(case):
+    good, bad = encode_page(case[0], codec=Codec.NONE), forged(*case)
+    pages = [
+        open_page(page.data, where=f"pages/x@{at}", expected_checksum=None, expected_entries=None)
+        for at, page in enumerate([good, good, bad, good])
+    ][1:]
+    rows = len(case[0])
+    wanted = np.array([0, *range(12), 49, 50, rows - 1, 0], np.int64)
+
+    with pytest.raises(DamageError, match=r"pages/x@2"):
+        gather_in_parts(pages, np.array([0, 1, 16, 17]), wanted, None, case[0].type)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError, CommitUnknownError
+from spark_pages.errors import CommitConflictError, CommitUnknownError, ConstraintError
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
@@ -335,7 +335,7 @@ def test_an_update_that_a_check_has_compared_with_other_columns_conflicts_with_a
     assert numbers(store) == [0, 78, 2, 3]
 
 
-def test_an_update_of_a_key_conflicts_with_rows_that_came():
+def test_an_update_of_a_key_is_refused_behind_rows_that_have_it():
     store = store_of_appends(3)
     table_change(store, lambda txn: txn.set_nullable("t", "n", False))
     table_change(store, lambda txn: txn.add_constraint("t", "key", primary_key=["n"]))
@@ -343,7 +343,7 @@ def test_an_update_of_a_key_conflicts_with_rows_that_came():
 
     append(store, 3)
     compact(store)
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(ConstraintError, match="'n': 3"):
         txn.commit()
 
     assert numbers(store) == [0, 1, 2, 3]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError, ConstraintError
+from spark_pages.errors import ConstraintError
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_write, write_task
 from spark_pages.tables.checks.key_hashes import first_repeated_of_many, key_hashes
@@ -111,13 +111,26 @@ def test_keys_that_an_overwrite_lets_go_may_come_again(store: sp.Store) -> None:
     assert store.snapshot().table("t").read(["n"])["n"].to_pylist() == list(range(10_000))
 
 
-def test_an_append_that_came_since_is_a_conflict_for_its_keys_were_not_compared(store: sp.Store) -> None:
+def test_rows_of_tasks_land_behind_an_append_with_other_keys(store: sp.Store) -> None:
+    write = plan(store)
+    late = task(write, 0, range(20_001, 25_000))
+    with store.transaction() as txn:
+        txn.append("t", rows([25_000]))
+
+    commit_write([late])
+
+    last = store.snapshot().table("t").read(["n"], start=10_000)["n"].to_pylist()
+    assert last == [25_000, *range(20_001, 25_000)]
+    check_store(store)
+
+
+def test_rows_of_tasks_do_not_land_behind_an_append_that_has_a_key_of_theirs(store: sp.Store) -> None:
     write = plan(store)
     late = task(write, 0, range(20_001, 25_000))
     with store.transaction() as txn:
         txn.append("t", rows([20_001]))
 
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(ConstraintError, match="20001"):
         commit_write([late])
 
     assert store.snapshot().table("t").num_rows == 10_001

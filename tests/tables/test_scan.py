@@ -113,6 +113,19 @@ def test_a_scan_of_many_windows_gives_every_row_and_reads_each_page_once(table, 
     assert len(trace.page_ids) == len(set(trace.page_ids)) == table.pages().num_rows
 
 
+def test_each_column_of_a_window_is_put_together_once_however_many_batches_it_makes(table, monkeypatch):
+    columns, one_column = [], row_source.assembled
+    monkeypatch.setattr(
+        row_source, "assembled", lambda parts, kind: columns.append(kind) or one_column(parts, kind)
+    )
+
+    batches = list(table.scan(batch_rows=300))
+
+    assert [batch.num_rows for batch in batches] == [300] * 10
+    assert pa.Table.from_batches(batches) == numbers()
+    assert columns == numbers().schema.types
+
+
 def test_a_scan_with_a_filter_reads_no_page_twice(table, small_windows):
     trace = ReadTrace()
     whole = numbers()

@@ -268,19 +268,48 @@ def test_a_null_column_that_is_filled_later_and_left_out_again():
     check_store(store)
 
 
-def test_pages_of_entries_with_something_of_their_own_are_not_carried():
+def test_entries_with_something_of_their_own_are_carried_with_it():
     store = new_store()
-    meta = pa.table({"n.prefix_meta": [b"p"]})
-    for index in range(3):
+
+    for index in range(17):
+        meta = {"n.prefix_meta": [b"p%d" % index], "s.suffix_meta": [None]} if index % 3 else None
         with store.transaction() as txn:
             txn.append("t", rows(index), entry_meta=meta)
 
-    append(store, rows(3))
+    found = store.snapshot().table("t").read(entry_meta=True)
+    assert (entries(store), entries(store, "s")) == ([16, 1], [16, 1])
+    assert found["n.prefix_meta"].to_pylist() == [b"p%d" % i if i % 3 else None for i in range(17)]
+    assert found["s.suffix_meta"].null_count == 17
+    assert found.select(["n", "s"]).equals(rows(0, 17))
+    check_store(store)
 
-    assert entries(store) == [1, 1, 1, 1]
-    assert store.snapshot().table("t").read(entry_meta=True)["n.prefix_meta"].to_pylist() == [b"p"] * 3 + [
-        None
-    ]
+
+def test_pages_are_carried_among_those_with_the_same_metadata():
+    store = new_store()
+    told = [None] * 3 + [{"source": "radar"}] * 9 + [{b"source": b"tower"}] * 5
+
+    for index, metadata in enumerate(told):
+        with store.transaction() as txn:
+            txn.append("t", rows(index), page_metadata=metadata and {"n": metadata})
+
+    table = store.snapshot().table("t")
+    found = table.read(entry_meta=True)["n.page_metadata"].to_pylist()
+    assert entries(store) == [1, 1, 1, 4, 4, 1, 4, 1]
+    assert entries(store, "s") == [16, 1]
+    assert found == [None] * 3 + [[(b"source", b"radar")]] * 9 + [[(b"source", b"tower")]] * 5
+    assert table.read().equals(rows(0, 17))
+    check_store(store)
+
+
+def test_a_page_that_is_too_large_to_be_joined_is_not_in_the_way_of_those_behind_it():
+    store = new_store()
+
+    append(store, pa.table({"n": [0], "s": [os.urandom(3_600).hex()]}))
+    for index in range(1, 100):
+        append(store, pa.table({"n": [index], "s": [os.urandom(100).hex()]}))
+
+    assert len(entries(store, "s")) <= 12
+    check_store(store)
 
 
 def test_large_values_are_not_written_again_and_again():

@@ -36,5 +36,5 @@ def test_a_time_of_day_in_quotes_is_compared_with_columns_of_any_unit(kind):
 def test_what_is_no_time_of_day_is_refused(text):
     table = store_with(pa.table({"t": pa.array([0], pa.time64("us"))})).snapshot().table("t")
 
-    with pytest.raises(InvalidInputError, match=r"column 5: expected a time64\[us\] in quotes"):
+    with pytest.raises(InvalidInputError, match=r"column 5: expected time64\[us\] in quotes"):
         table.read(filter=f"t = '{text}'")

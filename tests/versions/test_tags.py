@@ -62,7 +62,9 @@ def test_deleting_a_tag_that_is_not_there_names_those_that_are(three):
 def test_a_tag_moves_only_if_that_is_said(three):
     three.tag("good", version=2)
 
-    with pytest.raises(AlreadyExistsError, match=r"'good' names version 2 already.*version 3.*replace=True"):
+    with pytest.raises(
+        AlreadyExistsError, match=r"'good' names version 2 already.*version 3.*replace=True.*--replace"
+    ):
         three.tag("good", version=3)
     assert three.tags() == {"good": 2}
     assert three.tag("good", version=3, replace=True) == 3

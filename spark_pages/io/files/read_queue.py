@@ -24,7 +24,7 @@ from spark_pages.io.files.read_plan import PageSpan
 WAVE_READS = 32
 """Reads of one wave; two waves are in flight."""
 
-QUEUE_BYTES = 2 << 20
+QUEUE_BYTES = 4 << 20
 """Memory of a queue whose reads are decoded as they come."""
 
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}

@@ -91,10 +91,8 @@ def open_blocks(
     if len(packed) < _FEWEST:
         return
     words = header_words(packed)
-    order, edges = _in_stretches(words)
-    for first, stop in pairwise([0, *edges, len(order)]):
-        if stop - first >= _FEWEST:
-            share = order[first:stop]
+    for share in _stretches(words):
+        if len(share) >= _FEWEST:
             some, theirs = [packed[index] for index in share], [keys[index] for index in share]
             blocks = _open_blocks(some, theirs, words[share], apart, borrowed)
             if apart:
@@ -103,19 +101,30 @@ def open_blocks(
                 yield from ((share, block) for block in blocks)
 
 
-def _in_stretches(words: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
-    """Pages in an order that puts like headers side by side, and where there the next stretch begins.
+def _stretches(words: NDArray[np.uint64]) -> list[list[int]]:
+    """The pages put together by what their headers say.
 
-    Neighbours stay neighbours: they are of one size, or of text if nearly each has a size of its own. Only
-    of pages from all over those of one size are put together.
+    Neighbours stay neighbours: they are of one size, or of text if nearly each has a size of its own. Pages
+    from all over are put together by size, and those left over, of text perhaps, without it.
     """
-    order = np.arange(len(words))
-    for columns in (_OF_ONE_SIZE, ALIKE):
-        edges = _edges(words[:, columns])
+    of_one_size, of_text = words[:, _OF_ONE_SIZE], words[:, [*ALIKE, STREAM_SIZE]]
+    narrowed = of_text[:, -1] != 0
+    of_text[narrowed, -1] -= words[narrowed, SIZE]  # what that saves does not hang on the length of the text
+    for alike in (of_one_size, of_text):
+        edges = _edges(alike)
         if len(edges) * _FEWEST <= len(words):
-            return order.tolist(), edges
-    order = np.lexsort(words[:, _OF_ONE_SIZE].T)
-    return order.tolist(), _edges(words[order][:, _OF_ONE_SIZE])
+            return [[*range(first, stop)] for first, stop in pairwise([0, *edges, len(words)])]
+    groups = _groups(of_one_size)
+    left = [index for group in groups if len(group) < _FEWEST for index in group]
+    return groups + [[left[index] for index in group] for group in _groups(of_text[left])]
+
+
+def _groups(words: NDArray[np.uint64]) -> list[list[int]]:
+    """The indices of equal rows."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for index, row in enumerate(map(tuple, words.tolist())):
+        found.setdefault(row, []).append(index)
+    return list(found.values())
 
 
 def _edges(words: NDArray[np.uint64]) -> list[int]:
@@ -161,7 +170,8 @@ def _open_blocks(
         if plains is None:
             return []
         width = min(*sizes, _HEAD_BYTES)
-        heads = np.stack([np.frombuffer(plain, np.uint8, width) for plain in plains])
+        joined = b"".join([memoryview(plain)[:width] for plain in plains])
+        heads = np.frombuffer(joined, np.uint8).reshape(-1, width)
         alike = _held_against_first(plains[0], heads, words, entries, where[0])
         if alike is None:
             return []

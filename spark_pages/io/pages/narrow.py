@@ -34,6 +34,9 @@ SAME_ENTRY_BYTES, ONE_ENTRY_BYTES = 24, _COUNT.size + _RANGE.size
 
 FROM_LEAST, FROM_NEIGHBOUR = 1, 2
 TRIED = 2048
+_LOOKED_AT = 16
+"""Most uneven steps are so within the first of them."""
+
 _FEWEST = 32
 """Shorter buffers are left alone: their entry in the table would cost as much as they save."""
 
@@ -221,7 +224,7 @@ def _even_steps(kept: NDArray[Any]) -> NDArray[Any] | None:
     The first difference is none, and is not looked at.
     """
     steps = kept[..., -1:]
-    if (kept[..., 1:2] != steps).any() or (kept[..., 1:] != steps).any():
+    if (kept[..., 1:_LOOKED_AT] != steps).any() or (kept[..., 1:] != steps).any():
         return None
     return steps
 

@@ -14,6 +14,9 @@ from spark_pages.io.pages.page_block import PageBlock
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.io.pages.stream_shape import Extent, FlatColumn, extent_of
 
+_SHORT_BYTES = 4096
+"""More text than this is copied by Arrow more quickly than byte by byte."""
+
 
 class PlainPage:
     """A page of one flat column, whose integers may still be narrowed.
@@ -73,7 +76,7 @@ class PlainPage:
             buffers = self.block.buffers(self.index)
             try:
                 found = pa.Array.from_buffers(self.column.kind, self.rows, buffers, self.nulls)
-                if self.nulls or self.column.offset_bytes:
+                if self.nulls or (self.column.offset_bytes and not self.block.has_plain_text):
                     check_values(found)
             except pa.ArrowInvalid as error:
                 raise DamageError(
@@ -125,6 +128,35 @@ class PlainPage:
             return False
         self._taken_from = True
         return self.block.take_into(self.index, entries, out)
+
+    def take_text(self, entries: NDArray[np.int64]) -> pa.Array | None:
+        """Some short entries of text or binary, not known to be UTF-8; None where `array` is better.
+
+        Raises
+        ------
+        DamageError
+            If one of them lies outside of the page, or other entries are null than it says.
+        """
+        width = self.column.offset_bytes
+        if not width or self._taken_from or self._array is not None:
+            return None
+        offsets, text = self.block.offsets(self.index), self.text()
+        begins, stops = offsets[entries], offsets[entries + 1]
+        if ((begins < 0) | (begins > stops) | (stops > len(text))).any():
+            raise DamageError(
+                f"Cannot decode {self.where}: expected text in {len(text)} bytes, found it from "
+                f"{begins.min()} to {stops.max()}."
+            )
+        lengths = stops - begins
+        if lengths.sum() > _SHORT_BYTES:
+            return None
+        self._taken_from = True
+        ends = np.zeros(len(entries) + 1, offsets.dtype)
+        np.cumsum(lengths, out=ends[1:])
+        found = text[np.repeat(begins - ends[:-1], lengths) + np.arange(ends[-1])]
+        valid = pa.py_buffer(np.packbits(self.valid()[entries], bitorder="little")) if self.nulls else None
+        buffers = [valid, pa.py_buffer(ends), pa.py_buffer(found)]
+        return pa.Array.from_buffers(self.column.kind, len(entries), buffers)
 
     def text(self) -> NDArray[np.uint8]:
         """The bytes that offsets point into."""

@@ -18,6 +18,7 @@ from spark_pages.io.pages.codecs import BytesLike
 from spark_pages.io.pages.page_codec import arrow_stream, decode_page
 from spark_pages.io.pages.page_header import PageHeader, parse_header
 from spark_pages.io.pages.page_rows import most_rows
+from spark_pages.model.extensions import storage_of
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
 MOST_PAYLOAD_ENTRIES = (1 << 31) - 1
@@ -88,7 +89,7 @@ def check_untrusted_page(buffer: BytesLike, kind: pa.DataType, *, where: str) ->
     except (pa.ArrowException, ValueError) as error:
         raise DamageError(f"Cannot take {where}: its Arrow payload is not valid: {error}") from error
     for column, field in zip(batch.columns, batch.schema, strict=True):
-        if field.name == "data" and column.type != kind:
+        if field.name == "data" and storage_of(column.type) != storage_of(kind):
             raise SchemaMismatchError(
                 f"Cannot take {where} for a column of type {kind}: its entries are of type {column.type}."
             )

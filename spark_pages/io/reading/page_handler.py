@@ -153,7 +153,7 @@ class PageHandler:
         """
         keys = [key_of(page) for page in pages]
         wanted = dict(zip(keys, pages, strict=True))
-        ready, spent = self._obtain(wanted, wanted, admit)
+        ready, spent = self._obtain(wanted, wanted, admit, True)
         if trace is not None:
             trace.page_ids.extend(page.id for page in wanted.values())
             trace.add(spent)
@@ -182,7 +182,7 @@ class PageHandler:
         keys: list[list[PageKey]] = []
         loose: dict[PageKey, PageDescriptor] = {}
         for run in runs:
-            of_run, without_file = keys_of_run(run)
+            of_run, without_file = keys_of_run(run) if run.num_pages else ([], {})
             keys.append(of_run)
             loose.update(without_file)
         ready, spent = self._obtain(dict.fromkeys(chain.from_iterable(keys)), loose, admit)
@@ -331,7 +331,11 @@ class PageHandler:
             flight.end()
 
     def _obtain(
-        self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
+        self,
+        wanted: Mapping[PageKey, object],
+        loose: Mapping[PageKey, PageDescriptor],
+        admit: bool,
+        together: bool = False,
     ) -> tuple[dict[PageKey, pa.RecordBatch | PlainPage], ReadCounts]:
         """The payload of every page wanted, and what that took.
 
@@ -341,10 +345,12 @@ class PageHandler:
             The pages, each once.
         loose
             Descriptors, at least of the pages that are in no file.
+        together
+            See `Load`.
         """
         live = self._live()
         flight = Flight()
-        load = Load(flight, keep_packed=admit and live.cache.keeps_packed, admit=admit)
+        load = Load(flight, admit and live.cache.keeps_packed, admit, together)
         try:
             found = live.cache.sweep(wanted, flight, admit)
             if len(found.ready) == len(wanted):
@@ -434,6 +440,8 @@ def _values_of(
     run: PageRun, found: list[pa.RecordBatch | PlainPage], whole: bool
 ) -> list[pa.Array | PlainPage]:
     """The values of the pages of a run, as many as each shows."""
+    if not found:
+        return []
     values = [page if whole or isinstance(page, PlainPage) else page.column(0) for page in found]
     counts = run.numbers("entry_count")
     differ = (counts != run.numbers("payload_entries")) & (run.numbers("kind") != PageKind.CONSTANT)

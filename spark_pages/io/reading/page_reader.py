@@ -56,6 +56,9 @@ class Load:
         Whether the compressed bytes are kept with the pages.
     admit
         Whether the pages are loaded to be kept.
+    together
+        Whether all entries are wanted as Arrow has them: then they are put together where the pages are
+        decoded, many at a time, and while other threads wait for their turn to read.
     tally
         Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
     """
@@ -63,6 +66,7 @@ class Load:
     flight: Flight
     keep_packed: bool
     admit: bool
+    together: bool = False
     tally: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
@@ -327,9 +331,14 @@ def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview
         packed = [memoryview(bytes(page)) if keep or footprint(page)[0] else page for page in packed]
         owned = True
     alike = open_alike(packed, keys, apart=load.admit)
+    if load.together:
+        for block in {page.block for page in alike if page is not None}:
+            block.put_together()
     for key, each, found in zip(keys, packed, alike, strict=True):
         try:
             page = decode_loaded(key, each, keep, owned) if found is None else _loaded(found, each, keep)
+            if load.together and isinstance(page.content, PlainPage):
+                page.content.array()
         except SparkPagesError as error:
             flight.fail((key,), error)
             raise
@@ -364,6 +373,8 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
 
 def _loaded(page: pa.RecordBatch | PlainPage, packed: memoryview, keep: bool) -> LoadedPage:
     """A page with what it costs to keep it."""
+    if isinstance(page, PlainPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
+        return LoadedPage(page, page.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
     shared, size = footprint(packed)
     if isinstance(page, PlainPage):
         size = page.block.held_bytes - (page.block.stride if shared else 0)

@@ -131,11 +131,11 @@ class ReadTrace(ReadCounts):
     page_ids: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        some = " ".join(self.page_ids[:3]) + (" …" if len(self.page_ids) > 3 else "")
+        some = "; " * bool(self.page_ids) + " ".join(self.page_ids[:3]) + " …" * (len(self.page_ids) > 3)
         return (
             f"ReadTrace({count(len(self.page_ids), 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} "
             f"compressed, {self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
-            f"{count(self.requests, 'request')} of {size(self.bytes_read)}; {some})"
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{some})"
         )
 
     def merge(self, other: ReadTrace) -> None:

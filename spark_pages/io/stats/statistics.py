@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from spark_pages.io.stats.bounds import bound_width, is_bytes, is_text, order_type, plain_values, used_of
 from spark_pages.io.stats.distinct import PageRows, Rows, distinct_bytes, distinct_numbers
-from spark_pages.model.columns import numbers_of, valid_of
+from spark_pages.model.columns import nulls_of, numbers_of, valid_of
 from spark_pages.model.page import STATISTIC_MAX_BYTES, PageStats
 
 _LAST_CODE_POINT = 0x10FFFF
@@ -70,7 +70,7 @@ def page_stats(array: pa.Array) -> PageStats:
     if pa.types.is_dictionary(array.type):
         return _of_dictionary(array)
     array = plain_values(array)
-    nulls = array.null_count
+    nulls = nulls_of(array)
     if nulls == len(array):
         return PageStats(nulls)
     valid = valid_of(array) if nulls else None
@@ -102,7 +102,7 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
         return [_of_dictionary(array[start:end]) for start, end in pairwise(bounds.tolist())]
     array = plain_values(array).slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
     starts, ends = bounds[:-1] - bounds[0], bounds[1:] - bounds[0]
-    valid = valid_of(array) if array.null_count else None
+    valid = valid_of(array) if nulls_of(array) else None
     nulls = _nulls(valid, starts, ends)
     held = np.flatnonzero(ends - starts > nulls)
     stats = [PageStats(count) for count in nulls.tolist()]

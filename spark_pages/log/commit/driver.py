@@ -72,6 +72,10 @@ class CommitDriver:
         self.pace.head_moved()
         self._tell_clock(commit)
 
+    def recent(self, start: int, stop: int) -> list[Commit] | None:
+        """Commits [start, stop), oldest first, if all are in memory."""
+        return self._recent.commits(start, stop)
+
     def _tell_clock(self, commit: Commit) -> None:
         """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
         if self._has_told_clock:

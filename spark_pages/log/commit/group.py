@@ -112,6 +112,8 @@ class CommitGroup:
     ----------
     turn
         Held by a thread that prepares a small transaction while others do so too.
+    key_turn
+        Held by a thread that has compared new primary keys, until they have landed.
     """
 
     def __init__(self, commit_together: CommitTogether, patience_s: Callable[[], float]) -> None:
@@ -123,6 +125,7 @@ class CommitGroup:
     def begin_anew(self) -> None:
         """Nobody waits and nobody leads: a forked child has none of the threads that did."""
         self.turn = OneAtATime()
+        self.key_turn = threading.Lock()
         self._lock = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._leader: _Ticket | None = None

@@ -141,9 +141,7 @@ def commit_protocol(
         if isinstance(settled, Unknown):
             return group.end(replace(settled, tries=tries))
         if isinstance(settled, NotCreated):
-            error = StorageError(
-                f"{settled.reason} Nothing was committed.", hint="Mend that, then try again."
-            )
+            error = StorageError(f"{settled.reason} Nothing was committed.", hint=settled.hint)
             return group.end(Refused(error))
         if settled is None:
             commit = with_digest(commit, digest)

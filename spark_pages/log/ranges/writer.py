@@ -121,7 +121,7 @@ class _Builder:
         outcome = self._store.create(wanted.key, data)
         if isinstance(outcome, Doubtful | NotCreated):
             raise StorageError(
-                f"{wanted.key} may not have been written: {outcome.reason}.",
+                f"{wanted.key} may not have been written: {outcome.reason}",
                 hint="Run log compaction again; it goes on where it stopped.",
             )
         return len(data)

@@ -75,11 +75,9 @@ class VacuumPlan:
         return pc.sum(self.objects.column("bytes")).as_py() or 0
 
     def __repr__(self) -> str:
-        what = ", ".join(f"{count} × {reason}" for reason, count in self.counts.items()) or "nothing"
-        return (
-            f"VacuumPlan(versions {self.retention.min_readable} to {self.version} stay; {what}; "
-            f"{self.size_bytes:,} bytes)"
-        )
+        what = ", ".join(f"{count} × {reason}" for reason, count in self.counts.items())
+        goes = f"{what}; {self.size_bytes:,} bytes" if what else "nothing goes"
+        return f"VacuumPlan(versions {self.retention.min_readable} to {self.version} stay; {goes})"
 
     def _repr_html_(self) -> str:
         sums = self.objects.group_by("reason").aggregate([("key", "count"), ("bytes", "sum")])

@@ -33,7 +33,7 @@ from spark_pages.log.vacuum.garbage import (
     rounds,
 )
 from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
-from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan
+from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
 from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
 from spark_pages.progress import phase
@@ -92,18 +92,24 @@ class VacuumPlanner:
         before = head.retention
         if before is not None and not further and not self._changed(before.min_readable, oldest):
             oldest = before.min_readable
-        checkpoint = self._checkpoint_for(oldest, head)
+        checkpoint, failed = self._checkpoint_for(oldest, head)
         retention = Retention(Version(oldest), Version(oldest), checkpoint)
         end = min(oldest, checkpoint.version) if checkpoint else 0
         folders = PageFolders.of(head.properties)
         objects, first, again = self._find(head, folders, retention, end, orphans)
+
+        def run(plan: VacuumPlan) -> VacuumResult:
+            if failed is not None and not objects:
+                raise failed
+            return Deletion(self._log, self._runtime, self._commits, plan).execute()
+
         return VacuumPlan(
             head.version,
             retention,
             self._sized(objects),
             (first, max(first, end)),
             again and oldest == head.version,
-            lambda plan: Deletion(self._log, self._runtime, self._commits, plan).execute(),
+            run,
         )
 
     def _wanted(self, keep: Keep, head: LogState) -> int:
@@ -128,17 +134,21 @@ class VacuumPlanner:
             for record in commit.records
         )
 
-    def _checkpoint_for(self, oldest: int, head: LogState) -> CheckpointRef | None:
-        """The newest checkpoint from which `oldest` can be read, written if that lets more slots go."""
+    def _checkpoint_for(
+        self, oldest: int, head: LogState
+    ) -> tuple[CheckpointRef | None, StorageError | None]:
+        """The newest checkpoint from which `oldest` can be read, written if that lets more slots go; and why
+        it was not written, if it could not be.
+        """
         at = self._slots.commits(oldest, oldest + 1)[0].checkpoint
         known = newer(at, head.retention.checkpoint if head.retention else None)
         if oldest == 0 or (known is not None and not self._changed(known.version, oldest)):
-            return known
+            return known, None
         try:
             made = self._checkpoint_at(oldest, known, head)
-        except StorageError:
-            return known  # of a store that may only be read, say: then fewer slots can go
-        return made if made.version == oldest else known
+        except StorageError as error:  # of a store that may only be read, say: then fewer slots can go
+            return known, error
+        return made if made.version == oldest else known, None
 
     def _checkpoint_at(self, oldest: int, base: CheckpointRef | None, head: LogState) -> CheckpointRef:
         if oldest == head.version:

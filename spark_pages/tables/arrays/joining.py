@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from spark_pages.errors import DamageError
 from spark_pages.model.columns import number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
+from spark_pages.model.extensions import renamed, storage_of
 from spark_pages.model.nested import null_column
 
 TAKE = pc.get_function("array_take")
@@ -126,7 +127,15 @@ def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def as_type(arrays: Iterable[pa.Array], kind: pa.DataType) -> list[pa.Array]:
     """The arrays under one type, of pages that a column had before it got this type; nothing is lost."""
-    return [array if array.type == kind else array.cast(kind) for array in arrays]
+    return [_as_type(array, kind) for array in arrays]
+
+
+def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if storage_of(array.type) == storage_of(kind):
+        return renamed(array, kind)
+    return array.cast(kind)
 
 
 def page_of_another_column(column: str, page: str, kind: pa.DataType, found: pa.DataType) -> DamageError:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.io.pages.sound_values import check_values
-from spark_pages.model.columns import has_dictionary
+from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.tables.arrays.fitting import fitted, from_python
 from spark_pages.tables.arrays.joining import DoesNotFitError, join
@@ -118,12 +118,12 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
             f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
             f"{error}"
         ) from error
-    nulls = 0 if wanted.nullable else _null_count(given)
+    chunks = list(given.chunks) if isinstance(given, pa.ChunkedArray) else [given]
+    nulls = 0 if wanted.nullable else sum(map(_nulls, chunks))
     if nulls:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
         )
-    chunks = list(given.chunks) if isinstance(given, pa.ChunkedArray) else [given]
     if not has_dictionary(wanted.type):
         return chunks
     return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
@@ -141,9 +141,6 @@ def cast_column(values: Any, wanted: pa.Field, table: str) -> pa.Array:
         ) from error
 
 
-def _null_count(values: pa.Array | pa.ChunkedArray) -> int:
-    """Null entries, those that a dictionary or run-end encoding stands for too."""
-    kind = values.type
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return int(values.is_null().to_numpy(zero_copy_only=False).sum()) if len(values) else 0
-    return int(values.null_count)
+def _nulls(values: pa.Array) -> int:
+    """Null entries, also those that are null among the values of a dictionary."""
+    return values.is_null().true_count if pa.types.is_dictionary(values.type) else nulls_of(values)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.errors import ConstraintError
 from spark_pages.io.stats.bounds import plain_type
+from spark_pages.model.actions import Splice
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.checks.key_hashes import first_repeated, first_repeated_of_many
 from spark_pages.tables.reading.row_ranges import RowRanges, intersection, union
@@ -24,7 +25,7 @@ _FEW_KEYS = 1000
 _ROWS_AT_ONCE = 1 << 20
 
 
-def changed_keys(definition: TableDefinition, splices: Iterable[StagedSplice]) -> RowRanges | None:
+def changed_keys(definition: TableDefinition, splices: Iterable[StagedSplice | Splice]) -> RowRanges | None:
     """The rows whose key is new or another one; None where there are none, or the table has no key."""
     key = key_columns(definition)
     fields = {definition.field_ids[name] for name in key}

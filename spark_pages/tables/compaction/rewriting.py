@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_pages.catalog.widening import same_family
+from spark_pages.catalog.widening import may_hold
 from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.files.page_file import FileRooms
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
@@ -95,7 +95,7 @@ def _full_pages(
     staged: list[StagedPage] = []
     found = pages.get_values([run], admit=False, whole=True)[0]
     for index, kind in enumerate(map(_stored_type, found)):
-        if not same_family(kind, wanted.kind):
+        if not may_hold(wanted.kind, kind):
             raise page_of_another_column(wanted.column, run.descriptor(index).where, wanted.kind, kind)
     for alike in alike_groups(found):
         batches = [page for page in alike if isinstance(page, pa.RecordBatch)]

@@ -49,6 +49,33 @@ def array_of_values(values: list[pa.Scalar]) -> pa.Array:
     return pa.array([value.as_py() for value in values])
 
 
+def with_nanoseconds(values: Sequence[Any]) -> list[Any]:
+    """The values, of which those of pandas that have nanoseconds are Arrow's, and then all beside them.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        If one does not fit nanoseconds.
+
+    Notes
+    -----
+    To Arrow a moment or span of pandas is one of Python, in microseconds.
+    """
+    fine = next((value for value in values if _nanoseconds(value) > 0), None)
+    if fine is None:
+        return list(values)
+    coarse = pa.scalar(fine).type
+    kind = pa.timestamp("ns", coarse.tz) if pa.types.is_timestamp(coarse) else pa.duration("ns")
+    return [value if value is None else pa.scalar(value, kind) for value in values]
+
+
+def _nanoseconds(value: Any) -> float:
+    """Of a moment or span of pandas, which are some of Python too; NaN of its missing ones."""
+    if isinstance(value, dt.datetime):
+        return float(getattr(value, "nanosecond", 0))
+    return float(getattr(value, "nanoseconds", 0)) if isinstance(value, dt.timedelta) else 0.0
+
+
 def stands_in_quotes(kind: pa.DataType) -> bool:
     """Whether values of a type are text in quotes where SQL tells of them."""
     return bool(

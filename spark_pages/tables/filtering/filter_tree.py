@@ -106,6 +106,8 @@ def _is_in(column: pc.Expression, values: Sequence[Any], kind: pa.DataType | Non
     members: Any = [value for value in values if value is not None]
     beside_null = len(members) < len(values)
     if kind is not None and is_number(kind) and all(number_of(each) is not None for each in members):
+        if pa.types.is_floating(kind) and any(number_of(each) == 0 for each in members):
+            members += [0.0, -0.0]  # to Arrow's list these are two, and to its comparison one
         members = pa.array(members, literal_type(kind))
     found = column.isin(members) if len(members) else pc.scalar(False)
     return found | column.is_null() if beside_null else found

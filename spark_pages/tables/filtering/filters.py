@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from spark_pages.catalog.identifiers import VisibleTable, column_of
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io.stats.bounds import comparable, decode_bounds, plain_type
-from spark_pages.tables.filtering.asked_values import exact_values
+from spark_pages.tables.filtering.asked_values import exact_values, with_nanoseconds
 from spark_pages.tables.filtering.expression_tree import expression_parts
 from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
 from spark_pages.tables.filtering.matching import passing, tested_kind
@@ -120,21 +120,21 @@ def parse_filter(
     lists = [given] if isinstance(given[0], tuple) else given
     if not all(isinstance(each, Sequence) for each in lists):
         raise _not_a_filter(given)
-    alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
-    if not all(alternatives):
-        raise _not_a_filter(given)
-    kinds: dict[str, pa.DataType] = {}
-    if schema is not None:
-        kinds = {name: tested_kind(schema.field(name).type) for name in _named(alternatives, schema)}
-        alternatives = tuple(
-            tuple(c.fitted(kinds[c.column]) if c.column in kinds else c for c in each)
-            for each in alternatives
-        )
     try:
+        alternatives = tuple(tuple(_condition(item, table) for item in conditions) for conditions in lists)
+        if not all(alternatives):
+            raise _not_a_filter(given)
+        kinds: dict[str, pa.DataType] = {}
+        if schema is not None:
+            kinds = {name: tested_kind(schema.field(name).type) for name in _named(alternatives, schema)}
+            alternatives = tuple(
+                tuple(c.fitted(kinds[c.column]) if c.column in kinds else c for c in each)
+                for each in alternatives
+            )
         expression = reduce(
             or_, (reduce(and_, (c.expression(kinds.get(c.column)) for c in each)) for each in alternatives)
         )
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"The filter {given!r} has a value that Arrow cannot hold: {error}."
         ) from error
@@ -166,7 +166,9 @@ def _condition(item: Any, table: VisibleTable | None) -> Condition:
             raise InvalidInputError(
                 f"{item!r}: expected a list of values after {operator!r}, found {value!r}."
             )
-        value = list(value)
+        value = with_nanoseconds(list(value))
+    else:
+        (value,) = with_nanoseconds([value])
     if table is None:
         return Condition(item[0], operator, value)
     column = column_of(table, item[0])

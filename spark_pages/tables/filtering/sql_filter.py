@@ -311,7 +311,7 @@ class _Translator:
         try:
             return value_of_text(node.name, kind)
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-            raise self._wrong(f"expected a {kind} in quotes, found {node.name!r} ({error})", node) from error
+            raise self._wrong(f"expected {kind} in quotes, found {node.name!r} ({error})", node) from error
 
     def _number(self, node: exp.Expr, kind: pa.DataType | None) -> pa.Scalar:
         text = node.name

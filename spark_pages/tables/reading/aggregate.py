@@ -25,7 +25,7 @@ from spark_pages.io.stats.bounds import (
     plain_values,
 )
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.columns import nulls_of, number_column, numbers_of, valid_of
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.run import PageRun
@@ -211,7 +211,7 @@ class _Known:
         for position, array in zip(positions.tolist(), arrays, strict=True):
             rows = array.slice(int(self.pages.starts[position]), int(self.pages.rows[position]))
             values = plain_values(rows)
-            self.nulls[position] = values.null_count
+            self.nulls[position] = nulls_of(values)
             if self.ordered:
                 bounds = pc.min_max(comparable(values))
                 for name in self.found:

@@ -44,27 +44,6 @@ def entries_of(values: Values) -> int:
     return values.rows if isinstance(values, PlainPage) else len(values)
 
 
-def in_units(parts: Sequence[Part], unit: int) -> Iterator[list[Part]]:
-    """The parts cut into stretches of `unit` entries; the last may be shorter."""
-    stretch: list[Part] = []
-    lacking = unit
-    for values, begin, stop in parts:
-        start = begin
-        if stop - start > lacking:
-            values = as_array(values)  # noqa: PLW2901 - it goes into two stretches, and is put together once
-        while stop - start > lacking:
-            stretch.append((values, start, start + lacking))
-            yield stretch
-            start, stretch, lacking = start + lacking, [], unit
-        stretch.append((values, start, stop))
-        lacking -= stop - start
-        if not lacking:
-            yield stretch
-            stretch, lacking = [], unit
-    if stretch:
-        yield stretch
-
-
 def assemble(parts: Sequence[Part], kind: pa.DataType) -> pa.Array:
     """The entries of all parts, one after another.
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.io import PlainPage
+from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import number_column, valid_of
 from spark_pages.tables.arrays.joining import (
     TAKE,
@@ -60,7 +61,21 @@ def gather(
     take = take_entries
     if takes(kind):  # asked once, because to hash a type takes as long as a take
         take = _take_directly
-    return join([take(as_array(page), wanted.slice(low, high - low)) for page, (low, high) in shares], kind)
+    chosen: list[pa.Array] = []
+    unchecked = False  # text is, page by page, until all of it is
+    for page, (low, high) in shares:
+        text = page.take_text(offsets[low:high]) if isinstance(page, PlainPage) else None
+        unchecked |= text is not None
+        chosen.append(take(as_array(page), wanted.slice(low, high - low)) if text is None else text)
+    found = join(chosen, kind)
+    if unchecked:
+        try:
+            check_values(found)
+        except pa.ArrowInvalid:
+            for page in pages:
+                as_array(page)  # of which one says what is wrong, and where
+            raise
+    return found
 
 
 def _take_directly(array: pa.Array, indices: pa.Array) -> pa.Array:

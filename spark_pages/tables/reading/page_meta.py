@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
-from spark_pages.given import check_kind
+from spark_pages.errors import InvalidInputError
 from spark_pages.io import PlainPage
 from spark_pages.model.table import TableDefinition
+from spark_pages.tables.arrays.joining import copied, join
 
 PREFIX, SUFFIX, PAGE = "prefix_meta", "suffix_meta", "page_metadata"
 
@@ -47,16 +47,52 @@ class PageMeta:
     @classmethod
     def of(cls, batches: Sequence[pa.RecordBatch]) -> PageMeta:
         """What the entries of some pages have, end to end; the metadata is that of the first."""
+        return cls.joined([(cls._of_one(batch), batch.num_rows) for batch in batches])
+
+    @classmethod
+    def _of_one(cls, batch: pa.RecordBatch) -> PageMeta:
+        prefix, suffix = (
+            batch.column(name) if name in batch.schema.names else None for name in (PREFIX, SUFFIX)
+        )
+        return cls(prefix, suffix, batch.schema.metadata or None)
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[PageMeta, int]]) -> PageMeta:
+        """What some entries and those behind them have; the metadata of pages is that of the first.
+
+        Parameters
+        ----------
+        parts
+            What so many entries have, in order.
+
+        Raises
+        ------
+        DoesNotFitError
+            If one array cannot hold it.
+        """
         return cls(
-            _joined(batches, PREFIX),
-            _joined(batches, SUFFIX),
-            batches[0].schema.metadata if batches else None,
+            _joined([(part.prefix, count) for part, count in parts]),
+            _joined([(part.suffix, count) for part, count in parts]),
+            parts[0][0].page if parts else None,
         )
 
     @property
     def is_nothing(self) -> bool:
         """Whether the entries have only their values."""
         return self.prefix is None and self.suffix is None and not self.page
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes, about; rather too many."""
+        of_pages = sum(len(key) + len(value) for key, value in (self.page or {}).items())
+        return of_pages + sum(
+            int(each.get_total_buffer_size()) for each in (self.prefix, self.suffix) if each is not None
+        )
+
+    def copied(self) -> PageMeta:
+        """The same in memory of its own."""
+        prefix, suffix = (None if each is None else copied(each) for each in (self.prefix, self.suffix))
+        return PageMeta(prefix, suffix, self.page)
 
     def slice(self, start: int, stop: int) -> PageMeta:
         """That of entries [start, stop)."""
@@ -76,7 +112,6 @@ class PageMeta:
 
 
 NO_META = PageMeta()
-_KINDS = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null())
 
 
 def meta_names(column: str) -> tuple[str, str]:
@@ -107,96 +142,11 @@ def check_names(definition: TableDefinition, columns: Sequence[str]) -> None:
                 )
 
 
-def given_meta(
-    definition: TableDefinition,
-    rows: pa.Table,
-    entry_meta: Any,
-    page_metadata: Mapping[str, PageMetadata] | None,
-) -> dict[str, PageMeta]:
-    """What the rows of an append bring with them, by data column.
-
-    Raises
-    ------
-    SchemaMismatchError
-        If it names no column of the rows, is of another length, or not binary or text, or if metadata of
-        pages differs from row to row.
-    """
-    meta = _as_table(entry_meta)
-    if page_metadata is not None:
-        check_kind(page_metadata, Mapping, "page_metadata", "metadata by column")
-    check_names(definition, rows.column_names)
-    known = {name for column in rows.column_names for name in (*meta_names(column), page_name(column))}
-    unknown = [name for name in meta.column_names if name not in known]
-    unknown += [name for name in page_metadata or () if name not in rows.column_names]
-    if unknown:
-        raise SchemaMismatchError(
-            f"Cannot append to {definition.name!r}: {unknown[0]!r} belongs to no column of the rows.",
-            hint=f"Entry metadata is called <column>.{PREFIX} and <column>.{SUFFIX}; page metadata has the "
-            f"name of its column, or is called <column>.{PAGE} among entry metadata.",
-        )
-    if meta.num_columns and meta.num_rows != rows.num_rows:
-        raise SchemaMismatchError(
-            f"Cannot append to {definition.name!r}: {rows.num_rows} rows, but metadata of {meta.num_rows}."
-        )
-    found = {}
-    for column in rows.column_names:
-        prefix, suffix = (_binary(meta, name, definition.name) for name in meta_names(column))
-        of_pages = (page_metadata or {}).get(column) or _of_pages(meta, page_name(column), definition.name)
-        found[column] = PageMeta(prefix, suffix, of_pages)
-    return found
-
-
-def _as_table(entry_meta: Any) -> pa.Table:
-    if isinstance(entry_meta, pa.Table):
-        return entry_meta
-    try:
-        return pa.table(dict(entry_meta or {}) if isinstance(entry_meta, Mapping | None) else entry_meta)
-    except (TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise InvalidInputError(
-            f"entry_meta is a {type(entry_meta).__name__}: expected a table, a record batch or a mapping of "
-            f"columns."
-        ) from error
-
-
-def _of_pages(meta: pa.Table, name: str, table: str) -> PageMetadata | None:
-    """What `Table.read` gave for the pages of a column: the same for all rows, as they get pages together."""
-    if name not in meta.column_names or not meta.num_rows:
+def _joined(parts: Sequence[tuple[pa.Array | None, int]]) -> pa.Array | None:
+    if all(part is None for part, _ in parts):
         return None
-    column = meta.column(name)
-    told = column[0].as_py()
-    if told and not isinstance(told, list):
-        raise SchemaMismatchError(f"Cannot append to {table!r}: {name!r} must be a map, found {column.type}.")
-    if not column.slice(1).equals(column.slice(0, meta.num_rows - 1)):
-        raise SchemaMismatchError(
-            f"Cannot append to {table!r}: {name!r} differs from row to row, and rows that are appended "
-            f"together share pages.",
-            hint="Append rows with different metadata of pages one after another.",
-        )
-    return dict(told) if told else None
-
-
-def _binary(meta: pa.Table, name: str, table: str) -> pa.Array | None:
-    if name not in meta.column_names:
-        return None
-    column = meta.column(name)
-    if column.type not in _KINDS:
-        raise SchemaMismatchError(
-            f"Cannot append to {table!r}: {name} must be binary or text, but is of type {column.type}."
-        )
-    return pa.concat_arrays(column.cast(pa.binary()).chunks or [pa.nulls(0, pa.binary())])
-
-
-def _joined(batches: Sequence[pa.RecordBatch], name: str) -> pa.Array | None:
-    if not any(name in batch.schema.names for batch in batches):
-        return None
-    return pa.concat_arrays(
-        [
-            batch.column(name).cast(pa.binary())
-            if name in batch.schema.names
-            else pa.nulls(batch.num_rows, pa.binary())
-            for batch in batches
-        ]
-    )
+    whole = [pa.nulls(count, pa.binary()) if part is None else part for part, count in parts]
+    return join(whole, pa.binary())
 
 
 def alike_groups(pages: Sequence[Page]) -> list[list[Page]]:

@@ -23,13 +23,14 @@ from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.model.chain import RunSlice
 from spark_pages.model.columns import number_column
+from spark_pages.model.extensions import storage_of
 from spark_pages.model.ids import CATALOG_TABLE, page_version
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import as_type, page_of_another_column, take_entries
 from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.reading.assembling import Values, as_array, assembled, entries_of, in_units, type_of
+from spark_pages.tables.reading.assembling import Values, as_array, assembled, entries_of, type_of
 from spark_pages.tables.reading.expiry import reopening
 from spark_pages.tables.reading.gathering import gather_in_parts
 from spark_pages.tables.reading.row_ranges import RowRanges
@@ -117,15 +118,15 @@ class RowSource:
 
     @reopening
     def slices(
-        self, names: Sequence[str], ranges: RowRanges, reading: Reading, unit: int | None = None
+        self, names: Sequence[str], ranges: RowRanges, reading: Reading, joined: bool = False
     ) -> pa.Table:
         """The rows of all ranges, in one fetch for all columns.
 
         Returns
         -------
         pyarrow.Table
-            Each chunk is a slice of a page; or if a `unit` is given, has so many rows, but for the last, and
-            for text too long to be one array.
+            Each chunk is a slice of a page; or if they are to be `joined`, each column is one chunk, but for
+            text too long to be one array.
         """
         if not names:
             return rows_without_columns(ranges.num_rows)
@@ -146,10 +147,10 @@ class RowSource:
                 beyond = entries_of(pages[-1]) - int(cut.stops[-1])
                 reading.last[int(cut.run.page_ids[-1])] = (pages[-1], int(ranges.ends[-1]) + beyond)
             parts = list(zip(pages, cut.starts.tolist(), cut.stops.tolist(), strict=True))
-            if unit is None:
-                chunks = [as_array(page).slice(start, stop - start) for page, start, stop in parts]
+            if joined:
+                chunks = assembled(parts, kind)
             else:
-                chunks = [chunk for some in in_units(parts, unit) for chunk in assembled(some, kind)]
+                chunks = [as_array(page).slice(start, stop - start) for page, start, stop in parts]
             columns.append(pa.chunked_array(chunks, kind))
         return pa.table(columns, schema=self.schema_of(names))
 
@@ -322,12 +323,13 @@ class RowSource:
         kind = self.schema.field(column).type
         widened = column in self.definition.widened
         known = (kind, *stored_types(self.definition.schema.field(column))) if widened else (kind,)
-        strange = next((at for at, page in enumerate(pages) if type_of(page) not in known), None)
-        if strange is not None:
-            page = described.descriptor(strange) if isinstance(described, PageRun) else described[strange]
-            what = f"column {column!r} of {show_name(self.definition)}"
-            raise page_of_another_column(what, page.where, kind, type_of(pages[strange]))
-        if widened:
+        others = [at for at, page in enumerate(pages) if type_of(page) not in known]
+        for at in others:  # they may have a name for the type that the process did not know, or knows by now
+            if storage_of(type_of(pages[at])) not in map(storage_of, known):
+                page = described.descriptor(at) if isinstance(described, PageRun) else described[at]
+                what = f"column {column!r} of {show_name(self.definition)}"
+                raise page_of_another_column(what, page.where, kind, type_of(pages[at]))
+        if widened or others:
             return [*as_type(map(as_array, pages), kind)]
         if self.definition.table_id != CATALOG_TABLE or column not in RESOLVED:
             return list(pages)

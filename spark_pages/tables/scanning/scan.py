@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -57,38 +58,44 @@ class ScanRequest:
 
 def scan_tables(source: RowSource, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
     """The rows, window by window; windows without a row are left out."""
-    for found, counts in read_ahead(_jobs(source, request, _whole), _windows_ahead(source)):
-        _add(trace, counts)
-        yield from found
+    yield from _scan(source, request, _whole, trace)
 
 
 def scan_batches(
     source: RowSource, request: ScanRequest, trace: ReadTrace | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows as batches of one chunk for each column."""
-    for found, counts in read_ahead(_jobs(source, request, _batches), _windows_ahead(source)):
-        _add(trace, counts)
+    yield from _scan(source, request, _batches, trace)
+
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+Shape = Callable[[pa.Table, ScanRequest], list[Rows]]
+Window = tuple[list[Rows], ReadTrace | None]
+
+
+def _scan(
+    source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
+) -> Iterator[Rows]:
+    ahead = 1 if source.pages.is_local else WINDOWS_AHEAD
+    for found, counts in read_ahead(_jobs(source, request, shape, trace is not None), ahead):
+        if trace is not None and counts is not None:
+            trace.merge(counts)
         yield from found
 
 
-def _windows_ahead(source: RowSource) -> int:
-    return 1 if source.pages.is_local else WINDOWS_AHEAD
-
-
-Shape = Callable[[pa.Table, ScanRequest], list[pa.Table | pa.RecordBatch]]
-Window = tuple[list[pa.Table | pa.RecordBatch], ReadTrace]
-
-
-def _jobs(source: RowSource, request: ScanRequest, shape: Shape) -> Iterator[Callable[[], Window]]:
+def _jobs(
+    source: RowSource, request: ScanRequest, shape: Shape[Rows], traced: bool
+) -> Iterator[Callable[[], Window[Rows]]]:
     """One job for each window; each hands the pages that reach over its end to the next."""
     if not needed_columns(source, request):
         nothing = rows_without_columns(request.stop - request.start)
-        yield lambda: (shape(nothing, request), ReadTrace())
+        yield lambda: (shape(nothing, request), None)
         return
     before: Callable[[], Held] | None = None
     for ranges in windows_of(source, request):
         after: Future[Held] = Future()
-        yield partial(_read_window, source, request, shape, ranges, before, after)
+        reading = Reading(request.admit, ReadTrace() if traced else None, before)
+        yield partial(_read_window, source, request, shape, ranges, reading, after)
         before = after.result
 
 
@@ -114,22 +121,20 @@ def windows_of(source: RowSource, request: ScanRequest) -> Iterator[RowRanges]:
 def _read_window(
     source: RowSource,
     request: ScanRequest,
-    shape: Shape,
+    shape: Shape[Rows],
     ranges: RowRanges,
-    before: Callable[[], Held] | None,
+    reading: Reading,
     after: Future[Held],
-) -> Window:
-    reading = Reading(request.admit, ReadTrace(), before)
+) -> Window[Rows]:
     try:
         if request.parsed is None:
-            table = source.slices(request.names, ranges, reading, request.batch_rows or BATCH_ROWS)
+            table = source.slices(request.names, ranges, reading, joined=True)
         else:
             table = _filtered(source, request, request.parsed, ranges, reading)
         after.set_result(reading.after(int(ranges.ends[-1])))
     except BaseException as error:
         after.set_exception(error)  # the window behind waits for it
         raise
-    assert reading.trace is not None
     return shape(table, request), reading.trace
 
 
@@ -141,7 +146,7 @@ def _filtered(
     tested = tested_columns(source, request)
     number = "row" + "_" * max(map(len, tested), default=0)  # no column has so long a name
     numbers = number_column(ranges.rows(), pa.int64())
-    table = source.slices(tested, ranges, reading, request.batch_rows or BATCH_ROWS)
+    table = source.slices(tested, ranges, reading, joined=True)
     numbered = table.append_column(number, numbers) if tested else pa.table({number: numbers})
     passed = parsed.passing(numbered, show_name(source.definition))
     rows = passed.column(number)
@@ -155,11 +160,11 @@ def _filtered(
     return pa.table(columns, schema=source.schema_of(names))
 
 
-def _whole(table: pa.Table, _: ScanRequest) -> list[pa.Table | pa.RecordBatch]:
+def _whole(table: pa.Table, _: ScanRequest) -> list[pa.Table]:
     return [table] if table.num_rows else []
 
 
-def _batches(table: pa.Table, request: ScanRequest) -> list[pa.Table | pa.RecordBatch]:
+def _batches(table: pa.Table, request: ScanRequest) -> list[pa.RecordBatch]:
     size = request.batch_rows or BATCH_ROWS
     starts = range(0, table.num_rows, size)
     if not table.num_columns:  # of which Arrow cannot take a slice
@@ -180,8 +185,3 @@ def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
             middle = int(ends[np.argmin(np.abs(ends - table.num_rows // 2))])
             return [*batches_of(table.slice(0, middle)), *batches_of(table.slice(middle))]
     return [pa.RecordBatch.from_arrays(arrays, schema=table.schema)]
-
-
-def _add(trace: ReadTrace | None, counts: ReadTrace) -> None:
-    if trace is not None:
-        trace.merge(counts)

@@ -99,15 +99,16 @@ class ScanPlan:
             lines.append(f"  where    {self.filter}")
         width = max((len(column.name) for column in self.columns), default=0)
         lines += [
-            f"  {'test' if column.tested else 'read'}     {column.name:<{width}}  {column.pages:>9,} pages"
-            f"  {column.skipped:>9,} skipped  {column.stored_bytes:>15,} bytes"
+            f"  {'test' if column.tested else 'read'}     {column.name:<{width}}"
+            f"  {count(column.pages, 'page'):>15}  {column.skipped:>9,} skipped"
+            f"  {column.stored_bytes:>15,} bytes"
             for column in self.columns
         ]
         most = "at most " if any(not column.tested for column in self.columns) and self.filter else ""
         lines += [
-            f"  pages    {self.pages:,} in {self.runs:,} runs, {self.windows:,} windows",
+            f"  pages    {self.pages:,} in {count(self.runs, 'run')}, {count(self.windows, 'window')}",
             f"  caches   {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed",
-            f"  storage  {most}{self.requests:,} requests, {self.bytes:,} bytes",
+            f"  storage  {most}{count(self.requests, 'request')}, {self.bytes:,} bytes",
         ]
         return "\n".join(lines)
 

@@ -3,9 +3,10 @@
 Follow a commit from `Landing.commit` over `_prepare` (pages get their places, rules are checked) and
 `_bring_in` to `Log.commit`, which asks back, by `_build`, for the record on top of each version it tries.
 
-Updates are more patient. Their pages may be others by the time they land, though nobody touched their rows:
-an append has taken the last pages of the table along, a compaction has joined them, an update has changed
-another row. Then `_anew` rewrites the pages that hold the rows by now.
+Some are more patient than that. The pages of an update may be others by the time it lands, though nobody
+touched its rows: an append has taken the last pages of the table along, a compaction has joined them, an
+update has changed another row. Then `_anew` rewrites the pages that hold the rows by now. And keys that have
+landed meanwhile are compared with those that the transaction brings.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.checks.update_checks import check_updates
 from spark_pages.tables.reading.expiry import looking_again, overtaking
+from spark_pages.tables.staging.compared_keys import ComparedKeys
 from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
@@ -53,7 +55,7 @@ Prepare = Callable[[LogState], Prepared]
 
 @dataclass(eq=False, slots=True)
 class _Late:
-    """What may be said anew of a transaction that updates rows, until it has landed.
+    """What is done again, until it has landed, of a transaction that updates rows or brings primary keys.
 
     Attributes
     ----------
@@ -61,16 +63,17 @@ class _Late:
         By table and column.
     appends
         The other splices.
-    rows
-        The updated rows, once somebody was first.
     compared
         Up to this version what landed has left alone all that the transaction rests on.
+    rows, keys
+        The updated rows and the new keys, once somebody was first.
     """
 
     updates: Mapping[tuple[TableId, str], Updates]
     appends: list[StagedSplice]
     compared: int
     rows: UpdatedRows | None = None
+    keys: ComparedKeys | None = None
 
 
 class Landing:
@@ -108,6 +111,10 @@ class Landing:
         self._page_files = page_files
         self._manifests = count()
         self._read = read
+        self._relied: set[TableId] = set()
+        """Tables whose rows were compared with a check."""
+        self._keyed: set[TableId] = set()
+        """Tables whose rows were compared with new keys."""
 
     def landed(self) -> Landed | None:
         """Where the pair of application and number is on the version that the transaction stands on."""
@@ -145,7 +152,8 @@ class Landing:
             ready = self._ready(prepare) if is_fixed else None
         if late is None:
             return self._bring_in(prepare, ready)
-        return self._bring_in_or_anew(prepare, ready, late)
+        with self._log.key_turn if self._keyed else nullcontext():
+            return self._bring_in_or_anew(prepare, ready, late)
 
     def _prepare(self) -> tuple[Prepare | None, bool, _Late | None]:
         """What gives, on top of a state, the splices and their pages; and whether on any state the same.
@@ -154,11 +162,9 @@ class Landing:
         """
         lasting = self._work.lasting().definitions.values()
         keyed = [each for each in lasting if key_columns(each)]
-        if keyed:
-            self._rows.settle()
         relied: set[TableId] = set()
         if self._work.updates:
-            relied |= check_updates(self._work, self._tables.snapshot().table_of)
+            relied = check_updates(self._work, self._tables.snapshot().table_of)
         of_many = self._log.shared  # of which only one could swap a page
         swap = None if of_many else self._rows.swap(self._now_us())
         if swap is None:
@@ -167,34 +173,38 @@ class Landing:
         pending = self._work.lasting().with_pages(rewritten)
         pending.check_removed_once()
         pending.check_ragged()
+        placed = None if swap is None else swap.swap
+        compared: set[TableId] = set()
         for definition in keyed:
-            changed = changed_keys(definition, pending.splices)
+            changed = changed_keys(definition, pending.splices if placed is None else placed.splices)
             if changed is not None:
-                check_key(self._tables.with_pages(show_name(definition), pending), changed)
-                relied.add(definition.table_id)
+                check_key(self._tables.with_pages(show_name(definition), pending, placed), changed)
+                compared.add(definition.table_id)
         # Whatever may be refused has been: until here the transaction goes on as if nobody had asked.
         self._standing.ended = True
-        self._work.splices, self._work.relied = pending.splices, self._work.relied | relied
+        self._work.splices, self._relied, self._keyed = pending.splices, relied, compared
         self._rows.forget_temporary()
-        late = self._late(pending.splices[len(rewritten) :])
+        late = self._late(pending.splices[len(rewritten) :], bool(keyed))
         self._work.updates.clear()
         if swap is not None:
-            return swap.on, False, None
+            return swap.on, False, late
         if self._work.empty and self._heading.app_id is None:
             return None, True, None
         return self._placed(), True, late
 
-    def _late(self, others: list[StagedSplice]) -> _Late | None:
+    def _late(self, others: list[StagedSplice], keyed: bool) -> _Late | None:
         """What may be said anew; nothing of a transaction that does more than update and append rows.
 
         Parameters
         ----------
         others
             Its splices besides those of its updates.
+        keyed
+            Whether a table that it writes to has a primary key.
         """
         work = self._work
-        more = (work.created, work.ddl, work.written, work.properties, work.claims)
-        if not work.updates or any(more) or any(splice.removed for splice in others):
+        more = (work.created, work.ddl, work.written and work.updates, work.properties, work.claims)
+        if not (work.updates or keyed) or any(more) or any(splice.removed for splice in others):
             return None
         return _Late(dict(work.updates), others, self._standing.version)
 
@@ -212,7 +222,7 @@ class Landing:
             appended = written_keys(definition, self._work.written) if key_columns(definition) else None
             if appended is not None:
                 check_key(self._tables.table_with(show_name(definition), self._work, prepared), appended)
-                self._work.relied.add(definition.table_id)
+                self._keyed.add(definition.table_id)
         return lambda _: prepared
 
     def _next_manifest(self) -> str:
@@ -233,6 +243,8 @@ class Landing:
     def _bring_in_or_anew(self, prepare: Prepare, ready: Ready | None, late: _Late) -> Landed:
         """Commit; after each conflict anew, as long as nobody touched what it rests on and there is time."""
         has_time, losses = self._log.after_losses(), count(1)
+        if self._keyed and not late.updates and late.compared < self._log.known().state.version:
+            prepare, ready = looking_again(partial(self._anew, prepare, late)) or prepare, None
         while True:
             try:
                 return self._bring_in(prepare, ready, late.compared)
@@ -240,10 +252,15 @@ class Landing:
                 anew = looking_again(partial(self._anew, prepare, late)) if has_time(next(losses)) else None
                 if anew is None:
                     raise
-            prepare, ready = anew, self._ready(anew)
+            prepare, ready = anew, None
 
     def _anew(self, prepare: Prepare, late: _Late) -> Prepare | None:
         """The same with the updates done on the pages that hold their rows by now; None where it is too late.
+
+        Raises
+        ------
+        ConstraintError
+            If one of its keys has landed meanwhile.
 
         Notes
         -----
@@ -251,12 +268,20 @@ class Landing:
         version since, or a rule of isolation, is in the way as ever. Page files of the tries before are
         orphans.
         """
-        newest = self._log.refresh()
+        known = self._log.known()
+        newest = known if late.compared < known.state.version else self._log.refresh()
         if not self._is_spared(prepare, late, newest.state):
             return None
-        self._work.splices = late.appends
-        self._work.splices = [*self._tables.rewrites_on(newest, late.updates), *late.appends]
-        return self._placed()
+        if late.updates:
+            self._work.splices = late.appends
+            self._work.splices = [*self._tables.rewrites_on(newest, late.updates), *late.appends]
+            prepare = self._placed()
+        if late.keys is not None:
+            for definition, rows in late.keys.landed():
+                prepared = prepare(newest.state)
+                check_key(self._tables.table_with(show_name(definition), self._work, prepared, newest), rows)
+            late.keys.compared(newest.num_rows)
+        return prepare
 
     def _is_spared(self, prepare: Prepare, late: _Late, state: LogState) -> bool:
         """Whether what landed up to a state left the rows alone, and is in the way by nothing but pages."""
@@ -269,11 +294,17 @@ class Landing:
                 for (table_id, column), updates in late.updates.items()
             }
             late.rows = UpdatedRows(rows, self._standing.base.num_rows)
-        mine, needed = without_pages(self._record(prepare, state)), self._needed()
+        if late.keys is None:
+            keyed = [self._work.definitions[table_id] for table_id in self._keyed]
+            late.keys = ComparedKeys(keyed, self._standing.base.num_rows)
+        mine, needed = without_pages(self._record(prepare, state)), self._needed(late.keys.tables)
         try:
-            for commit in commits_in_turn(self._log, late.compared + 1, state.version + 1):
+            landed = late.compared + 1, state.version + 1
+            for commit in self._log.recent(*landed) or commits_in_turn(self._log, *landed):
                 met = find_overlap(mine, commit.version, commit.records, needed, self._named)
                 if met is not None or not all(map(late.rows.outlive, commit.records)):
+                    return False
+                if not late.keys.feed(commit):
                     return False
                 late.compared = commit.version
         except SnapshotExpiredError:  # a vacuum has cleaned them away
@@ -314,9 +345,9 @@ class Landing:
         version, show = self._standing.version, self._tables.of_state
         return self._work.record(self._heading, prepare(state), version, state, show)
 
-    def _needed(self) -> frozenset[int]:
-        """Tables whose rows must not change before the commit."""
-        needed = frozenset(self._work.relied)
+    def _needed(self, followed: frozenset[TableId] = frozenset()) -> frozenset[int]:
+        """Tables whose rows must not change before the commit, but for those whose keys are followed."""
+        needed = frozenset(self._relied | (self._keyed - followed))
         return needed if self._read is None else needed | self._work.tables() | self._read
 
     def _named(self, table_id: int, field_id: int | None) -> str:

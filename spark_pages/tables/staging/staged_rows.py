@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.constraints import key_columns
@@ -21,7 +20,7 @@ from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.joining import copied
 from spark_pages.tables.arrays.values import RowStream
-from spark_pages.tables.reading.page_meta import PageMetadata, given_meta
+from spark_pages.tables.reading.page_meta import PageMeta
 from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
@@ -29,14 +28,12 @@ from spark_pages.tables.staging.updates import Updates, checked_rows, rewrite_pa
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.early_pages import EarlyPages
-from spark_pages.tables.writing.entry_meta import append_with_meta
-from spark_pages.tables.writing.ingest import TableIngest
+from spark_pages.tables.writing.ingest import NOTHING_BESIDE, TableIngest
 from spark_pages.tables.writing.page_options import PageOptions
 from spark_pages.tables.writing.page_writer import INLINE_PAGE_BYTES, StagedPage
 from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
 
 _PIECE_BYTES = 16 << 20
-_WHOLE = 1 << 62
 
 
 class StagedRows:
@@ -80,23 +77,33 @@ class StagedRows:
             self._names.namespace(definition)
 
     def append(
-        self, definition: TableDefinition, rows: RowStream, page_bytes: int, *, settled: bool = False
+        self,
+        definition: TableDefinition,
+        rows: RowStream,
+        page_bytes: int,
+        metas: Mapping[str, PageMeta] = NOTHING_BESIDE,
+        *,
+        settled: bool = False,
     ) -> None:
         """The rows stand behind those of the table; see `Transaction.append`.
 
         Parameters
         ----------
+        metas
+            What they have beside them, by column.
         settled
             Whether they are in pages of staged splices then; those of unaligned tables always are.
         """
         if not settled and definition.aligned:
-            self._append(definition, rows, page_bytes)
+            self._append(definition, rows, page_bytes, metas)
             return
         with self._all_or_nothing():
-            self._append(definition, rows, page_bytes)
+            self._append(definition, rows, page_bytes, metas)
             self.settle()
 
-    def _append(self, definition: TableDefinition, rows: RowStream, page_bytes: int) -> None:
+    def _append(
+        self, definition: TableDefinition, rows: RowStream, page_bytes: int, metas: Mapping[str, PageMeta]
+    ) -> None:
         before = self._work.definitions.get(definition.table_id)
         ingest = self._ingests.get(definition.table_id)
         if ingest is None or not definition.aligned:
@@ -104,9 +111,13 @@ class StagedRows:
         marks = ingest.mark()
         try:
             ingest.check(rows)
+            first = 0
             for piece in rows.pieces(max(1, min(_PIECE_BYTES, self._memory_bytes // 8))):
-                self._held_bytes += ingest.add(piece)
+                end = first + piece.num_rows
+                beside = {name: meta.slice(first, end) for name, meta in metas.items()}
+                self._held_bytes += ingest.add(piece, beside)
                 self._stay_in_budget()
+                first = end
             ingest.own()
         except BaseException:
             ingest.rewind(marks)
@@ -126,29 +137,6 @@ class StagedRows:
             for table_id, ingest in ingests.items():
                 ingest.rewind(marks[table_id])
             raise
-
-    def append_with_meta(
-        self,
-        definition: TableDefinition,
-        rows: RowStream,
-        entry_meta: Any,
-        page_metadata: Mapping[str, PageMetadata] | None,
-        page_bytes: int,
-    ) -> None:
-        """The rows are pages of their own: what they have beside them is not mixed with other appends."""
-        nothing = pa.table({name: pa.nulls(0) for name in rows.columns})
-        whole = pa.concat_tables(list(rows.pieces(_WHOLE)) or [nothing])
-        metas = given_meta(definition, whole, entry_meta, page_metadata)
-        if not whole.num_rows:
-            return
-        with self._all_or_nothing():
-            self.settle()
-            ingest = self._begin(definition, rows.columns, page_bytes)
-            del self._ingests[definition.table_id]
-            ingest.check(rows)
-            self._held_bytes += append_with_meta(ingest, whole, metas)
-            self._take(ingest)
-            self._stay_in_budget()
 
     def update(
         self, definition: TableDefinition, table: str, column: str | None, rows: ArrayLike, values: Any

@@ -68,22 +68,30 @@ class StagedTables:
             pending.check_ragged()
         return self.with_pages(name, pending)
 
-    def with_pages(self, name: str, pending: Workspace) -> Table:
-        """A table with what is staged in another workspace, whose updates are pages."""
+    def with_pages(self, name: str, pending: Workspace, placed: Prepared | None = None) -> Table:
+        """A table with what is staged in another workspace: its pages, or those that are placed already."""
         self._rows.wait()
-        return self.table_with(name, pending, place_in_memory(self._log.store, pending.splices))
+        return self.table_with(name, pending, placed or place_in_memory(self._log.store, pending.splices))
 
-    def table_with(self, name: str, work: Workspace, prepared: Prepared) -> Table:
-        """A table with what is staged in another workspace, whose pages have their places."""
-        version, state = self._standing.version, self._standing.base.state
-        record = work.record(self._heading, prepared, version, state, self.of_state)
+    def table_with(
+        self, name: str, work: Workspace, prepared: Prepared, base: LogSnapshot | None = None
+    ) -> Table:
+        """A table with what is staged in another workspace, whose pages have their places.
 
-        def on(base: LogSnapshot) -> LogSnapshot:
-            fold = Fold(base.state, self._log.load_manifest)
-            fold.record(record, base.state.version + 1)
-            return self._log.bind(fold.state(), base)
+        Parameters
+        ----------
+        base
+            A newer version than the one that the transaction stands on.
+        """
+        base = base or self._standing.base
+        record = work.record(self._heading, prepared, self._standing.version, base.state, self.of_state)
 
-        staged = self._view(on(self._standing.base))
+        def on(below: LogSnapshot) -> LogSnapshot:
+            fold = Fold(below.state, self._log.load_manifest)
+            fold.record(record, below.state.version + 1)
+            return self._log.bind(fold.state(), below)
+
+        staged = self._view(on(base))
         return staged.uncommitted(lambda version: on(self._log.reopen(version))).table(name)
 
     def rewrites(self, *, final: bool) -> list[StagedSplice]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_pages.catalog.widening import same_family
+from spark_pages.catalog.widening import may_hold
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
@@ -25,6 +25,7 @@ from spark_pages.model.nested import null_scalar
 from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.tables.arrays.joining import DoesNotFitError, as_type, join, page_of_another_column
+from spark_pages.tables.reading.page_meta import PageMeta
 from spark_pages.tables.writing.ingest import FRAME_BYTES, ColumnIngest, TableIngest
 from spark_pages.tables.writing.page_writer import (
     INLINE_PAGE_BYTES,
@@ -66,19 +67,23 @@ def pages_to_swap(pages: Sequence[TailPage], new_rows: int, new_bytes: int, most
     Pages are of one size if their rows have the same power of 4 below them. As in a counter, `RUN` pages that
     are not larger than what comes are joined with it, and then perhaps those before them. So n appends of one
     size leave at most ``RUN * log4(n)`` pages, each row is written log4(n) times, and three of four appends
-    write nothing but their own rows.
+    write nothing but their own rows. A page with which the new one would be too large ends what can be
+    joined, as a larger one does.
     """
     rows, size = new_rows, new_bytes
     taken = 0
     while True:
-        run = 0
-        while run < len(pages) - taken and _power(pages[-1 - taken - run].entries) <= _power(rows):
-            run += 1
-        more = pages[len(pages) - taken - run : len(pages) - taken]
-        grown = size + sum(max(0, len(page.data) - FRAME_BYTES) for page in more)
-        if run < RUN or grown > most_bytes:
+        more: list[TailPage] = []
+        grown = size
+        for page in reversed(pages[: len(pages) - taken]):
+            added = max(0, len(page.data) - FRAME_BYTES)
+            if _power(page.entries) > _power(rows) or grown + added > most_bytes:
+                break
+            more.append(page)
+            grown += added
+        if len(more) < RUN:
             return taken
-        taken, rows, size = taken + run, rows + sum(page.entries for page in more), grown
+        taken, rows, size = taken + len(more), rows + sum(page.entries for page in more), grown
 
 
 def _power(rows: int) -> int:
@@ -103,14 +108,14 @@ def swapped_tails(
     left = INLINE_TRANSACTION_BYTES - sum([column.waiting_bytes for _, column in columns])
     if left < 0:
         return None
-    plan: list[tuple[ColumnIngest, ChainTail, Sequence[TailPage]]] = []
+    plan: list[tuple[ColumnIngest, ChainTail, _Carried]] = []
     for _, column in columns:
         key = (column.splice.table_id, column.splice.field_id)
         tail = base.tail(key) if column.splice.table_id >= 0 else ChainTail(0)
         gone = _gone(column, tail, min(most_bytes, left))
-        left -= sum(len(page.data) for page in gone)
+        left -= sum(len(page.data) for page in gone.pages)
         plan.append((column, tail, gone))
-    if not any(gone for _, _, gone in plan):
+    if not any(gone.pages for _, _, gone in plan):
         return None  # three times of four, and no page has been encoded for that
     splices = [_swap(column, tail, gone) for column, tail, gone in plan]
     if not any(splice.removed for splice in splices):
@@ -119,40 +124,66 @@ def swapped_tails(
     return splices if fits_inline(staged) else None
 
 
-def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> Sequence[TailPage]:
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """Pages that an append takes along, and what is in them, if they are no constants."""
+
+    pages: Sequence[TailPage] = ()
+    batches: Sequence[pa.RecordBatch] = ()
+
+
+def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> _Carried:
     """The last pages that the append of one column takes along, if they fit what comes."""
     if not column.nulls:
-        usable = _plain_tail(tail.pages)
-        count = pages_to_swap(usable, column.waiting_rows, column.waiting_bytes, most_bytes)
-        return usable[len(usable) - count :]
+        pages = _last(_plain_tail(tail.pages), column, most_bytes)
+        batches = [_decoded(page) for page in pages]
+        others = [i for i, each in enumerate(batches) if (each.schema.metadata or None) != column.meta.page]
+        if others:  # pages with other metadata are not joined: they end what can be
+            pages = _last(pages[others[-1] + 1 :], column, most_bytes)
+        return _Carried(pages, batches[len(batches) - len(pages) :])
     last = tail.pages[-1:]
     if len(column.waiting) or not last or not last[0].constant:
-        return ()
-    return last if last[0].data == _nulls(column, 1).encoded.data else ()
+        return _Carried()
+    return _Carried(last) if last[0].data == _nulls(column, 1).encoded.data else _Carried()
+
+
+def _last(pages: Sequence[TailPage], column: ColumnIngest, most_bytes: int) -> Sequence[TailPage]:
+    count = pages_to_swap(pages, column.waiting_rows, column.waiting_bytes, most_bytes)
+    return pages[len(pages) - count :]
+
+
+def _decoded(page: TailPage) -> pa.RecordBatch:
+    return decode_page(
+        page.data,
+        where=f"inline page {page.page_id:016x}",
+        expected_checksum=None,
+        expected_entries=page.entries,
+    )
 
 
 def _nulls(column: ColumnIngest, count: int) -> StagedPage:
     return stage_constant(null_scalar(column.wanted.type), count)
 
 
-def _swap(column: ColumnIngest, tail: ChainTail, gone: Sequence[TailPage]) -> StagedSplice:
+def _swap(column: ColumnIngest, tail: ChainTail, gone: _Carried) -> StagedSplice:
     """The append of one column, and what it takes along."""
     if column.nulls and not len(column.waiting):
-        pages = [_nulls(column, column.nulls + sum(page.entries for page in gone))]
+        pages = [_nulls(column, column.nulls + sum(page.entries for page in gone.pages))]
     else:
         joined = _joined(gone, column)
         if joined is None:
-            gone, joined = (), column.waiting
+            gone, joined = _Carried(), (column.waiting, column.meta)
+        values, meta = joined
         pages = []
-        if len(joined):
-            pages.append(stage_page(joined, page_stats(joined), column.codec))  # inline: no bloom filter
+        if len(values):  # inline: no bloom filter
+            pages.append(stage_page(values, page_stats(values), column.codec, meta=meta))
         if column.nulls:
             pages.append(_nulls(column, column.nulls))
-    rows = sum(page.entries for page in gone)
+    rows = sum(page.entries for page in gone.pages)
     return replace(
         column.splice,
         first_row=tail.rows - rows,
-        removed=tuple(page.page_id for page in gone),
+        removed=tuple(page.page_id for page in gone.pages),
         removed_entries=rows,
         pages=pages,
         touched=((tail.rows, tail.rows + column.waiting_rows),),
@@ -165,25 +196,20 @@ def _plain_tail(pages: Sequence[TailPage]) -> Sequence[TailPage]:
     return pages[len(pages) - count :]
 
 
-def _joined(gone: Sequence[TailPage], column: ColumnIngest) -> pa.Array | None:
+def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] | None:
     """The entries of these pages and those that wait; None where they do not fit one page."""
     kind = column.wanted.type
-    arrays = []
-    for page in gone:
-        batch = decode_page(
-            page.data,
-            where=f"inline page {page.page_id:016x}",
-            expected_checksum=None,
-            expected_entries=page.entries,
-        )
-        if batch.num_columns > 1 or batch.schema.metadata:
-            return None  # entries or pages with something of their own stay together
-        if not same_family(batch.column(0).type, kind):
+    arrays, metas = [], []
+    for page, batch in zip(gone.pages, gone.batches, strict=True):
+        values = batch.column("data")
+        if not may_hold(kind, values.type):
             what, shown = f"column {column.wanted.name!r}", f"inline page {page.page_id:016x}"
-            raise page_of_another_column(what, shown, kind, batch.column(0).type)
-        arrays += as_type([batch.column(0)], kind)
+            raise page_of_another_column(what, shown, kind, values.type)
+        arrays += as_type([values], kind)
+        metas.append((PageMeta.of([batch]), page.entries))
     try:
-        return join([*arrays, column.waiting], kind)
+        meta = PageMeta.joined([*metas, (column.meta, len(column.waiting))])
+        return join([*arrays, column.waiting], kind), meta
     except DoesNotFitError:
         return None
 

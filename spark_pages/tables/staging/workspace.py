@@ -64,8 +64,6 @@ class Workspace:
         Of the store.
     since
         The version of the log in which the tables were found first.
-    relied
-        Tables whose rows were compared with a rule: nobody may change them before the commit.
     """
 
     created: dict[TableName, TableDefinition] = field(default_factory=dict)
@@ -75,7 +73,6 @@ class Workspace:
     written: list[StagedWrites] = field(default_factory=list)
     ddl: StagedDdl = field(default_factory=StagedDdl)
     properties: dict[str, str] = field(default_factory=dict)
-    relied: set[TableId] = field(default_factory=set)
     claims: list[Claim] = field(default_factory=list)
     since: int = -1
 

@@ -48,7 +48,7 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
         if held is not None and held != tagged and not replace:
             raise AlreadyExistsError(
                 f"The tag {name!r} names version {held} already, and was to name version {tagged}.",
-                hint="Choose another name, or say replace=True.",
+                hint="Choose another name, or move the tag by replace=True, --replace on the command line.",
                 tag=name,
                 version=held,
             )

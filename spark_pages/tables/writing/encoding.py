@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.io import Codec
+from spark_pages.tables.reading.page_meta import NO_META, PageMeta
 from spark_pages.tables.writing.page_writer import StagedPage, stage_pages
 
 
@@ -31,14 +32,17 @@ class ToEncode:
         How the pages are compressed.
     bloom
         Share of false positives of their bloom filters; None for none.
+    meta
+        What the values have beside them.
     """
 
     values: pa.Array
     bounds: NDArray[np.int64]
     codec: Codec
     bloom: float | None = None
+    meta: PageMeta = NO_META
 
 
 def encode_columns(columns: Sequence[ToEncode]) -> list[list[StagedPage]]:
     """The pages of every column, in order."""
-    return [stage_pages(each.values, each.bounds, each.codec, each.bloom) for each in columns]
+    return [stage_pages(each.values, each.bounds, each.codec, each.bloom, each.meta) for each in columns]

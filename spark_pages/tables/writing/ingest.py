@@ -23,6 +23,7 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import DoesNotFitError, copied, empty_array, join
 from spark_pages.tables.arrays.values import RowStream, cast_chunks
 from spark_pages.tables.checks.constraint_tests import RowTests
+from spark_pages.tables.reading.page_meta import NO_META, PageMeta
 from spark_pages.tables.writing.encoding import ToEncode, encode_columns
 from spark_pages.tables.writing.page_options import PageOptions
 from spark_pages.tables.writing.page_writer import StagedPage, stage_constant
@@ -32,6 +33,8 @@ _LOOK_AHEAD_ROWS = 1 << 17
 
 FRAME_BYTES = 300
 """Bytes of a small page beside its values, about; rather too many."""
+
+NOTHING_BESIDE: Mapping[str, PageMeta] = {}
 
 Full = ToEncode | StagedPage
 """Values that are to become pages, or a page that needs no work."""
@@ -47,8 +50,8 @@ class ColumnIngest:
         The column, and how its pages are written.
     splice
         The append with the pages that are there already.
-    waiting
-        Rows that do not fill a page yet.
+    waiting, meta
+        Rows that do not fill a page yet, and what they have beside them.
     nulls
         Behind these, rows of appends that left the column out.
     """
@@ -60,26 +63,39 @@ class ColumnIngest:
     waiting: pa.Array
     nulls: int = 0
     bloom: float | None = None
+    meta: PageMeta = NO_META
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that a page of what waits takes, about; rather too many."""
-        return int(self.waiting.get_total_buffer_size()) + FRAME_BYTES  # `nbytes` takes 10 µs
+        beside = 0 if self.meta is NO_META else self.meta.size_bytes
+        return int(self.waiting.get_total_buffer_size()) + beside + FRAME_BYTES  # `nbytes` takes 10 µs
 
     @property
     def waiting_rows(self) -> int:
         """Rows that are in no page yet."""
         return len(self.waiting) + self.nulls
 
-    def add(self, chunks: Sequence[pa.Array]) -> list[Full]:
+    def add(self, chunks: Sequence[pa.Array], meta: PageMeta = NO_META) -> list[Full]:
         """What is full with these rows; the rest waits.
+
+        Parameters
+        ----------
+        meta
+            What the rows have beside them. Those that share a page have the same metadata of it.
 
         Notes
         -----
         Copies what does not lie behind each other: that takes less time than pages that are encoded alone. Of
         a dictionary column no more than one page of each chunk, whose dictionary stays its own.
         """
-        found = self.rest() if self.nulls else []
+        found = self.rest() if self.nulls or self.meta.page != meta.page else []
+        if not (meta.is_nothing and self.meta.is_nothing):
+            first = 0
+            for chunk in chunks:
+                found += self._add_beside(chunk, meta.slice(first, first + len(chunk)))
+                first += len(chunk)
+            return found
         if len(self.waiting) + len(chunks) > 1 and not has_dictionary(self.wanted.type):
             chunks = self._joined(chunks)
         for chunk in chunks:
@@ -125,6 +141,26 @@ class ColumnIngest:
         self.waiting = values.slice(last)
         return [ToEncode(values.slice(0, last), bounds[:-1], self.codec, self.bloom)] if last else []
 
+    def _add_beside(self, chunk: pa.Array, meta: PageMeta) -> list[Full]:
+        """As `_add`, where rows have something beside them."""
+        if not len(chunk):
+            return []
+        full: list[Full] = []
+        values = chunk
+        if len(self.waiting):
+            try:
+                values = join([self.waiting, chunk], self.wanted.type)
+                meta = PageMeta.joined([(self.meta, len(self.waiting)), (meta, len(chunk))])
+            except DoesNotFitError:
+                full, values = self.rest(), chunk
+        bounds = plan_pages(meta.beside(values), self.page_bytes)
+        last = int(bounds[-2])
+        self.waiting, self.meta = values.slice(last), meta.slice(last, len(values))
+        if last:
+            first = values.slice(0, last), bounds[:-1], self.codec, self.bloom, meta.slice(0, last)
+            full.append(ToEncode(*first))
+        return full
+
     def add_nulls(self, count: int) -> list[Full]:
         """What is full before so many nulls, which wait."""
         full = self.rest() if len(self.waiting) else []
@@ -136,10 +172,10 @@ class ColumnIngest:
         found: list[Full] = []
         if len(self.waiting):
             bounds = np.array([0, len(self.waiting)], np.int64)
-            found.append(ToEncode(self.waiting, bounds, self.codec, self.bloom))
+            found.append(ToEncode(self.waiting, bounds, self.codec, self.bloom, self.meta))
         if self.nulls:
             found.append(stage_constant(null_scalar(self.wanted.type), self.nulls))
-        self.waiting, self.nulls = empty_array(self.wanted.type), 0
+        self.waiting, self.meta, self.nulls = empty_array(self.wanted.type), NO_META, 0
         return found
 
 
@@ -149,6 +185,7 @@ class _Mark:
 
     pages: Sequence[Any]
     waiting: pa.Array
+    meta: PageMeta
     nulls: int
     touched: tuple[tuple[int, int], ...]
 
@@ -236,17 +273,23 @@ class TableIngest:
     def mark(self) -> list[_Mark]:
         """Where it stands, for `rewind`."""
         return [
-            _Mark(each.splice.pages, each.waiting, each.nulls, each.splice.touched) for each in self.columns
+            _Mark(each.splice.pages, each.waiting, each.meta, each.nulls, each.splice.touched)
+            for each in self.columns
         ]
 
     def rewind(self, marks: Sequence[_Mark]) -> None:
         """What came since is not appended."""
         for column, mark in zip(self.columns, marks, strict=True):
             column.splice.pages, column.splice.touched = mark.pages, mark.touched
-            column.waiting, column.nulls = mark.waiting, mark.nulls
+            column.waiting, column.meta, column.nulls = mark.waiting, mark.meta, mark.nulls
 
-    def add(self, rows: pa.Table) -> int:
+    def add(self, rows: pa.Table, metas: Mapping[str, PageMeta] = NOTHING_BESIDE) -> int:
         """The rows stand behind those that are there; gives the bytes of the pages that they have filled.
+
+        Parameters
+        ----------
+        metas
+            What the rows have beside them, by column.
 
         Raises
         ------
@@ -265,7 +308,7 @@ class TableIngest:
         for column in self.columns:
             chunks = given.get(column.wanted.name)
             if chunks is not None:
-                full.append(column.add(chunks))
+                full.append(column.add(chunks, metas.get(column.wanted.name, NO_META)))
             else:
                 full.append(column.add_nulls(rows.num_rows) if self.definition.aligned else [])
                 if not self.definition.aligned:
@@ -290,6 +333,7 @@ class TableIngest:
         for column in self.columns:
             if len(column.waiting):
                 column.waiting = copied(column.waiting)
+                column.meta = column.meta if column.meta.is_nothing else column.meta.copied()
 
     def finish(self) -> int:
         """Everything is in pages, or waits as before if that fails; gives the bytes of those that are new."""

@@ -77,26 +77,29 @@ def stage_column(
     meta
         What the values have beside them.
     """
-    bounds = plan_pages(meta.beside(values), target_bytes)
-    if meta.is_nothing:
-        return stage_pages(values, bounds, codec, bloom)
-    stats = stats_of_pages(values, bounds)
-    return [
-        stage_page(values.slice(start, stop - start), each, codec, bloom, meta.slice(start, stop))
-        for (start, stop), each in zip(pairwise(bounds.tolist()), stats, strict=True)
-    ]
+    return stage_pages(values, plan_pages(meta.beside(values), target_bytes), codec, bloom, meta)
 
 
 def stage_pages(
-    values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Codec.LZ4, bloom: float | None = None
+    values: pa.Array,
+    bounds: NDArray[np.int64],
+    codec: Codec = Codec.LZ4,
+    bloom: float | None = None,
+    meta: PageMeta = NO_META,
 ) -> list[StagedPage]:
-    """The pages that `bounds` cuts the values into, which have nothing beside them.
+    """The pages that `bounds` cuts the values, and what they have beside them, into.
 
     Parameters
     ----------
     bounds : int64, shape (n_pages + 1,)
         First row of each page, and the number of rows last.
     """
+    if not meta.is_nothing:
+        stats = stats_of_pages(values, bounds)
+        return [
+            stage_page(values.slice(start, stop - start), each, codec, bloom, meta.slice(start, stop))
+            for (start, stop), each in zip(pairwise(bounds.tolist()), stats, strict=True)
+        ]
     pages = zip(encode_pages(values, bounds, codec), stats_of_pages(values, bounds), strict=True)
     if bloom is None:
         return [StagedPage(encoded, stats) for encoded, stats in pages]
