@@ -138,6 +138,11 @@ class OutputFolder:
         unfinished = os.path.join(above, f"_{name}-{Runtime().token()}")
         try:
             os.makedirs(unfinished)
+        except OSError as error:
+            raise InvalidInputError(
+                f"Cannot write to {self.path}: {error.strerror}.", hint="Name another folder."
+            ) from error
+        try:
             file = os.path.join(unfinished, "part-00000.parquet")
             with pq.ParquetWriter(file, schema) as writer:
                 for batch in batches:
@@ -154,7 +159,7 @@ class OutputFolder:
         except OSError as error:
             raise StorageError(
                 f"Cannot write rows to {self.path}: {error}.",
-                hint="Name a folder that can be written, on a disk that has room.",
+                hint="Look whether the disk has room, and can be written to.",
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

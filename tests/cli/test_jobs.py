@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 import runpy
 from datetime import UTC, datetime
 from pathlib import Path
@@ -313,13 +315,19 @@ def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     assert {each.name for each in tmp_path.iterdir()} == {"out", "rows", "store"}
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_of_storage(url: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
+def test_a_disk_that_is_full_is_an_error_of_storage_and_leaves_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    failed = told("export", url, "--table", "t", "--output", tmp_path / "file" / "out", code=FAILED)
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", full)
+
+    failed = told("export", url, "--table", "t", "--output", tmp_path / "out", code=FAILED)
 
     assert failed["error"]["type"] == "StorageError"
-    assert f"Cannot write rows to {tmp_path}/file/out" in failed["error"]["message"]
+    assert f"Cannot write rows to {tmp_path}/out: [Errno 28] No space left" in failed["error"]["message"]
+    assert not [each for each in tmp_path.iterdir() if "out" in each.name]
 
 
 def test_a_snapshot_is_reconstructed_and_compared_in_this_process(url: str, tmp_path: Path) -> None:

@@ -273,8 +273,18 @@ def test_a_store_that_is_not_there_is_told_with_what_to_do(tmp_path: Path, verb:
     assert (result.exit_code, len(result.stderr.splitlines())) == (4, 2)
 
 
-def test_a_file_that_cannot_be_written_is_named_with_what_to_do(url: str, tmp_path: Path) -> None:
-    result = run("report", url, tmp_path / ("x" * 254))
+@pytest.mark.parametrize(
+    "verb",
+    [("report", "{url}", "{long}"), ("export", "{url}", "--table", "things", "--output", "{file}/out")],
+)
+def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(
+    url: str, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    told = {"url": url, "file": file, "long": tmp_path / ("x" * 254)}
+
+    result = run(*(each.format(**told) for each in verb))
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error [InvalidInputError] Cannot write ")
