@@ -67,6 +67,7 @@ class MeanwhileStore:
             return self._inner.create(key, data)
         if self.losing.pop():
             self._inner.create(key, data)
+            self.meanwhile.clear()  # what lands from now on stands behind it, and nobody knows of it yet
         return Doubtful("no answer came")
 
     def __getattr__(self, name: str) -> Any:
