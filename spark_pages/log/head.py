@@ -122,17 +122,33 @@ def catch_up(
 def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: int) -> LogState:
     """The state that a checkpoint after `version` holds.
 
-    The tombstone's own may be gone by now, or half gone: `catch_up` goes on to a sound one in the end.
+    The tombstone's own may be gone by now, or half gone: `catch_up` goes on to a sound one in the end. What
+    is missing twice, though the newest commit names it, is lost.
+
+    Raises
+    ------
+    DamageError, SnapshotExpiredError
     """
-    state = _from_checkpoint(tree, tombstone.checkpoint) if tombstone.checkpoint.version > version else None
-    if state is None:
+    ref: CheckpointRef | None = tombstone.checkpoint
+    missed: CheckpointRef | None = None
+    while True:
+        state = _from_checkpoint(tree, ref) if ref is not None and ref.version > version else None
+        if state is not None:
+            return state
+        if ref is None or ref == missed:
+            break
+        missed = ref
         newest = slots.read(slots.newest(tombstone.version))
         ref = newest.checkpoint if newest else None
-        state = _from_checkpoint(tree, ref) if ref and ref.version > version else None
-    if state is None:
-        as_commit(tombstone, tombstone.version)
-        raise AssertionError("a tombstone is no commit")
-    return state
+    if ref is not None and ref.version > version:  # no vacuum deletes what the newest commit names
+        raise DamageError(
+            f"{ref.location.key} is missing or damaged, and the log begins there: the commits before version "
+            f"{ref.version} have been cleaned away.",
+            hint="Run `spark-pages repair URL`, which tells whether it can be made again.",
+            key=ref.location.key,
+        )
+    as_commit(tombstone, tombstone.version)
+    raise AssertionError("a tombstone is no commit")
 
 
 def on_named_checkpoint(

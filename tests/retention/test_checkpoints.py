@@ -7,12 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from spark_pages.errors import DamageError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.segment import checkpoint_of
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import read_hint
-from spark_pages.log.names import commit_key
+from spark_pages.log.names import HINT_KEY, commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.model.actions import Retention
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
@@ -175,3 +176,24 @@ def test_a_process_does_not_change_over_to_a_checkpoint_that_vacuum_has_passed()
     newest.adopt(overtaken)
 
     assert newest.snapshot.state.base == newest.snapshot.state.newest_checkpoint == named
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["gone", "cut short"])
+def test_that_the_checkpoint_is_lost_where_the_log_begins_is_damage_that_names_it(is_cut):
+    past = new_past()
+    past.append("large", 1)
+    past.store.checkpoint()
+    past.append("small", 2, rows=1)
+    past.store.vacuum(retention=1)
+    key = past.store.snapshot().log.state.retention.checkpoint.location.key
+    for lost in past.objects.list("_log/checkpoints/"):
+        if is_cut:
+            past.objects.put(lost.key, past.objects.get(lost.key)[:-7])
+        else:
+            past.objects.delete(lost.key)
+    past.objects.delete(HINT_KEY)
+
+    with pytest.raises(DamageError, match="repair") as told:
+        opened(past.objects).snapshot()
+
+    assert told.value.context["key"] == key
