@@ -183,6 +183,11 @@ def _from_checkpoint(tree: TreeReader, ref: CheckpointRef) -> LogState | None:
         return None
 
 
+def is_readable(tree: TreeReader, ref: CheckpointRef) -> bool:
+    """Whether the root of a checkpoint is there, and whole."""
+    return _from_checkpoint(tree, ref) is not None
+
+
 def base_state(tree: TreeReader, ref: CheckpointRef) -> LogState:
     """The state that a checkpoint holds, with nothing on top."""
     known = tree.root(ref).state

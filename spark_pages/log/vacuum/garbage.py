@@ -15,6 +15,7 @@ from typing import TypeVar
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.head import is_readable
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.log.ranges.log_range import LARGEST, LogRange
 from spark_pages.log.slots import SlotReader
@@ -74,6 +75,18 @@ class Trees:
             yield from ((key, reason) for key in keys)
 
 
+def without_replaced(tree: TreeReader, refs: Iterable[CheckpointRef]) -> set[CheckpointRef]:
+    """The checkpoints without those whose root is lost while that of one as new, or newer, is there.
+
+    Whoever needs the state of such a one gets it from another, and from the commits behind that, which stay.
+    A repair makes a lost checkpoint anew, under another name; commits go on naming the lost one.
+    """
+    wanted = set(refs)
+    there = {ref for ref in wanted if is_readable(tree, ref)}
+    newest = max((ref.version for ref in there), default=-1)
+    return there | {ref for ref in wanted if ref.version > newest}
+
+
 class TreeWalker:
     """Walks the trees of checkpoints, reading each root and part once; segments are not read.
 
@@ -118,7 +131,7 @@ class TreeWalker:
             except ObjectNotFoundError:
                 if partial:
                     continue
-                raise
+                raise _missing(ref.location.key, "which is kept") from None
             found.roots.add(ref.location.key)
             found.catalogs.update(file.location.key for file in root.catalog)
             new = [part for part in root.parts if part_key(part.digest) not in found.parts]
@@ -126,11 +139,7 @@ class TreeWalker:
                 if nodes is None:
                     if partial:
                         continue
-                    raise ObjectNotFoundError(
-                        f"{part_key(part.digest)} is missing, which checkpoint {ref.location.key} names.",
-                        hint="Run `spark-pages verify`, and repair before you vacuum.",
-                        key=part_key(part.digest),
-                    )
+                    raise _missing(part_key(part.digest), f"which checkpoint {ref.location.key} names")
                 found.parts.add(part_key(part.digest))
                 found.segments.update((segment_key(node.digest), node) for node in nodes)
                 found.stats.update(stats_key(node.stats_digest) for node in nodes if node.stats_length)
@@ -281,3 +290,9 @@ def ranges_below(start: int, stop: int) -> Iterator[LogRange]:
         size = 1 << exponent
         for end in range(-(-(start + 1) // size) * size, stop + 1, size):
             yield LogRange(end - size, exponent)
+
+
+def _missing(key: str, why: str) -> ObjectNotFoundError:
+    return ObjectNotFoundError(
+        f"{key} is missing, {why}.", hint="Run `spark-pages verify`, and repair before you vacuum.", key=key
+    )

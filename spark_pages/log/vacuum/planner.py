@@ -12,7 +12,7 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.features import check_writable
-from spark_pages.log.head import base_state, version_at
+from spark_pages.log.head import base_state, newest_readable, version_at
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
 from spark_pages.log.page_folders import PageFolders
@@ -31,6 +31,7 @@ from spark_pages.log.vacuum.garbage import (
     first_commit,
     ranges_below,
     rounds,
+    without_replaced,
 )
 from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
 from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
@@ -140,8 +141,7 @@ class VacuumPlanner:
         """The newest checkpoint from which `oldest` can be read, written if that lets more slots go; and why
         it was not written, if it could not be.
         """
-        at = self._slots.commits(oldest, oldest + 1)[0].checkpoint
-        known = newer(at, head.retention.checkpoint if head.retention else None)
+        known = newer(self._named_at(oldest), head.retention.checkpoint if head.retention else None)
         if oldest == 0 or (known is not None and not self._changed(known.version, oldest)):
             return known, None
         try:
@@ -149,6 +149,11 @@ class VacuumPlanner:
         except StorageError as error:  # of a store that may only be read, say: then fewer slots can go
             return known, error
         return made if made.version == oldest else known, None
+
+    def _named_at(self, version: int) -> CheckpointRef | None:
+        """The checkpoint that a commit names, or where that is lost, and was made anew, one before."""
+        (commit,) = self._slots.commits(version, version + 1)
+        return newest_readable(self._slots, self._tree, commit.checkpoint)
 
     def _checkpoint_at(self, oldest: int, base: CheckpointRef | None, head: LogState) -> CheckpointRef:
         if oldest == head.version:
@@ -172,14 +177,14 @@ class VacuumPlanner:
         epoch = oldest if orphans else checkpoint.version
         old = self._commits.walk(first, end, partial=True)
         kept = self._commits.walk(max(first, end), head.version + 1, below=epoch)
-        floor = self._slots.commits(oldest, oldest + 1)[0].checkpoint
+        floor = self._named_at(oldest)
         least = floor.version if floor else 0
         named = {*old.checkpoints, *kept.checkpoints, checkpoint}
         if head.retention is not None and head.retention.checkpoint is not None:
             named.add(head.retention.checkpoint)
         walker = TreeWalker(self._tree, self._runtime.map)
         kept_refs = {ref for ref in named if ref.version >= least or ref == checkpoint}
-        living = walker.kept(kept_refs)
+        living = walker.kept(without_replaced(self._tree, kept_refs))
         dead = walker.left(named - kept_refs)
         found = {commit_key(version): Reason.SLOT for version in range(first, end)}
         needed = living.keys()
