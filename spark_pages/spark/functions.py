@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.functions import udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
 from spark_pages.spark.shipping import store_of, store_url
@@ -27,10 +28,10 @@ class History:
     """A row for each transaction and each upkeep of the log, newest first."""
 
     def eval(
-        self, url: str, limit: int | None = None, profile: str | None = None
+        self, url: str | None, limit: int | None = None, profile: str | None = None
     ) -> Iterator[tuple[Any, ...]]:
         """Those of the newest `limit` versions, or all."""
-        yield from _rows(store_of(store_url(url, profile)).history(limit))
+        yield from _rows(store_of(_address(url, profile)).history(limit))
 
 
 class Changes:
@@ -38,14 +39,14 @@ class Changes:
 
     def eval(
         self,
-        url: str,
+        url: str | None,
         first: int | None = None,
         last: int | None = None,
         table: str | None = None,
         profile: str | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """By default of all versions that can be read, and of all tables."""
-        address = store_url(url, profile)
+        address = _address(url, profile)
         store = store_of(address)
         start, end = version_range(store.snapshot().log, first, last)
         table_id: int | None = None
@@ -63,6 +64,12 @@ def register(spark: SparkSession) -> None:
     ):
         made: Any = udtf(function, returnType=from_arrow_schema(spark_schema(schema)))
         spark.udtf.register(name, made)
+
+
+def _address(url: str | None, profile: str | None) -> str:
+    if url is None:  # what SQL gives is not checked before
+        raise InvalidInputError("The address of the store is NULL.", hint="Give its URL as text.")
+    return store_url(url, profile)
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
