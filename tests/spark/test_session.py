@@ -114,9 +114,11 @@ def test_a_first_version_below_none_is_refused_by_the_function_of_changes(
         changed.collect()
 
 
-@pytest.mark.parametrize("call", ["spark_pages_history(NULL)", "spark_pages_changes(NULL)"])
-def test_an_address_that_is_null_is_refused_by_name(spark: SparkSession, call: str) -> None:
-    asked = spark.sql("select * from " + call)
+@pytest.mark.parametrize(
+    "query", ["select * from spark_pages_history(NULL)", "select * from spark_pages_changes(NULL)"]
+)
+def test_an_address_that_is_null_is_refused_by_name(spark: SparkSession, query: str) -> None:
+    asked = spark.sql(query)
 
     with pytest.raises(InvalidInputError, match="address of the store is NULL"), spark_failing():
         asked.collect()
