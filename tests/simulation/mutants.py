@@ -366,6 +366,6 @@ MUTANTS = (
         lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
     ),
     Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
-    Mutant("homes of inline pages go with another checkpoint", DROPPED, _homes_go, schedules=5, seed=550),
+    Mutant("homes of inline pages go with another checkpoint", DROPPED, _homes_go, schedules=5, seed=1076),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),
 )
