@@ -217,7 +217,7 @@ def newest_readable(slots: SlotReader, tree: TreeReader, ref: CheckpointRef | No
     -----
     The root would have told its predecessors; without it, the slot of its version names the one before.
     """
-    while ref is not None and _from_checkpoint(tree, ref) is None:
+    while ref is not None and not is_readable(tree, ref):
         slot = slots.read(ref.version)
         named = slot.checkpoint if slot else None
         ref = named if named is not None and named.version < ref.version else None

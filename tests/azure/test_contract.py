@@ -7,7 +7,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.storage import ObjectStore, open_object_store
-from tests.azure.server import ACCOUNT_KEY, AzureServer, new_url
+from tests.azure.server import ACCOUNT_KEY, AzureServer
 from tests.contract.store_contract import StoreContract
 from tests.contract.store_life import Options, StoreLife
 
@@ -21,10 +21,6 @@ class TestAzureStore(StoreContract):
 
 
 class TestStoreOnAzure(StoreLife):
-    @pytest.fixture
-    def url(self) -> str:
-        return new_url()
-
     @pytest.fixture
     def options(self, server: AzureServer) -> Options:
         return server.options()

@@ -36,11 +36,7 @@ for number in range(20):
 
 
 class StoreLife:
-    """Derive, and override the fixtures `url`, an empty place, and `options`, which lead to its service."""
-
-    @pytest.fixture
-    def url(self) -> str:
-        raise NotImplementedError
+    """Derive, and override the fixture `options`, which leads to the service; `url` is a place in it."""
 
     @pytest.fixture
     def options(self) -> Options:

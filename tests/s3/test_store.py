@@ -8,16 +8,12 @@ import spark_pages as sp
 from spark_pages.errors import StorageError
 from tests.contract.store_life import Options, StoreLife
 from tests.s3.proxy import Fault, FaultProxy, Kind
-from tests.s3.server import S3Server, new_url
+from tests.s3.server import S3Server
 
 pytestmark = pytest.mark.s3
 
 
 class TestStoreOnS3(StoreLife):
-    @pytest.fixture
-    def url(self) -> str:
-        return new_url()
-
     @pytest.fixture
     def options(self, server: S3Server) -> Options:
         return server.options()
