@@ -45,6 +45,11 @@ def compacted_key(start: int, end: int) -> str:
     return f"_log/{start:020d}-{end:020d}.compacted.avro"
 
 
+def bundle_key(start: int, end: int) -> str:
+    """Key of the bundle of slots `start` to `end`, both included."""
+    return f"_log/{start:020d}-{end:020d}.bundle"
+
+
 def root_key(version: int, digest: str) -> str:
     """Key of the root of a checkpoint."""
     return f"_log/checkpoints/{version:020d}-{digest}.parquet"

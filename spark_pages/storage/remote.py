@@ -6,6 +6,7 @@ import builtins
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from mmap import mmap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
@@ -103,7 +104,9 @@ class RemoteStore:
     def put(self, key: str, data: Buffer) -> None:
         """See `ObjectStore.put`."""
         client = self._clients().patient
-        body = data if isinstance(data, bytes) else bytes(data)
+        # What is mapped goes out part by part, but the memory of this process needs bytes of its own.
+        is_mapped = isinstance(data, mmap) and not self._url.startswith("memory://")
+        body = data if is_mapped or isinstance(data, bytes) else bytes(data)
         self._ask("Writing", check_key(key), lambda: obstore.put(client, key, body))
 
     def get(self, key: str) -> bytes:

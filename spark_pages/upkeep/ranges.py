@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xxhash
@@ -11,13 +11,8 @@ import xxhash
 from spark_pages.errors import SparkPagesError, UnsupportedFormatError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.log_range import (
-    MAX_RANGE_BYTES,
-    LogRange,
-    decode_range,
-    encode_range,
-    plan_ranges,
-)
+from spark_pages.log.ranges.log_range import BUNDLES, LogRange, encode_range, needs_bundle, plan_ranges
+from spark_pages.log.ranges.reader import slots_of
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit
 from spark_pages.show.text import count
@@ -26,7 +21,7 @@ from spark_pages.upkeep.faults import MEND, FaultKind
 from spark_pages.upkeep.slots import COMMIT
 from spark_pages.upkeep.survey import Survey
 
-_RANGE = re.compile(r"_log/(\d{20})-(\d{20})\.compacted\.avro")
+_RANGE = re.compile(r"_log/(\d{20})-(\d{20})\.(compacted\.avro|bundle)")
 
 
 def listed_range(key: str) -> LogRange | None:
@@ -36,41 +31,53 @@ def listed_range(key: str) -> LogRange | None:
         return None
     start, end = int(found[1]), int(found[2])
     exponent = (end - start + 1).bit_length() - 1
-    around = LogRange(start, exponent)
-    return around if exponent > 0 and around.stop == end + 1 and start % (end - start + 1) == 0 else None
+    around = LogRange(start, exponent, found[3] == "bundle")
+    sizes = BUNDLES if around.bundled else range(1, 64)
+    is_aligned = around.stop == end + 1 and start % (end - start + 1) == 0
+    return around if exponent in sizes and is_aligned else None
 
 
 def check_ranges(survey: Survey) -> None:
-    """Every compacted range that there should be is there and holds its slots, bit by bit.
+    """Every compacted range and bundle that there should be is there and holds its slots, bit by bit.
 
     One that is wrong or missing changes no answer.
 
     Notes
     -----
-    A request for each range; memory for the slots of one.
+    A request for each range, and for each 16 MiB of a bundle; memory for so much.
     """
+    damaged = []
     for around in _ranges(survey):
         try:
-            slots = decode_range(survey.findings.get(survey.store.get, around.key), around)
+            wrong = _differing(survey, around)
         except UnsupportedFormatError as error:
             survey.findings.add_error(error, around.key, MEND)
             continue
         except SparkPagesError as error:
             survey.findings.add(FaultKind.RANGE, around.key, error.message, MEND)
-            continue
-        wrong = [
-            version
-            for version, data in enumerate(slots, around.start)
-            if survey.slots.kinds[version] == COMMIT
-            and survey.slots.hashes[version] != xxhash.xxh3_64_intdigest(data)
-        ]
-        if wrong:
-            what = f"{around.key} holds slot {wrong[0]} otherwise than {commit_key(wrong[0])}."
+        else:
+            if wrong is None:
+                continue
+            what = f"{around.key} holds slot {wrong} otherwise than {commit_key(wrong)}."
             survey.findings.add(FaultKind.RANGE, around.key, what, MEND)
+        damaged.append(around)
     survey.lost_ranges = _lost(survey)
     if survey.lost_ranges:
-        what = f"{told_lost(survey)} missing: reading takes more requests."
+        what = f"{told(survey.lost_ranges)} missing: reading takes more requests."
         survey.findings.add(FaultKind.RANGE, survey.lost_ranges[0].key, what, MEND)
+    survey.lost_ranges += [each for each in damaged if each.bundled]
+
+
+def _differing(survey: Survey, around: LogRange) -> int | None:
+    """The first slot that a range holds otherwise than the slot itself; None if there is none."""
+    survey.findings.objects += 1
+    survey.findings.bytes_read += survey.listed[around.key]
+    for part, slots in slots_of(survey.store, around, around.start, around.stop):
+        for version, data in enumerate(slots, part.start):
+            is_known = survey.slots.kinds[version] == COMMIT
+            if is_known and survey.slots.hashes[version] != xxhash.xxh3_64_intdigest(data):
+                return version
+    return None
 
 
 def _lost(survey: Survey) -> list[LogRange]:
@@ -89,16 +96,15 @@ def _lost(survey: Survey) -> list[LogRange]:
         if each.key not in survey.listed
         and each.stop > kept
         and survey.slots.all_commits(each.start, each.stop)
-        and ends[each.stop] - ends[each.start] <= MAX_RANGE_BYTES
+        and each.bundled == needs_bundle(each.exponent, ends[each.stop] - ends[each.start])
     ]
 
 
-def told_lost(survey: Survey) -> str:
-    """How many ranges are lost, and of which slots, up to "are"."""
-    lost = survey.lost_ranges
-    first, last = min(each.start for each in lost), max(each.stop for each in lost) - 1
-    verb = "is" if len(lost) == 1 else "are"
-    return f"{count(len(lost), 'compacted range')} of slots {first} to {last} {verb}"
+def told(ranges: Sequence[LogRange]) -> str:
+    """How many ranges, and of which slots, up to "are"."""
+    first, last = min(each.start for each in ranges), max(each.stop for each in ranges) - 1
+    verb = "is" if len(ranges) == 1 else "are"
+    return f"{count(len(ranges), 'compacted range')} of slots {first} to {last} {verb}"
 
 
 def remake_ranges(survey: Survey) -> dict[str, bytes]:
@@ -106,7 +112,8 @@ def remake_ranges(survey: Survey) -> dict[str, bytes]:
     wrong = {fault.key for fault in survey.findings.faults if fault.kind is FaultKind.RANGE}
     found = {}
     for around in _ranges(survey):
-        if around.key in wrong and survey.slots.all_commits(around.start, around.stop):
+        is_due = around.key in wrong and not around.bundled
+        if is_due and survey.slots.all_commits(around.start, around.stop):
             slots = [survey.store.get(commit_key(version)) for version in range(around.start, around.stop)]
             found[around.key] = encode_range(around.start, slots)
     return found
@@ -127,7 +134,8 @@ def recover_slots(store: ObjectStore, survey: Survey) -> dict[str, bytes]:
             if not around.start <= version < around.stop:
                 continue
             try:
-                data = decode_range(store.get(around.key), around)[version - around.start]
+                ((part, slots),) = slots_of(store, around, version, version + 1)
+                data = slots[version - part.start]
                 slot = decode_slot(data, commit_key(version))
                 later = decode_slot(vouching, "") if vouching else reader.read(version + 1)
             except SparkPagesError:

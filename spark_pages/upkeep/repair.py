@@ -28,7 +28,7 @@ from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import Fault, FaultKind
 from spark_pages.upkeep.pages import PagesMode
-from spark_pages.upkeep.ranges import recover_slots, remake_ranges, told_lost
+from spark_pages.upkeep.ranges import recover_slots, remake_ranges, told
 from spark_pages.upkeep.remake import as_if, remake_manifests, remake_trees, write_again
 from spark_pages.upkeep.slots import slot_of
 from spark_pages.upkeep.survey import Survey
@@ -232,7 +232,9 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     objects |= remake_manifests(survey.store, survey, objects)
     steps = [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
     if survey.lost_ranges:
-        steps.append(Step(StepKind.COMPACT, survey.lost_ranges[0].key, f"{told_lost(survey)} made again."))
+        steps.append(
+            Step(StepKind.COMPACT, survey.lost_ranges[0].key, f"{told(survey.lost_ranges)} made again.")
+        )
     base, hint, more, mended = _newest_again(survey, objects)
     steps += more
     dead = temporaries(store, runtime)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import pickle
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -93,6 +95,16 @@ class StoreContract:
 
         assert store.get("pages/1") == b"xabcdx"
         assert store.get("pages/2") == b"abcd"
+
+    def test_a_put_takes_a_mapped_file_of_several_parts(self, store: ObjectStore) -> None:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"".join(number.to_bytes(4, "big") * 2_048 for number in range(1_500)))
+            file.flush()
+            store.put("pages/1", mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+        assert store.size("pages/1") == 1_500 * 8_192
+        for number in (0, 639, 640, 641, 1_499):
+            assert store.get_range("pages/1", number * 8_192 + 8_188, 4) == number.to_bytes(4, "big")
 
     def test_a_range_is_answered_exactly(self, store: ObjectStore) -> None:
         store.put("pages/1", bytes(range(100)))

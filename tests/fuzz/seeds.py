@@ -9,8 +9,10 @@ import pytest
 
 from spark_pages.io import Codec, encode_page
 from spark_pages.io.pages.codecs import compress
+from spark_pages.log.ranges.bundle import encode_index
+from spark_pages.log.ranges.log_range import LogRange
 from tests.damage.flipping import kind_of, small_store
-from tests.fuzz.targets import RANGE, good_objects
+from tests.fuzz.targets import BUNDLE, RANGE, good_objects
 
 _TARGET_OF_KIND = {
     "slot": "slot",
@@ -53,6 +55,8 @@ def seeds() -> dict[str, list[bytes]]:
     ]
     found["page"] = [page.data for page in pages]
     found["header"] = [page.data[:64] for page in pages]
+    parts = [(LogRange(0, 5), 700), *((LogRange(version, 0), 90) for version in range(32, 64))]
+    found["bundle_index"] = [encode_index(BUNDLE, parts)]
     text = b"page after page after page after page " * 20
     found["lz4_block"] = [len(text).to_bytes(2, "little") + compress(Codec.LZ4, text)]
     found["forged"] = [bytes([index]) + bytes(22) for index in range(len(good_objects()))]

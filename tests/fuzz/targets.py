@@ -27,6 +27,7 @@ from spark_pages.log.checkpoint.root import decode_catalog, decode_root
 from spark_pages.log.checkpoint.segment import decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.digest import digest_of
 from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.ranges.bundle import BLOCK, decode_index, index_size
 from spark_pages.log.ranges.log_range import LogRange, decode_range
 from spark_pages.log.replay import Fold
 from spark_pages.log.state import LogState
@@ -46,6 +47,9 @@ TYPES = (
 
 RANGE = LogRange(0, 3)
 """The compacted range that is expected: slots 0 to 7."""
+
+BUNDLE = LogRange(0, 6, bundled=True)
+"""The bundle that is expected: slots 0 to 63."""
 
 MOST_BYTES = 256 << 20
 """Arrow may allocate so much for inputs of at most 64 KiB: LZ4 expands 255 times."""
@@ -101,6 +105,13 @@ def compacted_range(data: bytes) -> None:
     """A compacted range."""
     for each in (data, sealed_container(data)):
         _tolerant(lambda each=each: decode_range(each, RANGE))
+
+
+def bundle_index(data: bytes) -> None:
+    """The index of a bundle, also with a container whose digest fits."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    for each in (data, data[:8] + sealed_container(data[8:end]) + data[end:]):
+        _tolerant(lambda each=each: decode_index(each[: index_size(each[:BLOCK], BUNDLE)], BUNDLE))
 
 
 def segment(data: bytes) -> None:
@@ -163,8 +174,8 @@ def good_objects() -> list[tuple[str, bytes]]:
 TARGETS: dict[str, Target] = {
     each.__name__: each
     for each in (
-        header, page, lz4_block, slot, compacted_range, segment, manifest, stats, nodes, root, catalog,
-        forged,
+        header, page, lz4_block, slot, compacted_range, bundle_index, segment, manifest, stats, nodes, root,
+        catalog, forged,
     )
 }  # fmt: skip
 

@@ -16,7 +16,6 @@ from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, en
 from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.names import HINT_KEY, commit_key
 from spark_pages.log.ranges import log_range as compaction
-from spark_pages.log.ranges import writer as compaction_writer
 from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range, plan_ranges, plan_reads
 from spark_pages.log.ranges.reader import RangeReader, is_chained
 from spark_pages.log.replay import replay
@@ -399,7 +398,7 @@ def test_a_range_is_made_of_slots_where_its_half_is_damaged():
 
 
 def test_large_slots_are_left_out_and_read_one_by_one(monkeypatch):
-    monkeypatch.setattr(compaction_writer, "MAX_RANGE_BYTES", 16 * 5_900)
+    monkeypatch.setattr(compaction, "MAX_RANGE_BYTES", 16 * 5_900)
     store = plain_store(64)
     before = answers(store)
 

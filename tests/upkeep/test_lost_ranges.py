@@ -6,12 +6,11 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges import writer
+from spark_pages.log.ranges import log_range
 from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.store import Store
-from spark_pages.upkeep import ranges
 from spark_pages.upkeep.faults import FaultKind
 from spark_pages.upkeep.repair import StepKind, plan_repair
 from spark_pages.upkeep.verify import verify
@@ -119,8 +118,7 @@ def test_ranges_that_no_commit_tells_of_are_not_missed() -> None:
 
 
 def test_ranges_that_are_never_made_for_their_bytes_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (writer, ranges):
-        monkeypatch.setattr(module, "MAX_RANGE_BYTES", 16 * 5_900)
+    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 16 * 5_900)
     store = store_with(pa.table({"n": [1]}))
     append(store, 70)
     store.compact_log()
@@ -184,3 +182,101 @@ def test_a_range_that_could_not_be_made_again_for_its_tombstones_is_not_missed(c
     found = verify(compacted.objects)
 
     assert found.faults == ()
+
+
+BUNDLE = LogRange(0, 6, bundled=True).key
+
+
+@pytest.fixture
+def bundled(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Versions 0 to 72, of which 32 are too much for one frame, so that 0 to 63 are in a bundle."""
+    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 28 * 5_900)
+    store = store_with(pa.table({"n": [1]}))
+    append(store, 70)
+    store.compact_log()
+    append(store, 1)
+    assert {key for key in content(store.objects) if key.endswith(".bundle")} == {BUNDLE}
+    return store
+
+
+def test_a_bundle_that_is_lost_is_a_notice_and_comes_back_byte_for_byte(bundled: Store) -> None:
+    assert verify(bundled.objects).faults == ()
+    before = bundled.objects.get(BUNDLE)
+    lose(bundled.objects, BUNDLE)
+
+    found = verify(bundled.objects)
+    plan_repair(bundled.objects).execute()
+
+    assert found.ok
+    assert [(notice.key, notice.what) for notice in found.notices] == [
+        (BUNDLE, "1 compacted range of slots 0 to 63 is missing: reading takes more requests.")
+    ]
+    assert bundled.objects.get(BUNDLE) == before
+    assert verify(bundled.objects).faults == ()
+
+
+@pytest.mark.parametrize("where", [0, 40, 5_000, 20_000, -1])
+def test_a_bundle_that_is_damaged_is_a_notice_and_comes_back_byte_for_byte(
+    bundled: Store, where: int
+) -> None:
+    before = bundled.objects.get(BUNDLE)
+    damaged = bytearray(before)
+    damaged[where] ^= 1
+    bundled.objects.put(BUNDLE, bytes(damaged))
+
+    found = verify(bundled.objects)
+    plan = plan_repair(bundled.objects)
+    plan.execute()
+
+    assert found.ok
+    assert [(notice.kind, notice.key) for notice in found.notices] == [(FaultKind.RANGE, BUNDLE)]
+    assert [step.what for step in plan.steps] == ["1 compacted range of slots 0 to 63 is made again."]
+    assert bundled.objects.get(BUNDLE) == before
+    assert verify(bundled.objects).faults == ()
+
+
+def test_a_bundle_of_other_slots_is_found_out_and_made_again(bundled: Store) -> None:
+    before = bundled.objects.get(BUNDLE)
+    other = store_with(pa.table({"n": [1]}))
+    append(other, 70)
+    other.compact_log()
+    bundled.objects.put(BUNDLE, other.objects.get(BUNDLE))
+
+    found = verify(bundled.objects)
+    plan_repair(bundled.objects).execute()
+
+    assert f"{BUNDLE} holds slot 0 otherwise than {commit_key(0)}." in [
+        notice.what for notice in found.notices
+    ]
+    assert bundled.objects.get(BUNDLE) == before
+
+
+def test_a_slot_comes_back_out_of_a_bundle(bundled: Store) -> None:
+    before = bundled.objects.get(commit_key(20))
+    lose(bundled.objects, commit_key(20), LogRange(16, 4).key)
+
+    plan_repair(bundled.objects).execute()
+
+    assert bundled.objects.get(commit_key(20)) == before
+    assert verify(bundled.objects).faults == ()
+
+
+@pytest.mark.parametrize(("keep", "stays"), [(1, False), (20, True)])
+def test_a_vacuum_deletes_a_bundle_once_its_last_slot_is_cleaned(
+    bundled: Store, keep: int, stays: bool
+) -> None:
+    bundled.vacuum(retention=keep)
+
+    assert (BUNDLE in content(bundled.objects)) == stays
+    assert verify(bundled.objects).faults == ()
+
+
+def test_a_bundle_that_a_vacuum_left_is_an_orphan(bundled: Store) -> None:
+    left = bundled.objects.get(BUNDLE)
+    bundled.vacuum(retention=1)
+    bundled.objects.put(BUNDLE, left)
+    append(bundled, 3)
+
+    bundled.vacuum(retention=1, orphans=True)
+
+    assert BUNDLE not in content(bundled.objects)

@@ -6,8 +6,8 @@ whatever is read comes from the slot itself and vouches for all before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -18,16 +18,19 @@ from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.digest import digest_of
 from spark_pages.log.encoding.container import ContainerSchema, decode_container, encode_container
 from spark_pages.log.features import FORMAT_VERSION, check_readable
-from spark_pages.log.names import commit_key, compacted_key
+from spark_pages.log.names import bundle_key, commit_key, compacted_key
 
 WHOLE = 4
 """Exponent of the smallest range that stays in use: 16 slots."""
 
 LARGEST = 10
-"""Exponent of the largest range that this release writes."""
+"""Exponent of the largest range that is one frame: 1,024 slots."""
 
 MAX_RANGE_BYTES = 8 << 20
-"""Slots with more bytes than this are not compacted: a request more costs less than the bytes."""
+"""Slots with more bytes than this are not made one frame; bundles take them as they are."""
+
+BUNDLES = range(6, 40, 4)
+"""Exponents of bundles. Those up to `LARGEST` are made where the slots have too many bytes for one frame."""
 
 _MAX_READ_BYTES = 64 << 20
 _ZSTD_LEVEL = 3
@@ -61,10 +64,13 @@ class LogRange:
         First version; a multiple of the size.
     exponent
         Its size is 2 to this power; 0 is a single slot.
+    bundled
+        Whether the object is a bundle, see `ranges.bundle`.
     """
 
     start: int
     exponent: int
+    bundled: bool = False
 
     @property
     def stop(self) -> int:
@@ -74,13 +80,25 @@ class LogRange:
     @property
     def key(self) -> str:
         """Name of the object that holds it."""
-        return compacted_key(self.start, self.stop - 1) if self.exponent else commit_key(self.start)
+        if not self.exponent:
+            return commit_key(self.start)
+        return (bundle_key if self.bundled else compacted_key)(self.start, self.stop - 1)
 
     @property
     def halves(self) -> tuple[LogRange, LogRange]:
         """The two ranges that it is made of."""
         below = self.exponent - 1
         return LogRange(self.start, below), LogRange(self.start + (1 << below), below)
+
+    @property
+    def bundle(self) -> LogRange:
+        """The bundle of the same slots."""
+        return replace(self, bundled=True)
+
+
+def needs_bundle(exponent: int, size_bytes: int) -> bool:
+    """Whether so many slots with so many bytes are too much for one frame."""
+    return exponent > LARGEST or size_bytes > MAX_RANGE_BYTES
 
 
 def range_around(version: int, exponent: int) -> LogRange:
@@ -104,48 +122,71 @@ def plan_ranges(compacted: int, stop: int) -> Iterator[LogRange]:
 
     Notes
     -----
-    Two slots' worth of ranges for 16 slots, and fewer than three small ones at the end.
+    Two slots' worth of ranges for 16 slots, and fewer than three small ones at the end. A bundle of a size
+    that one frame may have comes behind that range, and is due only where that is not made.
     """
     for end in range((compacted >> WHOLE) + 1, (stop >> WHOLE) + 1):
         version = (end << WHOLE) - 1
-        for exponent in range(WHOLE, LARGEST + 1):
+        for exponent in range(WHOLE, BUNDLES.stop):
             around = range_around(version, exponent)
             if around.stop != version + 1:
                 break
-            yield around
+            if exponent <= LARGEST:
+                yield around
+            if exponent in BUNDLES:
+                yield around.bundle
     known = small_ranges(compacted)
     yield from (each for each in small_ranges(stop) if each not in known)
 
 
-def plan_reads(start: int, stop: int, compacted: int, largest: int = LARGEST) -> Iterator[LogRange]:
+def plan_reads(
+    start: int,
+    stop: int,
+    compacted: int,
+    usable: Callable[[LogRange], bool] = lambda piece: not piece.bundled,
+) -> Iterator[LogRange]:
     """Ranges and single slots to read for slots [start, stop), in order; they may overlap.
 
     Parameters
     ----------
     compacted
         Everything below this version has been compacted.
-    largest
-        Exponent of the largest range to use; below `WHOLE` only slots are read.
+    usable
+        Whether a range is to be taken into account.
 
     Notes
     -----
-    Below `compacted` logarithmic in ``stop - start`` up to the size of the largest range, and one for each of
-    that size beyond; at most 8 times as many slots as asked for, and twice where `stop` is `compacted`.
+    Below `compacted` logarithmic in ``stop - start``; without bundles up to the size of the largest range,
+    and one for each of that size beyond. At most 8 times as many slots as asked for, and twice where `stop`
+    is `compacted`; of a bundle only what is asked for has to be read.
     """
-    small = small_ranges(compacted) if largest >= WHOLE else []
-    body = compacted >> WHOLE << WHOLE
+    small = small_ranges(compacted)
     position = start
     while position < stop:
         best = LogRange(position, 0)
-        candidates = [range_around(position, exponent) for exponent in range(WHOLE, largest + 1)]
-        for around in [each for each in candidates if each.stop <= body] + small:
+        for around in _around(position, compacted >> WHOLE << WHOLE, small, usable):
             useful = min(around.stop, stop) - position
-            spare = max(2, (1 << around.exponent) // _SPARE)
+            spare = max(2, min((1 << around.exponent) // _SPARE, 2 << LARGEST))
             # Of two that reach equally far the smaller one, which comes first, is enough.
             if around.start <= position and around.stop > best.stop and useful >= spare:
                 best = around
         yield best
         position = best.stop
+
+
+def _around(
+    position: int, body: int, small: Sequence[LogRange], usable: Callable[[LogRange], bool]
+) -> Iterator[LogRange]:
+    """The usable ranges that may hold a slot, smaller ones first; a bundle where one frame is not usable."""
+    for exponent in range(WHOLE, BUNDLES.stop):
+        around = range_around(position, exponent)
+        if around.stop > body:
+            break
+        if exponent <= LARGEST and usable(around):
+            yield around
+        elif exponent in BUNDLES and usable(around.bundle):
+            yield around.bundle
+    yield from filter(usable, small)
 
 
 def encode_range(start: int, slots: Sequence[bytes]) -> bytes:

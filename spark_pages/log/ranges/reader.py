@@ -1,14 +1,15 @@
-"""Reading many slots in few requests, out of compacted ranges where there are any."""
+"""Reading many slots in few requests, out of compacted ranges and bundles where there are any."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.log_range import LARGEST, WHOLE, LogRange, decode_range, plan_reads
+from spark_pages.log.ranges.bundle import BLOCK, Part, decode_index, index_size, runs
+from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_range, plan_reads
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import ObjectStore
@@ -16,6 +17,12 @@ from spark_pages.storage.store import ObjectStore
 _ROUND_LIMIT = 32
 _FAR = 4 << LARGEST
 """Slots of one round at most: so much is kept in memory at once, and so much a wrong hint can cost."""
+
+_RUN_BYTES = 16 << 20
+"""Of a bundle so much is read by one request."""
+
+_INDICES = 4
+"""Indices of bundles that are kept."""
 
 Slot = Commit | Tombstone
 
@@ -27,6 +34,82 @@ def is_chained(slots: Sequence[Slot]) -> bool:
         and (isinstance(later, Tombstone) or later.parent_digest == earlier.digest)
         for earlier, later in pairwise(slots)
     )
+
+
+def read_index(store: ObjectStore, bundle: LogRange) -> list[Part]:
+    """The parts of a bundle; one request up to some hundred parts, then two.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If it is not there.
+    DamageError
+        If it is not what was written.
+    """
+    block = store.get_range(bundle.key, 0, BLOCK)
+    more = index_size(block, bundle) - BLOCK
+    return decode_index(block + store.get_range(bundle.key, BLOCK, more), bundle)
+
+
+def slots_of(
+    store: ObjectStore,
+    piece: LogRange,
+    first: int,
+    stop: int,
+    index_of: Callable[[ObjectStore, LogRange], list[Part]] = read_index,
+) -> Iterator[tuple[LogRange, list[bytes]]]:
+    """What a range or bundle holds of slots [first, stop), frame by frame; what is around them comes along.
+
+    Parameters
+    ----------
+    index_of
+        Gives the parts of a bundle.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If it is not there.
+    DamageError
+        If it is not what was written.
+
+    Notes
+    -----
+    One request for a range. Of a bundle the index, and one for each 16 MiB; memory for so much, and for the
+    slots of one frame.
+    """
+    if not piece.bundled:
+        yield piece, decode_range(store.get(piece.key), piece)
+        return
+    for run in runs(index_of(store, piece), first, stop, _RUN_BYTES):
+        begin = run[0].offset
+        data = store.get_range(piece.key, begin, run[-1].offset + run[-1].length - begin)
+        for part in run:
+            offset = part.offset - begin
+            yield part.piece, part.slots(data[offset : offset + part.length])
+
+
+class _Usable:
+    """Which ranges are worth a request: those of a form that was missing are not tried for a while.
+
+    A form is a size, as one frame or as a bundle. After each miss in a row it is left alone for four times as
+    many slots, and after a hit it is as if nothing had been missed.
+    """
+
+    def __init__(self) -> None:
+        self._missed: dict[tuple[int, bool], tuple[int, int]] = {}
+
+    def __call__(self, piece: LogRange) -> bool:
+        until, _ = self._missed.get((piece.exponent, piece.bundled), (0, 0))
+        return piece.start >= until
+
+    def learn(self, piece: LogRange, there: bool) -> None:
+        """Whether a range was there."""
+        form = piece.exponent, piece.bundled
+        if there:
+            self._missed.pop(form, None)
+        elif self(piece):
+            _, times = self._missed.get(form, (0, 0))
+            self._missed[form] = piece.start + (1 << piece.exponent + 2 * times), times + 1
 
 
 class RangeReader:
@@ -46,7 +129,8 @@ class RangeReader:
         self._store = store
         self._read_slot = read_slot
         self._map_all = map_all
-        self._largest = LARGEST
+        self._usable = _Usable()
+        self._indices: dict[str, list[Part]] = {}
 
     def between(self, start: int, stop: int, compacted: int) -> list[Slot]:
         """What slots [start, stop) hold, up to a tombstone or the first that is nowhere.
@@ -59,29 +143,32 @@ class RangeReader:
         Notes
         -----
         One round of few requests for each 4,096 slots where the ranges are there, see `plan_reads`. A missing
-        range costs a round, and the next smaller one is tried; their size is remembered for the next call.
+        range costs a round, and another one is tried; that is remembered for the next call.
         """
         found: list[Slot] = []
-        largest, width = self._largest, _ROUND_LIMIT
+        width = _ROUND_LIMIT
         while (position := start + len(found)) < stop:
-            near = min(stop, position + _FAR)
-            pieces = list(islice(plan_reads(position, near, compacted, largest), width))
+            near = min(stop, position + _FAR >> LARGEST << LARGEST)
+            pieces = list(islice(plan_reads(position, near, compacted, self._usable), width))
             firsts = [position, *(piece.stop for piece in pieces)]
-            wanted = [(piece, first, stop) for piece, first in zip(pieces, firsts, strict=False)]
-            for piece, slots in zip(pieces, self._map_all(self._read, wanted), strict=True):
+            wanted = [
+                (piece, first, near if piece.bundled else stop)
+                for piece, first in zip(pieces, firsts, strict=False)
+            ]
+            answers = list(zip(pieces, self._map_all(self._read, wanted), strict=True))
+            for piece, slots in answers:
+                if piece.exponent:
+                    self._usable.learn(piece, slots is not None)
+            for piece, slots in answers:
                 if slots is None and not piece.exponent:
                     return found
                 if slots is None:
-                    # Others of its size may be missing too: do not ask for many before one is found.
-                    largest, width = piece.exponent - 1, 1
+                    width = 1  # others may be missing too: do not ask for many before one is found
                     break
                 found += slots
                 if isinstance(found[-1], Tombstone):
                     return found
                 width = _ROUND_LIMIT
-                if piece.exponent == largest:
-                    largest = min(largest + 1, LARGEST)
-        self._largest = max(largest, WHOLE)
         return found
 
     def _read(self, wanted: tuple[LogRange, int, int]) -> list[Slot] | None:
@@ -90,10 +177,23 @@ class RangeReader:
         if not piece.exponent:
             slot = self._read_slot(piece.start)
             return None if slot is None else [slot]
+        versions = range(first, min(stop, piece.stop))
         try:
-            slots = decode_range(self._store.get(piece.key), piece)
-            versions = range(first, min(stop, piece.stop))
-            found = [decode_slot(slots[version - piece.start], commit_key(version)) for version in versions]
+            found = [
+                decode_slot(data, commit_key(version))
+                for part, slots in slots_of(self._store, piece, first, versions.stop, self._index_of)
+                for version, data in enumerate(slots, part.start)
+                if version in versions
+            ]
         except SparkPagesError:
+            self._indices.pop(piece.key, None)
             return None  # the slots tell what is wrong, if anything is
         return found if [slot.version for slot in found] == list(versions) else None
+
+    def _index_of(self, store: ObjectStore, bundle: LogRange) -> list[Part]:
+        parts = self._indices.get(bundle.key)
+        if parts is None:
+            if len(self._indices) >= _INDICES:
+                self._indices.clear()
+            parts = self._indices[bundle.key] = read_index(store, bundle)
+        return parts

@@ -1,27 +1,36 @@
-"""Writing compacted ranges: from their halves where they are, else from slots.
+"""Writing compacted ranges and bundles: from smaller ones where they are, else from slots.
 
-Every range is created if absent, under a name that says what is in it. So this may be stopped anywhere and
-begun again, and two at once do no harm.
+Every one is immutable, under a name that says what is in it. So this may be stopped anywhere and begun again,
+and two at once do no harm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import mmap
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from spark_pages.errors import SparkPagesError, StorageError
+from spark_pages.errors import SnapshotExpiredError, SparkPagesError, StorageError
 from spark_pages.log.encoding.commit_codec import is_commit
 from spark_pages.log.names import commit_key
+from spark_pages.log.ranges.bundle import Part, encode_index
 from spark_pages.log.ranges.log_range import (
-    MAX_RANGE_BYTES,
+    BUNDLES,
+    LARGEST,
     WHOLE,
     LogRange,
     decode_range,
     encode_range,
+    needs_bundle,
     plan_ranges,
 )
+from spark_pages.log.ranges.reader import read_index
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore, size_if_there
+
+_AT_ONCE = 8
+"""Parts of a bundle that are read at a time; most have some 100 KiB, and ranges at most 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,8 @@ def compact_slots(
 
     Notes
     -----
-    About one range for 8 slots; each slot is read once and copied once for each size of range, until ranges
-    reach 8 MiB.
+    About one range for 8 slots; each slot is read once and copied once for each size of range up to 1,024
+    slots, and then once each time that the log gets 16 times as long. Bundles pass through a temporary file.
     """
     builder = _Builder(store, map_all)
     done = compacted
@@ -85,6 +94,8 @@ def compact_slots(
 def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange]) -> None:
     """These ranges are there, but for those that are never made; halves come before what is made of them.
 
+    Bundles are written anew.
+
     Raises
     ------
     StorageError
@@ -92,10 +103,12 @@ def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange])
 
     Notes
     -----
-    One request for each that is there already; see `compact_slots` for the others.
+    One request for each range that is there already; see `compact_slots` for the others.
     """
     builder = _Builder(store, map_all)
     for each in wanted:
+        if each.bundled:
+            store.delete(each.key)
         builder.write(each)
 
 
@@ -109,10 +122,15 @@ class _Builder:
 
     def write(self, wanted: LogRange) -> int:
         """Bytes written; 0 where the range was there already, or is not to be made."""
+        if wanted.bundled and self._is_one_frame(wanted):
+            return 0
         if size_if_there(self._store, wanted.key):
             return 0
+        return self._write_bundle(wanted) if wanted.bundled else self._write_frame(wanted)
+
+    def _write_frame(self, wanted: LogRange) -> int:
         slots = self._slots(wanted)
-        if slots is not None and sum(map(len, slots)) > MAX_RANGE_BYTES:
+        if slots is not None and needs_bundle(wanted.exponent, sum(map(len, slots))):
             slots = None
         self._made[wanted.exponent] = wanted, slots
         if slots is None:
@@ -125,6 +143,79 @@ class _Builder:
                 hint="Run log compaction again; it goes on where it stopped.",
             )
         return len(data)
+
+    def _write_bundle(self, wanted: LogRange) -> int:
+        """Bytes written; 0 where not all slots can be had."""
+        try:
+            sources = [source for half in wanted.halves for source in self._sources(half)]
+            index = encode_index(wanted, [(part.piece, part.length) for _, part in sources])
+            with tempfile.TemporaryFile() as whole:
+                whole.write(index)
+                for data in self._bodies(sources):
+                    whole.write(data)
+                whole.flush()
+                # Not closed by hand: an error that is under way may still look into it.
+                mapped = mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
+                self._store.put(wanted.key, mapped)
+                return len(mapped)
+        except StorageError:
+            raise
+        except SparkPagesError:
+            return 0  # a slot has been cleaned, or is damaged
+        except OSError as error:
+            raise StorageError(
+                f"{wanted.key} was not put together in {tempfile.gettempdir()}: {error.strerror}.",
+                hint="Make room there, or set TMPDIR. Then run log compaction again.",
+                key=wanted.key,
+            ) from error
+
+    def _is_one_frame(self, bundle: LogRange) -> bool:
+        if bundle.exponent > LARGEST:
+            return False
+        frame = LogRange(bundle.start, bundle.exponent)
+        made, slots = self._made.get(frame.exponent, (None, None))
+        return (made == frame and slots is not None) or size_if_there(self._store, frame.key) is not None
+
+    def _sources(self, wanted: LogRange) -> list[tuple[str, Part]]:
+        """The ranges and slots that hold these slots, each with the object and the place that it is in.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If a slot is missing.
+        """
+        if wanted.exponent <= LARGEST and (size := size_if_there(self._store, wanted.key)):
+            return [(wanted.key, Part(wanted, 0, size))]
+        if wanted.exponent in BUNDLES and size_if_there(self._store, wanted.bundle.key):
+            return [(wanted.bundle.key, part) for part in read_index(self._store, wanted.bundle)]
+        if wanted.exponent > WHOLE:
+            return [source for half in wanted.halves for source in self._sources(half)]
+        slots = [LogRange(version, 0) for version in range(wanted.start, wanted.stop)]
+        sizes = self._map_all(lambda slot: self._store.size(slot.key), slots)
+        return [(slot.key, Part(slot, 0, size)) for slot, size in zip(slots, sizes, strict=True)]
+
+    def _bodies(self, sources: Sequence[tuple[str, Part]]) -> Iterator[bytes]:
+        """The bytes of each, some at a time."""
+        for first in range(0, len(sources), _AT_ONCE):
+            yield from self._map_all(self._body, sources[first : first + _AT_ONCE])
+
+    def _body(self, source: tuple[str, Part]) -> bytes:
+        """The bytes of a part, once they are known to be sound.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If it is a slot that has been cleaned.
+        DamageError
+            If it is not what was written.
+        """
+        key, part = source
+        data = self._store.get_range(key, part.offset, part.length)
+        (slot, *_) = part.slots(data)
+        version = part.piece.start
+        if not part.piece.exponent and not is_commit(slot, version, key):
+            raise SnapshotExpiredError(f"Commit {version} has been cleaned away.", version=version)
+        return data
 
     def _slots(self, wanted: LogRange) -> list[bytes] | None:
         """The slots of a range as they are in storage; None if it is not to be made."""

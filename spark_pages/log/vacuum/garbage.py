@@ -17,7 +17,7 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.head import is_readable
 from spark_pages.log.names import part_key, segment_key, stats_key
-from spark_pages.log.ranges.log_range import LARGEST, LogRange
+from spark_pages.log.ranges.log_range import BUNDLES, LARGEST, LogRange
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.runtime import Mapper
@@ -285,11 +285,15 @@ def _of_epoch(paths: Iterable[str | None], below: int | None) -> set[str]:
 
 
 def ranges_below(start: int, stop: int) -> Iterator[LogRange]:
-    """Compacted ranges that end in slots [start, stop): all that there may be."""
-    for exponent in range(1, LARGEST + 1):
+    """Compacted ranges and bundles that end in slots [start, stop): all that there may be."""
+    for exponent in range(1, BUNDLES.stop):
         size = 1 << exponent
         for end in range(-(-(start + 1) // size) * size, stop + 1, size):
-            yield LogRange(end - size, exponent)
+            around = LogRange(end - size, exponent)
+            if exponent <= LARGEST:
+                yield around
+            if exponent in BUNDLES:
+                yield around.bundle
 
 
 def _missing(key: str, why: str) -> ObjectNotFoundError:

@@ -17,7 +17,7 @@ from spark_pages.log.page_folders import PageFolders
 from spark_pages.storage.store import ObjectInfo, ObjectStore
 
 _ROOT = re.compile(r"_log/checkpoints/([0-9]{20})-[0-9a-f]{64}\.parquet")
-_RANGE = re.compile(r"_log/[0-9]{20}-([0-9]{20})\.compacted\.avro")
+_RANGE = re.compile(r"_log/[0-9]{20}-([0-9]{20})\.(?:compacted\.avro|bundle)")
 _MANIFEST = re.compile(r"_log/manifests/([0-9]{20})-[0-9a-f]{32}-[0-9]+\.parquet")
 
 
