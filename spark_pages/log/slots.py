@@ -75,8 +75,8 @@ class SlotReader:
 
         Notes
         -----
-        Where they are compacted, requests grow with the logarithm of their number up to 1,024 small ones, and
-        by one for each 1,024 more. The last one always comes from its slot.
+        Where they are compacted, they are in a number of objects that grows with the logarithm of their own;
+        one request more for each 4,096 of a long row. The last one always comes from its slot.
         """
         if stop - start > 2 and start < self._compacted:
             bundled = self._ranges.between(start, stop - 1, self._compacted)
