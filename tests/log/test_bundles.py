@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from itertools import count, pairwise
 from math import log2
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import pytest
@@ -29,7 +30,11 @@ from spark_pages.model.location import Location
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
+from spark_pages.tables.versions.change_feed import commits_in_turn
 from tests.log.records import commit, record
+
+if TYPE_CHECKING:
+    from spark_pages.log.log import Log
 
 LONG = (1 << 14) + 3_000
 HEAVY = 1_024 + 300
@@ -230,6 +235,23 @@ def test_a_long_log_of_small_commits_is_read_out_of_few_objects():
     assert meter.counts.keys.count(whole) == 5
     for start, stop in [(5_000, 9_000), (1_023, 1_025), (16_380, 16_390), (14_000, LONG)]:
         assert digests(objects, start, stop, LONG) == expected[start:stop]
+    check_reading_in_turn(objects, expected)
+
+
+def check_reading_in_turn(objects: ObjectStore, expected: list[str]) -> None:
+    """Few at a time come out of few objects too, and each of these is read about once."""
+    meter = MeteredStore(objects)
+    commits = SlotReader(meter)
+    commits.learn(LONG)
+
+    found = [each.digest for each in commits_in_turn(cast("Log", commits), 0, LONG)]
+
+    ranges = [key for key in meter.counts.keys if "-" in key]
+    assert found == expected
+    assert len(set(ranges)) <= 16
+    assert len(ranges) <= 20
+    assert meter.counts.requests <= 32
+    assert meter.counts.bytes_read < 1.1 * sum(objects.size(key) for key in set(ranges))
 
 
 def test_slots_with_many_bytes_are_in_few_objects_too(heavy):

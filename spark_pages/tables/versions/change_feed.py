@@ -17,7 +17,11 @@ from spark_pages.tables.reading.expiry import looking_again
 from spark_pages.tables.versions.changes import row_changes
 from spark_pages.tables.versions.page_changes import page_changes
 
-_COMMITS_AT_ONCE = 256
+_FEWEST, _MOST = 256, 4096
+"""Commits that are read at once. What begins at a multiple of its own number is in the fewest objects."""
+
+_MOST_BYTES = 8 << 20
+"""More commits are read at once as long as the pages in them take less than this."""
 
 
 def read_changes(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
@@ -43,9 +47,21 @@ def _read(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.T
 
 
 def commits_in_turn(log: Log, start: int, stop: int) -> Iterator[Commit]:
-    """Commits [start, stop), oldest first, so that few are in memory at the same time."""
-    for first in range(start, stop, _COMMITS_AT_ONCE):
-        yield from log.commits(first, min(first + _COMMITS_AT_ONCE, stop))
+    """Commits [start, stop), oldest first, so that few are in memory at the same time.
+
+    Notes
+    -----
+    At most 4,096 small commits at once, and fewer of large ones. Of compacted ones n are in O(log n) objects;
+    the last of those that are read at once comes from its slot.
+    """
+    size = _FEWEST
+    while start < stop:
+        end = min((start // size + 1) * size, stop)
+        commits = log.commits(start, end)
+        yield from commits
+        held = sum(record.own.nbytes for commit in commits for record in commit.records)
+        size = min(2 * size, _MOST) if held < _MOST_BYTES else max(size // 2, _FEWEST)
+        start = end
 
 
 def find_either(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
