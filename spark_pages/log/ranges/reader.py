@@ -21,8 +21,10 @@ _FAR = 4 << LARGEST
 _RUN_BYTES = 16 << 20
 """Of a bundle so much is read by one request."""
 
-_INDICES = 4
-"""Indices of bundles that are kept."""
+_MOST_PARTS = 50_000
+"""Indices of bundles are kept as long as they have no more parts than this."""
+
+_NEVER = 0, 0, 0
 
 Slot = Commit | Tombstone
 
@@ -96,11 +98,11 @@ class _Usable:
     """
 
     def __init__(self) -> None:
-        self._missed: dict[tuple[int, bool], tuple[int, int]] = {}
+        self._missed: dict[tuple[int, bool], tuple[int, int, int]] = {}
 
     def __call__(self, piece: LogRange) -> bool:
-        until, _ = self._missed.get((piece.exponent, piece.bundled), (0, 0))
-        return piece.start >= until
+        start, stop, _ = self._missed.get((piece.exponent, piece.bundled), _NEVER)
+        return not start <= piece.start < stop
 
     def learn(self, piece: LogRange, there: bool) -> None:
         """Whether a range was there."""
@@ -108,8 +110,9 @@ class _Usable:
         if there:
             self._missed.pop(form, None)
         elif self(piece):
-            _, times = self._missed.get(form, (0, 0))
-            self._missed[form] = piece.start + (1 << piece.exponent + 2 * times), times + 1
+            start, stop, times = self._missed.get(form, (piece.start, 0, 0))
+            far = piece.start + (1 << piece.exponent + 2 * times)
+            self._missed[form] = min(start, piece.start), max(stop, far), times + 1
 
 
 class RangeReader:
@@ -146,6 +149,7 @@ class RangeReader:
         range costs a round, and another one is tried; that is remembered for the next call.
         """
         found: list[Slot] = []
+        given: dict[tuple[LogRange, int, int], list[Slot] | None] = {}
         width = _ROUND_LIMIT
         while (position := start + len(found)) < stop:
             near = min(stop, position + _FAR >> LARGEST << LARGEST)
@@ -155,12 +159,14 @@ class RangeReader:
                 (piece, first, near if piece.bundled else stop)
                 for piece, first in zip(pieces, firsts, strict=False)
             ]
-            answers = list(zip(pieces, self._map_all(self._read, wanted), strict=True))
-            for piece, slots in answers:
-                if piece.exponent:
-                    self._usable.learn(piece, slots is not None)
-            for piece, slots in answers:
-                if slots is None and not piece.exponent:
+            asked = [each for each in wanted if each not in given]
+            given.update(zip(asked, self._map_all(self._read, asked), strict=True))
+            for each in asked:
+                if each[0].exponent:
+                    self._usable.learn(each[0], given[each] is not None)
+            for each in wanted:
+                slots = given.pop(each)
+                if slots is None and not each[0].exponent:
                     return found
                 if slots is None:
                     width = 1  # others may be missing too: do not ask for many before one is found
@@ -193,7 +199,8 @@ class RangeReader:
     def _index_of(self, store: ObjectStore, bundle: LogRange) -> list[Part]:
         parts = self._indices.get(bundle.key)
         if parts is None:
-            if len(self._indices) >= _INDICES:
+            parts = read_index(store, bundle)
+            if sum(map(len, [parts, *self._indices.copy().values()])) > _MOST_PARTS:
                 self._indices.clear()
-            parts = self._indices[bundle.key] = read_index(store, bundle)
+            self._indices[bundle.key] = parts
         return parts
