@@ -7,7 +7,7 @@
 | ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``changes`` alone |
 | ``table`` | all but the views ``history`` and ``segments`` | the table |
 | ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |
-| ``columns`` | view ``rows`` | names parted by commas |
+| ``columns`` | view ``rows`` | names parted by commas, in backquotes where they hold one |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
 | ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
@@ -23,6 +23,7 @@ An option that a use does not have is refused: one that is misspelled would be i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -65,6 +66,9 @@ _WHY_NOT = {
         "Leave it out, or write by foreachBatch, with an appId for each location and the batch as appVersion."
     ),
 }
+
+_COLUMN = r"(?:\s*`(?:[^`]|``)+`\s*|[^`,]*)"
+"""A column in the option ``columns``, quoted as in SQL or bare."""
 
 _NUMBERS = (
     "versionAsOf",
@@ -248,9 +252,22 @@ class SourceOptions:
         return int(text)
 
     def columns(self) -> list[str] | None:
-        """The columns to read, or None for all."""
+        """The columns to read, or None for all.
+
+        Raises
+        ------
+        InvalidInputError
+            If a backquote is not where a name in backquotes begins or ends, or is doubled within.
+        """
         given = self._text("columns") or ""
-        return [name.strip() for name in given.split(",") if name.strip()] or None
+        if not re.fullmatch(f"{_COLUMN}(?:,{_COLUMN})*", given):
+            raise InvalidInputError(
+                f"columns is {given!r}: expected names parted by commas.",
+                hint="A name that holds a comma or a backquote goes into backquotes, and its own are "
+                "doubled, as in SQL: `last, first`.",
+            )
+        names = (_bare(each.strip()) for each in re.findall(_COLUMN, given))
+        return [name for name in names if name] or None
 
     def filter(self) -> str | None:
         """The condition on rows as SQL text, or None for all rows.
@@ -286,3 +303,7 @@ class SourceOptions:
         if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
             raise InvalidInputError(f"tableProperties is {text!r}: expected a JSON object of texts.")
         return found
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name

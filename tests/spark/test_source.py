@@ -69,6 +69,28 @@ def test_only_the_columns_asked_for_are_read(spark: SparkSession, history: Histo
     assert_df_equality(found.orderBy("id"), as_spark(spark, local).orderBy("id"), ignore_nullable=True)
 
 
+def test_a_column_whose_name_holds_commas_blanks_or_backquotes_is_named_in_backquotes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = pa.table({"last, first": ["Doe, J"], " n ": [1], "a`b": [2], "plain": [3]})
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema)
+        txn.append("t", rows)
+    table = spark.read.format("spark_pages").option("table", "t")
+
+    found = table.option("columns", "`last, first`,` n ` , `a``b`, plain").load(store.url)
+
+    assert found.columns == ["last, first", " n ", "a`b", "plain"]
+    assert found.collect() == [Row("Doe, J", 1, 2, 3)]
+
+
+@pytest.mark.parametrize("text", ["a`b", "`a", "a, `b` c", "``", "`a```b`"])
+def test_a_backquote_that_quotes_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"^columns is .*expected names parted by commas"):
+        SourceOptions({"path": "/data/shop", "columns": text}).columns()
+
+
 def test_an_old_version_gives_the_old_rows(spark: SparkSession, history: History) -> None:
     local = history.store.snapshot(version=2).table("flights").read(columns=["id", "delay"])
 
