@@ -170,6 +170,12 @@ class SourceOptions:
         ------
         InvalidInputError
         """
+        if "provider" in self._given:  # Spark adds this one where SQL makes a table of its catalog
+            raise InvalidInputError(
+                "CREATE TABLE … USING spark_pages makes a table that nobody can read: Spark 4.2 tells the "
+                "source none of its options.",
+                hint="CREATE TEMPORARY VIEW … USING spark_pages OPTIONS (…) passes them on.",
+            )
         view = self.query(0).view
         known = [*_OF_A_VERSION, *_OF_VIEWS.get(view, ())]
         if view == "changes":
@@ -200,7 +206,11 @@ class SourceOptions:
         """The address of the store, as executors need it."""
         url = self._text("path")
         if not url:
-            raise InvalidInputError("No store was named.", hint="Pass its address to load(...) or save(...).")
+            raise InvalidInputError(
+                "No store was named.",
+                hint="Pass its address, one, to load(...) or save(...). Of tables of Spark's catalog, as "
+                "saveAsTable(...) makes them, Spark 4.2 tells no address.",
+            )
         return store_url(url, self._text("profile"))
 
     def snapshot(self, store: Store) -> Snapshot:

@@ -105,6 +105,16 @@ def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history:
     assert sorted(map(tuple, changed.collect())) == sorted(tuple(r.values()) for r in expected.to_pylist())
 
 
+def test_the_function_of_changes_finds_a_table_whatever_the_case_of_its_name(
+    spark: SparkSession, history: History
+) -> None:
+    counted = "select count(*) from spark_pages_changes(:url, table => '{}')"
+
+    found = [spark.sql(counted.format(name), {"url": history.url}).first() for name in ("flights", "FLIGHTS")]
+
+    assert found[0] == found[1] != (0,)
+
+
 def test_a_first_version_below_none_is_refused_by_the_function_of_changes(
     spark: SparkSession, history: History
 ) -> None:
