@@ -90,6 +90,16 @@ def test_the_session_that_runs_is_taken_as_it_is_in_any_thread(spark: SparkSessi
     spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
+def test_a_session_in_which_nobody_has_registered_the_format_finds_it(
+    spark: SparkSession, history: History
+) -> None:
+    other = spark.newSession()
+
+    found = other.read.format("spark_pages").option("table", "flights").load(history.url)
+
+    assert found.count() == history.store.snapshot().table("flights").num_rows
+
+
 def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:
     at = {"url": history.url}
     newest = spark.sql("select version, operation from spark_pages_history(:url, limit => 2)", at)
