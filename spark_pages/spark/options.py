@@ -160,6 +160,9 @@ class SourceOptions:
             self.number(option)
         if self.number("maxVersionsPerTrigger") == 0:
             raise InvalidInputError("maxVersionsPerTrigger is 0: expected a number from 1, or none at all.")
+        starting, ending = self.number("startingVersion"), self.number("endingVersion")
+        if starting is not None and ending is not None and starting - 1 > ending:
+            raise InvalidInputError(f"startingVersion {starting} comes after endingVersion {ending}.")
         self.query(0)
         self.filter()
 

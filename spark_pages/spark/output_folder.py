@@ -2,7 +2,8 @@
 
 Spark writes into the folder that it is told, file by file: two jobs at once leave the rows of both, and one
 that is killed leaves a part. So a job writes beside it, under a name of its own, and renames. A Delta table
-that is overwritten needs none of that: its log says what belongs to it, and keeps the versions before.
+that is there already needs none of that: its log says what belongs to it, and keeps the versions before. Nor
+does one on an object store, where to rename is to copy.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 LOCAL = "file"
 SCHEME = re.compile(r"(file(?=:/)|[a-z][a-z0-9+.-]*(?=://)):", re.IGNORECASE)
 """What an address begins with that is no path."""
+
+_RENAMING = (LOCAL, "hdfs")
+"""Where to rename a folder is one step, and no copy."""
 
 _SAME_STORAGE = {
     **dict.fromkeys(("s3a", "s3n"), "s3"),
@@ -106,8 +110,8 @@ class OutputFolder:
         if not self.overwrite and files.exists(target):
             raise self._taken()
         writing = rows.write.format(self.form).options(**self.options)
-        if self.form == "delta" and files.exists(_path(spark, f"{target}/_delta_log")):
-            writing.mode("overwrite").save(str(target))
+        if self.form == "delta" and (files.getScheme() not in _RENAMING or _is_delta(spark, files, target)):
+            writing.mode("overwrite" if self.overwrite else "errorifexists").save(str(target))
             return _size_bytes(spark, files, target)
         unfinished = _path(spark, f"{target.getParent()}/_{target.getName()}-{Runtime().token()}")
         try:
@@ -236,9 +240,13 @@ def path_here(address: str) -> str | None:
 
 def _size_bytes(spark: SparkSession, files: Any, folder: Any) -> int:
     """Of the rows in it: what was there before is still in a Delta table, for its older versions."""
-    if files.exists(_path(spark, f"{folder}/_delta_log")):
+    if _is_delta(spark, files, folder):
         return int(spark.sql(f"describe detail delta.`{folder}`").collect()[0]["sizeInBytes"])
     return int(files.getContentSummary(folder).getLength())
+
+
+def _is_delta(spark: SparkSession, files: Any, folder: Any) -> bool:
+    return bool(files.exists(_path(spark, f"{folder}/_delta_log")))
 
 
 def _path(spark: SparkSession, path: str) -> Any:

@@ -294,6 +294,10 @@ def test_an_option_that_makes_no_sense_is_named_in_the_error(
         ({"view": "history", "table": "planes"}, "'history' tells of the whole store"),
         ({"view": "segments", "table": "planes"}, "'segments' tells of the whole store"),
         ({"view": "changes", "maxVersionsPerTrigger": "0"}, "maxVersionsPerTrigger is 0"),
+        (
+            {"view": "changes", "startingVersion": "9", "endingVersion": "3"},
+            "startingVersion 9 comes after endingVersion 3",
+        ),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str], message: str) -> None:
