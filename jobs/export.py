@@ -34,7 +34,7 @@ def main() -> int:
         target = External(given.format, given.output, named_options(given.option))
         target.check_target()
         return export(
-            session("export", master=None, delta=given.format == "delta"),
+            None if given.dry_run else session("export", master=None, delta=given.format == "delta"),
             given.url,
             given.table,
             target,

@@ -51,7 +51,7 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.who_landed import is_vacuum, with_who_landed
-from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef
+from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Tombstone
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
 
@@ -180,10 +180,15 @@ class Log:
 
     def time_of(self, version: int) -> int:
         """When a version was committed, in microseconds since the epoch; also where its slot was cleaned."""
-        slot = self._slots.read(version)
-        if slot is None:
-            return self._slots.commits(version, version + 1)[0].timestamp_us
-        return slot.timestamp_us
+        return self._slot(version).timestamp_us
+
+    def token_of(self, version: int) -> str:
+        """The token of the commit of a version, its own alone; also where its slot was cleaned."""
+        return self._slot(version).token
+
+    def _slot(self, version: int) -> Commit | Tombstone:
+        """What holds the place of a version that is there."""
+        return self._slots.read(version) or self._slots.commits(version, version + 1)[0]
 
     def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Pages and statistics that a page manifest lists."""

@@ -1,11 +1,16 @@
-"""Arrow types as Spark knows them: what a column becomes on the way into Spark. Pure."""
+"""Arrow types as Spark knows them: what a column becomes on the way into Spark, and out of it. Pure."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.io.stats.bounds import plain_values
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -46,6 +51,30 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_spark_field(kind.value_field), kind.list_size)
     return _WIDER.get(kind, kind)
+
+
+def schema_of_rows(columns: StructType) -> pa.Schema:
+    """The schema of rows that Spark brings.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If Arrow has no type for a column; names it.
+    """
+    from pyspark.errors import PySparkTypeError  # only where there are rows of Spark
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    fields: list[pa.Field] = []
+    for column in columns.fields:
+        try:
+            fields += to_arrow_schema(StructType([column]), timezone="UTC")
+        except PySparkTypeError as error:
+            raise SchemaMismatchError(
+                f"Column {column.name!r} is {column.dataType.simpleString()}, for which Arrow has no type.",
+                hint="Cast it, or leave it out, by select(...).",
+            ) from error
+    return pa.schema(fields)
 
 
 def check_precision(kind: pa.DataType) -> None:

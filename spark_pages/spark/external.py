@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.spark.arrow_types import to_spark
+from spark_pages.spark.arrow_types import schema_of_rows, to_spark
 from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.output_folder import path_here
 from spark_pages.spark.parquet_files import WILDCARDS, parquet_files, types_in_spark, why_spark
@@ -202,8 +202,6 @@ class SparkRows:
     """Rows that executors read; otherwise as `LocalRows`."""
 
     def __init__(self, spark: SparkSession, source: External) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         options = {**_STRICT.get(source.format, {}), **source.resolved()}
         reading = spark.read.format(source.format).options(**options)
         try:
@@ -212,7 +210,7 @@ class SparkRows:
                 self._rows: DataFrame = reading.load(source.path) if source.path else reading.load()
         except InvalidInputError as error:
             raise _unreadable(source, error) from error.__cause__
-        self.schema: pa.Schema = to_arrow_schema(self._rows.schema, timezone="UTC")
+        self.schema: pa.Schema = schema_of_rows(self._rows.schema)
 
     def count(self) -> int:
         """How many there are."""

@@ -17,6 +17,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
 from spark_pages.spark.shipping import store_of, store_url
+from spark_pages.tables.definitions.table_names import spelled
 from spark_pages.tables.versions.change_feed import find_either
 from spark_pages.tables.versions.history import history_table
 
@@ -51,8 +52,9 @@ class Changes:
         start, end = version_range(store.snapshot().log, first, last)
         table_id: int | None = None
         if table is not None:
+            now = store.snapshot(end)
             then = store.snapshot(start).log if start >= 0 else None
-            table_id = find_either(store.snapshot(end).log, then, table)
+            table_id = find_either(now.log, then, spelled(now, table.split(".")))
         yield from _rows(Feed(address, "rows", table_id).read(start, end))
 
 

@@ -7,7 +7,7 @@
 | ``view`` | reading | ``rows`` (default) or another of `VIEW_NAMES`; of streams ``changes`` alone |
 | ``table`` | all but the views ``history`` and ``segments`` | the table |
 | ``versionAsOf``, ``timestampAsOf``, ``tag`` | reading | which version; the newest by default |
-| ``columns`` | view ``rows`` | names parted by commas |
+| ``columns`` | view ``rows`` | names parted by commas, in backquotes where they hold one |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
 | ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
@@ -23,6 +23,7 @@ An option that a use does not have is refused: one that is misspelled would be i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -65,6 +66,9 @@ _WHY_NOT = {
         "Leave it out, or write by foreachBatch, with an appId for each location and the batch as appVersion."
     ),
 }
+
+_COLUMN = r"(?:\s*`(?:[^`]|``)+`\s*|[^`,]*)"
+"""A column in the option ``columns``, quoted as in SQL or bare."""
 
 _NUMBERS = (
     "versionAsOf",
@@ -156,6 +160,9 @@ class SourceOptions:
             self.number(option)
         if self.number("maxVersionsPerTrigger") == 0:
             raise InvalidInputError("maxVersionsPerTrigger is 0: expected a number from 1, or none at all.")
+        starting, ending = self.number("startingVersion"), self.number("endingVersion")
+        if starting is not None and ending is not None and starting - 1 > ending:
+            raise InvalidInputError(f"startingVersion {starting} comes after endingVersion {ending}.")
         self.query(0)
         self.filter()
 
@@ -166,6 +173,12 @@ class SourceOptions:
         ------
         InvalidInputError
         """
+        if "provider" in self._given:  # Spark adds this one where SQL makes a table of its catalog
+            raise InvalidInputError(
+                "CREATE TABLE … USING spark_pages makes a table that nobody can read: Spark 4.2 tells the "
+                "source none of its options.",
+                hint="CREATE TEMPORARY VIEW … USING spark_pages OPTIONS (…) passes them on.",
+            )
         view = self.query(0).view
         known = [*_OF_A_VERSION, *_OF_VIEWS.get(view, ())]
         if view == "changes":
@@ -196,7 +209,11 @@ class SourceOptions:
         """The address of the store, as executors need it."""
         url = self._text("path")
         if not url:
-            raise InvalidInputError("No store was named.", hint="Pass its address to load(...) or save(...).")
+            raise InvalidInputError(
+                "No store was named.",
+                hint="Pass its address, one, to load(...) or save(...). Of tables of Spark's catalog, as "
+                "saveAsTable(...) makes them, Spark 4.2 tells no address.",
+            )
         return store_url(url, self._text("profile"))
 
     def snapshot(self, store: Store) -> Snapshot:
@@ -248,9 +265,22 @@ class SourceOptions:
         return int(text)
 
     def columns(self) -> list[str] | None:
-        """The columns to read, or None for all."""
+        """The columns to read, or None for all.
+
+        Raises
+        ------
+        InvalidInputError
+            If a backquote is not where a name in backquotes begins or ends, or is doubled within.
+        """
         given = self._text("columns") or ""
-        return [name.strip() for name in given.split(",") if name.strip()] or None
+        if not re.fullmatch(f"{_COLUMN}(?:,{_COLUMN})*", given):
+            raise InvalidInputError(
+                f"columns is {given!r}: expected names parted by commas.",
+                hint="A name that holds a comma or a backquote goes into backquotes, and its own are "
+                "doubled, as in SQL: `last, first`.",
+            )
+        names = (_bare(each.strip()) for each in re.findall(_COLUMN, given))
+        return [name for name in names if name] or None
 
     def filter(self) -> str | None:
         """The condition on rows as SQL text, or None for all rows.
@@ -286,3 +316,7 @@ class SourceOptions:
         if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
             raise InvalidInputError(f"tableProperties is {text!r}: expected a JSON object of texts.")
         return found
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name

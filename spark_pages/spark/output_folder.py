@@ -1,8 +1,9 @@
 """Folders that jobs write: there whole, or not there.
 
-Spark writes Parquet into the folder that it is told, file by file: two jobs at once leave the rows of both,
-and one that is killed leaves a part. So a job writes beside it, under a name of its own, and renames. A Delta
-table needs none of that: its log says what belongs to it.
+Spark writes into the folder that it is told, file by file: two jobs at once leave the rows of both, and one
+that is killed leaves a part. So a job writes beside it, under a name of its own, and renames. A Delta table
+that is there already needs none of that: its log says what belongs to it, and keeps the versions before. Nor
+does one on an object store, where to rename is to copy.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 LOCAL = "file"
 SCHEME = re.compile(r"(file(?=:/)|[a-z][a-z0-9+.-]*(?=://)):", re.IGNORECASE)
 """What an address begins with that is no path."""
+
+_RENAMING = (LOCAL, "hdfs")
+"""Where to rename a folder is one step, and no copy."""
 
 _SAME_STORAGE = {
     **dict.fromkeys(("s3a", "s3n"), "s3"),
@@ -96,23 +100,23 @@ class OutputFolder:
 
         Notes
         -----
-        A job that is killed leaves a folder ``_NAME-TOKEN`` beside it, which nobody needs. Renaming takes one
-        step on local disks and HDFS; an object store copies, and there two jobs at once must not have one
-        folder.
+        A job that is killed leaves a folder ``_NAME-TOKEN`` beside it, which nobody needs; if what is
+        overwritten bears that name with ``-old`` behind it by then, it is whole. Renaming takes one step on
+        local disks and HDFS; an object store copies, and there two jobs at once must not have one folder.
         """
         spark = rows.sparkSession
-        if self.form == "delta":
-            mode = "overwrite" if self.overwrite else "errorifexists"
-            rows.write.format("delta").mode(mode).options(**self.options).save(self.path)
-            return int(spark.sql(f"describe detail delta.`{self.path}`").collect()[0]["sizeInBytes"])
         target = _path(spark, self.path)
         files = target.getFileSystem(_conf(spark))
         if not self.overwrite and files.exists(target):
             raise self._taken()
+        writing = rows.write.format(self.form).options(**self.options)
+        if self.form == "delta" and (files.getScheme() not in _RENAMING or _is_delta(spark, files, target)):
+            writing.mode("overwrite" if self.overwrite else "errorifexists").save(str(target))
+            return _size_bytes(spark, files, target)
         unfinished = _path(spark, f"{target.getParent()}/_{target.getName()}-{Runtime().token()}")
         try:
-            rows.write.format(self.form).options(**self.options).save(str(unfinished))
-            size_bytes = int(files.getContentSummary(unfinished).getLength())
+            writing.save(str(unfinished))
+            size_bytes = _size_bytes(spark, files, unfinished)
             self._move(spark, files, unfinished, target)
         finally:
             with suppress(Exception):  # it is gone where all went well; what went wrong is told already
@@ -148,19 +152,9 @@ class OutputFolder:
                 for batch in batches:
                     writer.write_batch(batch)
             size_bytes = os.path.getsize(file)
-            if self.overwrite:
-                shutil.rmtree(target, ignore_errors=True)
-            try:
-                os.rename(unfinished, target)
-            except OSError:
-                if os.path.lexists(target):
-                    raise self._taken() from None
-                raise
+            self._move_here(unfinished, target)
         except OSError as error:
-            raise StorageError(
-                f"Cannot write rows to {self.path}: {error}.",
-                hint="Look whether the disk has room, and can be written to.",
-            ) from error
+            raise self._unwritten(error) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         return size_bytes
@@ -171,12 +165,14 @@ class OutputFolder:
         return self.form == "parquet" and SCHEME.match(self.path) is None and not self.options
 
     def _move(self, spark: SparkSession, files: Any, unfinished: Any, target: Any) -> None:
+        if files.getScheme() == "file":  # Hadoop copies where Linux would refuse
+            try:
+                return self._move_here(unfinished.toUri().getPath(), target.toUri().getPath())
+            except OSError as error:
+                raise self._unwritten(error) from error
         if self.overwrite:
             files.delete(target, True)
         try:
-            if files.getScheme() == "file":  # Hadoop copies where Linux would refuse
-                os.rename(unfinished.toUri().getPath(), target.toUri().getPath())
-                return
             hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
             context = hadoop.FileContext.getFileContext(files.getUri(), _conf(spark))
             context.rename(unfinished, target, spark._sc._gateway.new_array(hadoop.Options.Rename, 0))  # type: ignore[union-attr]
@@ -184,6 +180,31 @@ class OutputFolder:
             if not files.exists(target):
                 raise
             raise self._taken() from None
+
+    def _move_here(self, unfinished: str, target: str) -> None:
+        """A folder of this machine has its name. What had it goes at once, for to delete takes a while."""
+        old = f"{unfinished}-old"
+        if self.overwrite:
+            with suppress(FileNotFoundError):
+                os.rename(target, old)
+        refused = None
+        try:
+            os.rename(unfinished, target)
+        except OSError:
+            if not os.path.lexists(target):
+                if os.path.lexists(old):
+                    os.rename(old, target)
+                raise
+            refused = self._taken()
+        shutil.rmtree(old, ignore_errors=True)
+        if refused is not None:
+            raise refused
+
+    def _unwritten(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"Cannot write rows to {self.path}: {error}.",
+            hint="Look whether the disk has room, and can be written to.",
+        )
 
     def _taken(self) -> InvalidInputError:
         return InvalidInputError(
@@ -215,6 +236,17 @@ def path_here(address: str) -> str | None:
     if scheme is None:
         return os.path.abspath(os.path.expanduser(address))
     return "/" + address[scheme.end() :].lstrip("/") if scheme[1].lower() == LOCAL else None
+
+
+def _size_bytes(spark: SparkSession, files: Any, folder: Any) -> int:
+    """Of the rows in it: what was there before is still in a Delta table, for its older versions."""
+    if _is_delta(spark, files, folder):
+        return int(spark.sql(f"describe detail delta.`{folder}`").collect()[0]["sizeInBytes"])
+    return int(files.getContentSummary(folder).getLength())
+
+
+def _is_delta(spark: SparkSession, files: Any, folder: Any) -> bool:
+    return bool(files.exists(_path(spark, f"{folder}/_delta_log")))
 
 
 def _path(spark: SparkSession, path: str) -> Any:

@@ -26,10 +26,13 @@ SHORT_RUN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM for minutes on one machine: compiling less halves the processor time of a small job."""
 
 
+DELTA_JARS = f"io.delta:delta-spark_4.2_2.13:{DELTA}"
+"""What ``spark-submit`` takes as ``--packages`` for Delta tables."""
+
 DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{DELTA}",
+    "spark.jars.packages": DELTA_JARS,
 }
 """What a session needs for Delta tables; the JARs come from Maven Central, once."""
 
@@ -99,7 +102,7 @@ def session(
     ------
     MissingDependencyError
         If something is missing, or two versions do not go together; says which. Also where the session that
-        is running was made without Delta, and is asked for it.
+        is running was made without Delta, and is asked for it, or ``spark-submit`` began without its JARs.
     SparkFailedError
         If it does not start.
 
@@ -122,6 +125,8 @@ def session(
         with spark_failing():
             spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
+        if delta:
+            _check_jars(spark)
     elif delta:
         _check_delta(spark)
     wrong = wrong_pair(replace(installed(), jvm=spark.version), delta=delta)
@@ -152,6 +157,19 @@ def _check_delta(spark: SparkSession) -> None:
             hint="Call session(delta=True) first in a new process, whose JVM begins with its JARs; or "
             "give the session that you make yourself the properties of spark_pages.spark.session.DELTA_CONF.",
         )
+
+
+def _check_jars(spark: SparkSession) -> None:
+    """Nothing, if the JVM has Delta; ``spark-submit`` starts it, and fetches JARs, before it runs a job."""
+    extension = DELTA_CONF["spark.sql.extensions"]
+    try:
+        spark._jvm.Thread.currentThread().getContextClassLoader().loadClass(extension)  # type: ignore[union-attr]
+    except Exception as error:  # Py4J's
+        raise MissingDependencyError(
+            f"Delta tables need the JARs of delta-spark {DELTA}, and spark-submit has begun without: "
+            f"there is no {extension}.",
+            hint=f"Submit the job with: --packages {DELTA_JARS}.",
+        ) from error
 
 
 def _register(spark: SparkSession) -> None:

@@ -18,12 +18,12 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
-from spark_pages.spark.arrow_types import check_precision, spark_schema
+from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader
 from spark_pages.spark.shipping import store_of
@@ -160,7 +160,7 @@ class SparkPagesDataSource(DataSource):
         return TableStreamWriter(self._plan(schema, overwrite, self._given.write("spark stream")))
 
     def _plan(self, schema: StructType, overwrite: bool, options: WriteOptions) -> WritePlan:
-        return plan_write(self._url, to_arrow_schema(schema, timezone="UTC"), overwrite, options)
+        return plan_write(self._url, schema_of_rows(schema), overwrite, options)
 
 
 def _struct_of(schema: pa.Schema, table: str) -> StructType:

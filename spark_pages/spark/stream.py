@@ -1,12 +1,13 @@
 """``spark.readStream``: the change feed as an endless frame.
 
-An offset is the last version that was told and, where one table is asked for, the id of that table: another
-one may get its name.
+An offset is the last version that was told with the token of its commit, by which another log at the same
+address is known, and, where one table is asked for, the id of that table: another one may get its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,14 +20,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, VersionNotFoundError
+from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
+from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
 from spark_pages.spark.options import ViewQuery
-from spark_pages.spark.shipping import store_of
+from spark_pages.spark.shipping import objects_of, store_of
 from spark_pages.spark.views import ViewPartition
 from spark_pages.tables.versions.change_feed import find_either
+
+Offset: TypeAlias = dict[str, Any]
+"""``version``, and ``token`` once one was told, and ``table_id`` of a table that was asked for."""
 
 
 class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,13 +53,14 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_versions = max_versions
         self._last: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         """The version before the first one to tell."""
         if self._query.starting is not None:
             first = self._query.starting - 1
         else:
             first = oldest_readable(store_of(self._url).snapshot().log.state) or -1
-        return self._offset(first, self._table_at(first))
+        table_id = self._table_at(first)
+        return {"version": first} if table_id is None else {"version": first, "table_id": table_id}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """So many versions; Spark counts files where it means them."""
@@ -63,26 +70,34 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is committed later belongs to the next run."""
         self._last = self._newest()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """The last version of the next micro-batch; `start` where there is none yet."""
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The last version of the next micro-batch; `start` where there is none yet.
+
+        Raises
+        ------
+        VersionNotFoundError
+            If the log at the address is not the one that the stream has read so far.
+        """
         newest = self._newest() if self._last is None else self._last
         if isinstance(limit, ReadMaxFiles):
             newest = min(newest, start["version"] + limit.max_files)
-        return {**start, "version": max(start["version"], newest)}
+        if newest <= start["version"]:
+            self._check_log(start)
+            return start
+        return {**start, "version": newest, "token": self._log().token_of(newest)}
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> Offset:
         """The newest version that there is, for the progress of the query."""
         return {"version": self._newest()}
 
-    @staticmethod
-    def _offset(version: int, table_id: int | None) -> dict[str, int]:
-        return {"version": version} if table_id is None else {"version": version, "table_id": table_id}
+    def _log(self) -> Log:
+        return Log(objects_of(self._url), Runtime())
 
     def _newest(self) -> int:
         newest = store_of(self._url).snapshot().version
         return newest if self._query.ending is None else min(newest, self._query.ending)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One task for so many versions.
 
         Raises
@@ -91,9 +106,13 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             If retention has passed the versions that are next; hold them by a tag or a lease.
         InvalidInputError
             If the table was dropped, and another one has its name.
+        VersionNotFoundError
+            If the log at the address is not the one that the stream has read so far.
         """
+        for offset in (start, end):
+            self._check_log(offset)
         first, last = start["version"], end["version"]
-        table_id = self._check_same(start.get("table_id"), self._table_at(first))
+        table_id = self._check_table(start.get("table_id"), self._table_at(first))
         feed = Feed(self._url, check_grain(self._query.grain), table_id)
         return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first, last)]
 
@@ -108,7 +127,31 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         then = store.snapshot(first).log if 0 <= first < now.version else None
         return find_either(now.log, then, self._query.table)
 
-    def _check_same(self, followed: int | None, named: int | None) -> int | None:
+    def _check_log(self, offset: Offset) -> None:
+        """Nothing, if what was told is what the log still holds: stores are deleted and made again, or put
+        back as they once were.
+        """
+        version, token = offset["version"], offset.get("token")
+        if token is None:  # nothing was told yet
+            return
+        log = self._log()
+        newest = log.refresh().state.version
+        if version > newest:
+            found = f"the newest version there is {newest}"
+        elif (now := log.token_of(version)) != token:
+            found = f"version {version} there is commit {now}, and {newest} is the newest"
+        else:
+            return
+        raise VersionNotFoundError(
+            f"The stream has told {log.store.url} up to version {version}, commit {token}, but {found} now: "
+            "it was made anew, or is an older copy. Nothing of it was told.",
+            hint="Put back the store that was there; or start a stream with a checkpoint location of its "
+            "own.",
+            version=version,
+            newest=newest,
+        )
+
+    def _check_table(self, followed: int | None, named: int | None) -> int | None:
         """The table that the stream has followed, which must not have lost its name to another."""
         if followed is not None and named != followed:
             raise InvalidInputError(
@@ -127,5 +170,5 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for batch in told.to_batches():
             yield to_spark(batch.select(target.names), target)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         """Nothing: the store keeps what retention says."""

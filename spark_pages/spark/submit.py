@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from spark_pages import errors
 from spark_pages.errors import InternalError, MissingDependencyError, SparkPagesError
 from spark_pages.spark.output_folder import SCHEME
-from spark_pages.spark.session import PROJECT, check_spark, java_options
+from spark_pages.spark.session import DELTA_JARS, PROJECT, check_spark, java_options
 
 _TAIL_LINES = 20
 _PATHS = ("--output", "--path")
@@ -41,14 +42,15 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     InternalError
         If the job ended without a result; holds the end of what it said.
     """
-    check_spark()
+    delta = ("--format", "delta") in pairwise(arguments)
+    check_spark(delta)
     script = PROJECT / "jobs" / f"{job}.py"
     if not script.is_file():
         raise MissingDependencyError(
             f"The job {job!r} is not at {script}: jobs come with the checkout, not with the package.",
             hint="Run from a clone that is installed with `pip install -e`.",
         )
-    command = _command(script, conf)
+    command = _command(script, conf, ["--packages", DELTA_JARS] if delta else [])
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
@@ -68,14 +70,14 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     return _result(job, done)
 
 
-def _command(script: Path, conf: str | None) -> list[str]:
+def _command(script: Path, conf: str | None, packages: list[str]) -> list[str]:
     import pyspark
 
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
     properties = Path(conf).resolve() if conf else PROJECT / "conf" / "spark-defaults.conf"
     if conf or properties.is_file():
         command += ["--properties-file", str(properties)]
-    return [*command, "--driver-java-options", java_options(), str(script)]
+    return [*command, *packages, "--driver-java-options", java_options(), str(script)]
 
 
 def _absolute(arguments: list[str]) -> list[str]:

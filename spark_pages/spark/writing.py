@@ -23,7 +23,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.shipping import objects_of, store_of
 from spark_pages.tables.arrays.fitting import kinds_fit
-from spark_pages.tables.definitions.table_names import spelled
+from spark_pages.tables.definitions.table_names import name_of_new, spelled
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
@@ -119,7 +119,8 @@ def plan_write(url: str, schema: pa.Schema, overwrite: bool, options: WriteOptio
     store = store_of(url)
     snapshot = store.snapshot()
     check_writable(snapshot.log.state.features)  # before tasks write page files
-    options = replace(options, table=spelled(snapshot, options.table.split(".")))
+    table = name_of_new(snapshot, spelled(snapshot, options.table.split(".")).split("."))
+    options = replace(options, table=table)
     definition = _definition(store, snapshot, schema, options)
     check_fits(definition, schema)
     app_id, app_version = options.app_id, options.app_version

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import runpy
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -312,6 +313,48 @@ def test_a_table_goes_out_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     assert first["bytes"] == sum(each.stat().st_size for each in (tmp_path / "out").iterdir())
     assert "is there already" in refused["error"]["message"]
     assert pq.read_table(tmp_path / "out").equals(sp.open(url).snapshot().table("t").read())
+    assert {each.name for each in tmp_path.iterdir()} == {"out", "rows", "store"}
+
+
+def test_a_folder_that_is_overwritten_is_never_there_in_part(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ("export", url, "--table", "t", "--output", tmp_path / "out")
+    told(*job)
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    real, seen = shutil.rmtree, []
+
+    def looking(folder: str, **how: bool) -> None:
+        seen.append(sorted(each.name for each in (tmp_path / "out").iterdir()))
+        real(folder, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", looking)
+    told(*job, "--overwrite")
+
+    assert seen
+    assert all(names == ["part-00000.parquet"] for names in seen), seen
+    assert {each.name for each in tmp_path.iterdir()} == {"out", "rows", "store"}
+
+
+def test_a_folder_stays_where_the_one_for_its_place_cannot_be_moved(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ("export", url, "--table", "t", "--output", tmp_path / "out")
+    told(*job)
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    real, moved = os.rename, []
+
+    def failing_once(source: str, target: str) -> None:
+        moved.append(target)
+        if len(moved) == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", failing_once)
+    failed = told(*job, "--overwrite", code=FAILED)
+
+    assert failed["error"]["type"] == "StorageError"
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
     assert {each.name for each in tmp_path.iterdir()} == {"out", "rows", "store"}
 
 

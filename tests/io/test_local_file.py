@@ -454,8 +454,34 @@ def test_a_system_without_queues_gives_none(monkeypatch):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(read_queue, "_call", refuse)
+    monkeypatch.setattr(read_queue, "_spare", [])
 
     assert read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES)) is None
+
+
+def test_a_queue_takes_over_what_the_kernel_has_made_for_one_that_is_gone(file, queue, monkeypatch):
+    calls = []
+    real = read_queue._call
+    monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
+    monkeypatch.setattr(read_queue, "_spare", [])
+
+    for _ in range(3):
+        other = read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES))
+        found = [bytes(view) for _, view in read_by(other, file, spans((4096, 8192), (0, 4096)))]
+        del other
+
+    whole = file.read_bytes()
+    assert found == [whole[4096:8192], whole[:4096]]
+    assert (calls.count(0), calls.count(1)) == (2, 0)
+
+
+def test_a_process_that_was_forked_makes_contexts_of_its_own(file, queue, monkeypatch):
+    monkeypatch.setattr(read_queue, "_spare", [(os.getpid() + 1, 7), (os.getpid() + 1, 8)])
+
+    other = read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES))
+
+    assert [bytes(view) for _, view in read_by(other, file, spans((0, 4096)))] == [file.read_bytes()[:4096]]
+    assert read_queue._spare == []
 
 
 def test_a_queue_that_was_interrupted_while_it_waited_reads_right_again(file, queue, monkeypatch):

@@ -8,10 +8,13 @@ the store into Delta tables of our own and back.
 from __future__ import annotations
 
 import json
+import os
 import sys
+from typing import Any
 
 from spark_pages.spark.external import External
 from spark_pages.spark.options import WriteOptions
+from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.publish import HISTORY, PARTS, ROOTS, SEGMENTS
 from spark_pages.spark.reconstruct import Output, reconstruct_snapshot
 from spark_pages.spark.session import session
@@ -63,7 +66,20 @@ rebuilt_ids = [row[0] for row in spark.read.format("delta").load(output).select(
 into = WriteOptions("descriptors", create=True, operation="ingest")
 source = External("delta", output, {"versionAsOf": "0"})
 taken = ingest(spark, store, source, into)
-exported = export(spark, store, "descriptors", External("delta", f"{store}-exported", {}))
+target = External("delta", f"{store}-exported", {})
+there: list[bool] = []
+move = OutputFolder._move
+
+
+def look_and_move(self: OutputFolder, *arguments: Any) -> None:
+    """Whether something is there before all is written: a job that is killed would leave it."""
+    there.append(os.path.lexists(self.path))
+    move(self, *arguments)
+
+
+OutputFolder._move = look_and_move  # type: ignore[method-assign]
+exported = export(spark, store, "descriptors", target)
+again = export(spark, store, "descriptors", target, overwrite=True)
 print(
     json.dumps(
         {
@@ -75,6 +91,9 @@ print(
             "rebuilt_ids": rebuilt_ids,
             "taken": taken["rows"],
             "exported": spark.read.format("delta").load(f"{store}-exported").count(),
+            "exported versions": spark.sql(f"DESCRIBE HISTORY delta.`{store}-exported`").count(),
+            "exported bytes": [exported["bytes"], again["bytes"]],
+            "there before": there,
         }
     )
 )

@@ -63,5 +63,7 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(
     assert {name for name, how in told["ended"].items() if how == "done"} <= harmless
     assert sorted(told["rebuilt_ids"]) == told["ids"]
     assert told["rebuilt"] == told["taken"] == told["exported"] == len(told["ids"])
+    assert (told["there before"], told["exported versions"]) == ([False], 2)
+    assert told["exported bytes"][0] == told["exported bytes"][1] > 0
     assert sp.open(store.url).snapshot().table("descriptors").num_rows == len(told["ids"])
     assert before <= {info.key for info in store.objects.list("")}

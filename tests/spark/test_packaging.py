@@ -71,10 +71,18 @@ def submitted(folder: Path, *arguments: str, **environment: str) -> dict[str, An
 @needs_java
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(
-    os.environ.get("SPARK_PAGES_TESTS") != "long", reason="packs 300 MB, and starts an executor of its own"
+@pytest.mark.parametrize(
+    "needed",
+    [
+        pytest.param((), id="beside what is installed"),
+        pytest.param(
+            NEEDED,
+            id="whole",
+            marks=pytest.mark.skipif(os.environ.get("SPARK_PAGES_TESTS") != "long", reason="packs 300 MB"),
+        ),
+    ],
 )
-def test_executors_run_the_environment_that_was_submitted(tmp_path: Path) -> None:
+def test_executors_run_the_environment_that_was_submitted(tmp_path: Path, needed: tuple[str, ...]) -> None:
     import pyspark  # noqa: PLC0415 - only where Java is
 
     home = tmp_path / "spark"  # where executors of a local cluster work, too
@@ -82,7 +90,7 @@ def test_executors_run_the_environment_that_was_submitted(tmp_path: Path) -> Non
     for each in Path(pyspark.__file__).parent.iterdir():
         (home / each.name).symlink_to(each)
     packed = tmp_path / "environment"
-    pack_environment(packed)
+    pack_environment(packed, needed)
     archive = tmp_path / "environment.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
         tar.add(packed, ".")
@@ -92,6 +100,7 @@ def test_executors_run_the_environment_that_was_submitted(tmp_path: Path) -> Non
         *("--master", "local-cluster[1,1,1024]", "--conf", "spark.executor.memory=1g"),
         *("--archives", f"{archive}#environment"),
         PYSPARK_PYTHON="./environment/bin/python",  # the driver finds what was packed, too
+        PYTHONPATH="",  # executors find the package in the archive alone
         SPARK_HOME=str(home),
         SPARK_LOCAL_IP="127.0.0.1",
     )
@@ -102,8 +111,10 @@ def test_executors_run_the_environment_that_was_submitted(tmp_path: Path) -> Non
     assert where.parts[-6:-1] == ("environment", "lib", where.parts[-4], "site-packages", "spark_pages")
 
 
-def pack_environment(folder: Path) -> None:
-    """What ``venv-pack`` packs: an environment with what executors need, and no more of it."""
+def pack_environment(folder: Path, needed: tuple[str, ...]) -> None:
+    """What ``venv-pack`` packs, and no more of it than executors need; or this package alone, which finds the
+    others where they are installed.
+    """
     packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -111,10 +122,12 @@ def pack_environment(folder: Path) -> None:
     (folder / "bin" / "python").symlink_to(base)
     (folder / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")
     installed = Path(pa.__file__).parents[1]
-    for name in NEEDED:
+    if not needed:
+        (packages / "installed.pth").write_text(f"{installed}\n")
+    for name in needed:
         ignored = shutil.ignore_patterns("tests", "include", "__pycache__")
         shutil.copytree(installed / name, packages / name, ignore=ignored, symlinks=True)
-    for libs in installed.glob("*.libs"):
+    for libs in installed.glob("*.libs") if needed else ():
         shutil.copytree(libs, packages / libs.name)
     shutil.copytree(Path(sp.__file__).parent, packages / "spark_pages")
 

@@ -90,6 +90,16 @@ def test_the_session_that_runs_is_taken_as_it_is_in_any_thread(spark: SparkSessi
     spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
+def test_a_session_in_which_nobody_has_registered_the_format_finds_it(
+    spark: SparkSession, history: History
+) -> None:
+    other = spark.newSession()
+
+    found = other.read.format("spark_pages").option("table", "flights").load(history.url)
+
+    assert found.count() == history.store.snapshot().table("flights").num_rows
+
+
 def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history: History) -> None:
     at = {"url": history.url}
     newest = spark.sql("select version, operation from spark_pages_history(:url, limit => 2)", at)
@@ -103,6 +113,16 @@ def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history:
         (row["version"], row["operation"]) for row in history.store.history(2).to_pylist()
     ]
     assert sorted(map(tuple, changed.collect())) == sorted(tuple(r.values()) for r in expected.to_pylist())
+
+
+def test_the_function_of_changes_finds_a_table_whatever_the_case_of_its_name(
+    spark: SparkSession, history: History
+) -> None:
+    counted = "select count(*) from spark_pages_changes(:url, table => '{}')"
+
+    found = [spark.sql(counted.format(name), {"url": history.url}).first() for name in ("flights", "FLIGHTS")]
+
+    assert found[0] == found[1] != (0,)
 
 
 def test_a_first_version_below_none_is_refused_by_the_function_of_changes(

@@ -69,6 +69,28 @@ def test_only_the_columns_asked_for_are_read(spark: SparkSession, history: Histo
     assert_df_equality(found.orderBy("id"), as_spark(spark, local).orderBy("id"), ignore_nullable=True)
 
 
+def test_a_column_whose_name_holds_commas_blanks_or_backquotes_is_named_in_backquotes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = pa.table({"last, first": ["Doe, J"], " n ": [1], "a`b": [2], "plain": [3]})
+    store = sp.create(str(tmp_path / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema)
+        txn.append("t", rows)
+    table = spark.read.format("spark_pages").option("table", "t")
+
+    found = table.option("columns", "`last, first`,` n ` , `a``b`, plain").load(store.url)
+
+    assert found.columns == ["last, first", " n ", "a`b", "plain"]
+    assert found.collect() == [Row("Doe, J", 1, 2, 3)]
+
+
+@pytest.mark.parametrize("text", ["a`b", "`a", "a, `b` c", "``", "`a```b`"])
+def test_a_backquote_that_quotes_nothing_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"^columns is .*expected names parted by commas"):
+        SourceOptions({"path": "/data/shop", "columns": text}).columns()
+
+
 def test_an_old_version_gives_the_old_rows(spark: SparkSession, history: History) -> None:
     local = history.store.snapshot(version=2).table("flights").read(columns=["id", "delay"])
 
@@ -239,6 +261,15 @@ def test_a_table_that_is_not_there_is_named_in_the_error(spark: SparkSession, hi
         read(spark, history, table="flihgts").count()
 
 
+def test_a_table_of_sparks_own_catalog_is_refused_because_it_could_not_be_read(
+    spark: SparkSession, history: History
+) -> None:
+    made = f"create table of_the_catalog using spark_pages options (path '{history.url}', `table` 'planes')"
+
+    with pytest.raises(AnalysisException, match=r"InvalidInputError: CREATE TABLE .* CREATE TEMPORARY VIEW"):
+        spark.sql(made)
+
+
 def test_timestamps_come_back_as_the_moments_that_they_were(spark: SparkSession, history: History) -> None:
     row = read(spark, history, table="flights").filter("id = 60").first()
 
@@ -263,6 +294,10 @@ def test_an_option_that_makes_no_sense_is_named_in_the_error(
         ({"view": "history", "table": "planes"}, "'history' tells of the whole store"),
         ({"view": "segments", "table": "planes"}, "'segments' tells of the whole store"),
         ({"view": "changes", "maxVersionsPerTrigger": "0"}, "maxVersionsPerTrigger is 0"),
+        (
+            {"view": "changes", "startingVersion": "9", "endingVersion": "3"},
+            "startingVersion 9 comes after endingVersion 3",
+        ),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str], message: str) -> None:

@@ -85,6 +85,33 @@ def test_a_job_tells_its_phases_at_the_terminal_that_spark_submit_has_and_its_re
 
 
 @needs_java
+@pytest.mark.slow
+def test_delta_tables_go_out_and_come_in_by_spark_submit_with_the_jars_of_delta(
+    own_history: History, tmp_path: Path
+) -> None:
+    out = str(tmp_path / "out")
+    job = [own_history.url, "--table", "flights", "--output", out, "--format", "delta"]
+
+    refused = as_documented("export", *job)
+    try:
+        exported = submit("export", job)
+    except InternalError as error:
+        if "unresolved dependency" in str(error):
+            pytest.skip("the JARs of delta-spark cannot be fetched here")
+        raise
+    into = ["--table", "back", "--create", "--format", "delta", "--path", out]
+    taken = submit("ingest", [own_history.url, *into])
+
+    error = json.loads(refused.stdout)["error"]
+    tables = sp.open(own_history.url).snapshot()
+    assert error["type"] == "MissingDependencyError"
+    assert "--packages io.delta:delta-spark_4.2_2.13:4.4.0" in error["hint"]
+    assert taken["rows"] == exported["rows"] == tables.table("flights").num_rows
+    before, after = (tables.table(name).read(["id", "carrier"]) for name in ("flights", "back"))
+    assert after.sort_by("id").to_pydict() == before.to_pydict()
+
+
+@needs_java
 def test_what_is_said_of_a_wrong_call_is_on_the_stderr_of_spark_submit() -> None:
     ended = as_documented("compact_log", "--wrong")
 

@@ -140,6 +140,15 @@ def test_a_missing_table_is_made_on_request_with_its_properties(spark: SparkSess
     assert made.columns == FLIGHTS.names
 
 
+def test_a_table_is_made_in_a_namespace_whatever_the_case_of_its_name(store: sp.Store) -> None:
+    with store.transaction() as txn:
+        txn.create_namespace("north")
+
+    plan = plan_write(store.url, flights(0, 1).schema, False, WriteOptions("NORTH.made", create=True))
+
+    assert (plan.definition.name, plan.creates) == ("north.made", True)
+
+
 def test_a_missing_table_is_an_error_that_says_how_to_make_it(spark: SparkSession, store: sp.Store) -> None:
     with pytest.raises(Exception, match=r"TableNotFoundError: .*'flihgts'.*createTable=true"):
         write(frame(spark, 0, 1), store, table="flihgts")
@@ -156,8 +165,12 @@ def test_a_missing_table_is_an_error_that_says_how_to_make_it(spark: SparkSessio
         ),
         (lambda rows: rows.withColumn("id", f.when(f.col("id") > 20, f.col("id"))), "'id'.* is not nullable"),
         (lambda rows: rows.withColumn("seats", f.lit(-1)), "'seats' of 'flights' holds uint16"),
+        (
+            lambda rows: rows.withColumn("seats", f.expr("interval '1' year")),
+            "'seats' is interval year, for which Arrow has no type",
+        ),
     ],
-    ids=["unknown", "missing", "type", "null", "value"],
+    ids=["unknown", "missing", "type", "null", "value", "no such type"],
 )
 def test_rows_that_do_not_fit_the_catalog_are_refused_by_name(
     spark: SparkSession, store: sp.Store, change: Any, message: str

@@ -15,6 +15,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -40,6 +41,10 @@ _REQUEST = np.dtype(
         ("flags", "u4"), ("event", "u4"),
     ]
 )  # fmt: skip
+_spare: list[tuple[int, int]] = []
+"""Contexts that nobody uses, each with its process: the kernel takes 30 ms to give one back, and 0.2 to make
+one."""
+
 _EVENT = np.dtype([("data", "u8"), ("request", "u8"), ("result", "i8"), ("second", "i8")])
 
 
@@ -115,9 +120,8 @@ class _Wave:
     """Reads that are submitted together and collected together."""
 
     def __init__(self) -> None:
-        self._context = ctypes.c_ulong(0)
         self._pid = os.getpid()
-        _call(0, ctypes.c_long(WAVE_READS), ctypes.byref(self._context))
+        self._context = _context()
         self._memory = memoryview(b"")
         self._address = 0
         self._requests = np.zeros(WAVE_READS, _REQUEST)
@@ -157,7 +161,10 @@ class _Wave:
             requests["offset"] = [span.start for span in self._spans]
             try:
                 self._submitted = _call(
-                    3, self._context, ctypes.c_long(count), ctypes.c_void_p(self._pointers.ctypes.data)
+                    3,
+                    ctypes.c_ulong(self._context),
+                    ctypes.c_long(count),
+                    ctypes.c_void_p(self._pointers.ctypes.data),
                 )
             except OSError:
                 self._submitted = 0  # collect reads them by themselves
@@ -187,7 +194,7 @@ class _Wave:
             try:
                 found = _call(
                     2,
-                    self._context,
+                    ctypes.c_ulong(self._context),
                     ctypes.c_long(self._submitted),
                     ctypes.c_long(self._submitted),
                     ctypes.c_void_p(self._events.ctypes.data),
@@ -201,9 +208,12 @@ class _Wave:
         return results
 
     def __del__(self) -> None:
-        # Waits for what is in flight, so that nothing is written to memory that is given back.
-        if self._context.value and self._pid == os.getpid():
-            _call(1, self._context)
+        # Nothing may be written to memory that is given back: what is still in flight is waited for.
+        if getattr(self, "_context", 0) and self._pid == os.getpid():
+            if self._submitted:
+                _call(1, ctypes.c_ulong(self._context))
+            else:
+                _spare.append((self._pid, self._context))
 
 
 def open_queue(memory: memoryview) -> ReadQueue | None:
@@ -212,6 +222,18 @@ def open_queue(memory: memoryview) -> ReadQueue | None:
         return ReadQueue(memory)
     except OSError:
         return None
+
+
+def _context() -> int:
+    """A context for `WAVE_READS` reads, of this process."""
+    with suppress(IndexError):
+        while True:
+            pid, context = _spare.pop()
+            if pid == os.getpid():
+                return context
+    made = ctypes.c_ulong(0)
+    _call(0, ctypes.c_long(WAVE_READS), ctypes.byref(made))
+    return made.value
 
 
 def _call(which: int, *arguments: object) -> int:
