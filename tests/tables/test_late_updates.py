@@ -15,7 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError, CommitUnknownError, ConstraintError
+from spark_pages.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    ConstraintError,
+    UnsupportedFormatError,
+)
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
@@ -25,6 +30,7 @@ from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.writing import placing
 from tests.invariants import check_store
+from tests.log.newer import ask
 from tests.tables.stores import QUIET, Doubting
 from tests.versions.hand import retain
 
@@ -180,6 +186,24 @@ def test_what_is_too_large_for_the_commit_is_written_anew_in_files_and_manifests
     assert landed.records[0].manifests[0].location.key in manifests
     assert landed.records[0].read_version == read
     check_store(store)
+
+
+def test_an_update_is_not_written_anew_where_a_newer_release_asks_for_more_by_now():
+    store = store_of_appends(0)
+    with store.transaction() as txn:
+        txn.append("t", rows(0, 30_000))
+    txn = store.transaction()
+    changed = list(range(0, 30_000, 2))
+    txn.update("t", "s", rows=changed, values=[uuid4().hex for _ in changed])
+    with Store(store.objects).transaction() as other:
+        other.update("t", "s", [29_999], ["another row of a page"])
+    ask(Store(store.objects))
+
+    with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
+        txn.commit()
+
+    token = str(txn._heading.token)
+    assert len([info for info in store.objects.list("pages/") if token in info.key]) == 1, "of the first try"
 
 
 def test_a_pair_of_exactly_once_lands_once_with_an_update_that_is_anew():

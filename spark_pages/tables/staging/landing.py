@@ -31,6 +31,7 @@ from spark_pages.errors import (
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.log.who_landed import Meets, is_vacuum
@@ -294,6 +295,8 @@ class Landing:
         ------
         ConstraintError
             If one of its keys has landed meanwhile.
+        UnsupportedFormatError
+            If the newest version asks its writers to know what this release does not.
 
         Notes
         -----
@@ -303,6 +306,7 @@ class Landing:
         """
         known = self._log.known()
         newest = known if late.compared < known.state.version else self._log.refresh()
+        check_writable(newest.state.features)  # before any page file is written for it
         if not self._is_spared(prepare, late, newest.state):
             return None
         if late.updates:
