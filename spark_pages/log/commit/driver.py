@@ -164,6 +164,8 @@ class CommitDriver:
         first = request.before
         if first.unknown:
             self._sleep(self.pace.for_newcomers(first), deadline)
+            if first.slow:
+                self.pace.head_moved()  # those that take turns go on with them from here
             return []
         expected = min(_LOOK - 1, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK - 1
         count = expected + 1  # one more tells whether the head is further on
