@@ -354,6 +354,7 @@ class Log:
     def _commit_on(
         self, state: LogState, members: Sequence[Member], if_stopped: IfStopped = lambda _: None
     ) -> list[Outcome]:
+        self._driver.check_clock()
         return self._driver.drive(
             commit_protocol(
                 state,
