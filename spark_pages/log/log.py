@@ -19,7 +19,7 @@ from spark_pages.log.checkpoint.planned import CarryOut
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
-from spark_pages.log.commit.errors import conflict_error, slot_taken_error, unknown_error
+from spark_pages.log.commit.errors import conflict_error, refused_error, slot_taken_error, unknown_error
 from spark_pages.log.commit.group import CommitGroup
 from spark_pages.log.commit.messages import (
     Build,
@@ -289,7 +289,7 @@ class Log:
             case Unknown():
                 raise unknown_error(outcome)
             case Refused():
-                raise outcome.error
+                raise refused_error(outcome)
             case PutOff():
                 raise InternalError("A transaction was put off for ever.")
 

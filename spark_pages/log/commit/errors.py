@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError
+from spark_pages.errors import CommitConflictError, CommitUnknownError, SparkPagesError
 from spark_pages.log.commit.conflict import shared_chains
-from spark_pages.log.commit.messages import Conflict, Slot, Unknown
+from spark_pages.log.commit.messages import Conflict, Refused, Slot, Unknown
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Commit
@@ -48,6 +48,13 @@ def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
         tries=tries,
         **met,
     )
+
+
+def refused_error(outcome: Refused) -> SparkPagesError:
+    """What is raised where a transaction could not be built; a conflict tells how many slots were tried."""
+    if isinstance(outcome.error, CommitConflictError):
+        outcome.error.context.setdefault("tries", max(outcome.tries, 1))
+    return outcome.error
 
 
 def counted_tries(tries: int) -> str:

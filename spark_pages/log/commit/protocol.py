@@ -271,7 +271,7 @@ class _Group:
                 ready = member.ready if member.ready is not None and member.ready.holds_on(base) else None
                 record = self._on(fold.state() if self._built and ready is None else base, index)
             except SparkPagesError as error:
-                self._outcomes[index] = Refused(error)
+                self._outcomes[index] = Refused(error, self.tries)
                 continue
             if isinstance(record, AlreadyLanded):
                 if record.version <= base.version:  # else a member of this group brings the pair
