@@ -248,6 +248,7 @@ class Log:
         ready: Ready | None = None,
         named: Named = by_ids,
         compared: int = -1,
+        tried: int = 0,
     ) -> Committed:
         """Bring a transaction into the log.
 
@@ -265,6 +266,8 @@ class Log:
             How the transaction calls tables and columns, for what it is told of a conflict.
         compared
             Up to this version, which this process knows, the caller has compared it with what landed.
+        tried
+            Tries before, in other words, which count where it is told of a conflict.
 
         Raises
         ------
@@ -284,12 +287,12 @@ class Log:
             case Committed():
                 return outcome
             case Conflict():
-                error = conflict_error(outcome, member.read_version)
+                error = conflict_error(outcome, member.read_version, tried)
                 raise with_who_landed(error, self, member.read_version, is_vacuum)
             case Unknown():
                 raise unknown_error(outcome)
             case Refused():
-                raise refused_error(outcome)
+                raise refused_error(outcome, tried)
             case PutOff():
                 raise InternalError("A transaction was put off for ever.")
 

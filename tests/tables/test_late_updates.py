@@ -442,9 +442,10 @@ def test_a_row_that_is_touched_while_the_update_is_done_anew_is_a_conflict(monke
     txn = updating(store, 1, 77)
     beside_each_commit(monkeypatch, store, lambda: append(store, 3), lambda: update(store, 1, 88))
 
-    with pytest.raises(CommitConflictError, match=r"\(correct\)"):
+    with pytest.raises(CommitConflictError, match=r"\(correct\).*after 2 tries") as failure:
         txn.commit()
 
+    assert failure.value.context["tries"] == 2
     assert numbers(store) == [0, 88, 2, 3]
 
 

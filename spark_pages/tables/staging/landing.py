@@ -118,6 +118,7 @@ class Landing:
         self._page_files = page_files
         self._manifests = count()
         self._read = read
+        self._tried = 0
         self._relied: set[TableId] = set()
         """Tables whose rows were compared with a check."""
         self._keyed: set[TableId] = set()
@@ -366,7 +367,13 @@ class Landing:
 
     def _send(self, prepare: Prepare, ready: Ready | None, compared: int) -> Landed:
         build, needed = self._build(prepare), self._needed()
-        committed = self._log.commit(self._standing.base, build, needed, ready, self._named, compared)
+        try:
+            committed = self._log.commit(
+                self._standing.base, build, needed, ready, self._named, compared, self._tried
+            )
+        except CommitConflictError as error:
+            self._tried = error.context["tries"]
+            raise
         if committed.commit is not None:
             return Landed(committed.version)
         return self._landed_in(committed.state) or Landed(committed.version)
