@@ -284,6 +284,30 @@ def test_an_append_to_a_table_that_another_process_has_just_created_finds_it():
     assert store.snapshot().table("new").num_rows == 3
 
 
+def test_a_large_append_that_is_put_behind_others_again_and_again_writes_its_pages_once():
+    store, meter = metered(store_with(ROWS))
+    many = pa.table({"n": np.random.default_rng(1).integers(-(2**60), 2**60, 60_000)})
+    txn = store.transaction()
+    txn.append("t", many)
+    assert txn.table("t").num_rows == 60_003
+    others = Store(meter._inner)
+    for number in range(3):
+        with others.transaction() as other:
+            other.append("t", ROWS)
+        with others.transaction() as other:
+            other.create_table(f"u{number}", ROWS.schema)
+    before = meter.counts
+
+    txn.commit()
+
+    counts = meter.counts - before
+    (file,) = others.objects.list("pages/")
+    assert counts.creates > 1, "it has lost a slot"
+    assert counts.puts == 1
+    assert counts.bytes_written < file.size_bytes * 1.1
+    assert others.snapshot().table("t").read()["n"][12:] == many["n"]
+
+
 def truncated(store: Store) -> None:
     """Another process truncates table ``t``."""
     head = store.snapshot().log
