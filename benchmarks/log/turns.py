@@ -17,7 +17,18 @@ from dataclasses import replace
 
 from benchmarks.log.writers import summary
 from spark_pages.log.commit.pacing import Pace
-from spark_pages.log.turns import COMMIT_TURNS, Before, Turn, before, with_commit
+from spark_pages.log.turns import (
+    COMMIT_TURNS,
+    NOBODY,
+    SLOW,
+    Before,
+    Turn,
+    before,
+    is_for_slow,
+    is_late,
+    looks_on,
+    with_commit,
+)
 from spark_pages.runtime import Runtime
 
 
@@ -43,7 +54,9 @@ class Model:
         self._slots: list[tuple[str, int]] = []
         self.requests = 0
 
-    def run(self, writers: int, seconds: float, late: int = 0, behind: int = 0) -> list[list[float]]:
+    def run(
+        self, writers: int, seconds: float, late: int = 0, behind: int = 0, slow: float = 1.0
+    ) -> list[list[float]]:
         """Seconds that each commit of each writer took.
 
         Parameters
@@ -52,13 +65,15 @@ class Model:
             So many of the writers, the last ones, begin at half of the time.
         behind
             So many of the newest commits these do not know then.
+        slow
+            Requests of the last writer take so many times as long.
         """
         done: list[list[float]] = [[] for _ in range(writers)]
         events = [
             (
                 (i >= writers - late) * seconds / 2 + self._random.random() / 100,
                 i,
-                self._write(str(i), done[i], behind),
+                self._write(str(i), done[i], behind, self._latency_s * (slow if i == writers - 1 else 1.0)),
             )
             for i in range(writers)
         ]
@@ -68,7 +83,9 @@ class Model:
             heapq.heappush(events, (self._now + next(writer), number, writer))
         return done
 
-    def _write(self, name: str, took: list[float], behind: int) -> Generator[float, None, None]:
+    def _write(
+        self, name: str, took: list[float], behind: int, latency_s: float
+    ) -> Generator[float, None, None]:
         runtime = replace(Runtime(), monotonic_s=lambda: self._now, jitter=self._random.random)
         pace = Pace(runtime)
         turns: tuple[Turn, ...] = ()
@@ -77,21 +94,29 @@ class Model:
             began, arrived = self._now, known - 1
             tries = 0
             while True:
-                knows_head = tries < 2
-                while (first := before(turns, self._properties, name, arrived)).writers or not knows_head:
-                    came = yield from self._let_others(pace, first, known)
+                late, knows_head, looks, gave_way = is_late(tries), tries < 2, 0, -1
+                while True:
+                    if not late and gave_way != known and is_for_slow(turns, self._properties):
+                        yield pace.for_newcomers(SLOW)
+                        pace.head_moved()
+                        gave_way = known
+                    first = NOBODY if late else before(turns, self._properties, name, arrived)
+                    if not first.writers and knows_head:
+                        break
+                    came = yield from self._let_others(pace, first, known, latency_s)
                     if not came:
                         break
                     turns = self._learn(turns, known, came)
                     known += came
-                    knows_head = True
+                    looks += 1
+                    knows_head = not late or not looks_on(came, looks)
                 yield self._cpu_s * (0.7 + 0.6 * self._random.random())
                 asked = self._now
                 tries += 1
-                won = yield from self._create(known, name, arrived)
+                won = yield from self._create(known, name, arrived, latency_s)
                 pace.create_took(self._now - asked)
                 if not won:
-                    yield from self._read(known, 1)
+                    yield from self._read(known, 1, latency_s)
                 pace.head_moved()
                 turns = self._learn(turns, known, 1)
                 known += 1
@@ -105,7 +130,9 @@ class Model:
             turns = with_commit(turns, version, *self._slots[version])
         return turns
 
-    def _let_others(self, pace: Pace, first: Before, known: int) -> Generator[float, None, int]:
+    def _let_others(
+        self, pace: Pace, first: Before, known: int, latency_s: float
+    ) -> Generator[float, None, int]:
         if first.unknown:
             yield pace.for_newcomers(first)
             return 0
@@ -113,31 +140,31 @@ class Model:
         count = expected + 1
         for wait_s in pace.for_turn(first) if first.writers else (0.0,):
             yield wait_s
-            came = yield from self._read(known, count)
+            came = yield from self._read(known, count, latency_s)
             if came:
                 pace.head_moved()
                 more = came > expected
                 while more:
-                    found = yield from self._read(known + came, 8)
+                    found = yield from self._read(known + came, 8, latency_s)
                     came, more = came + found, found == 8
                 return came
             count = 1
         return 0
 
-    def _create(self, slot: int, name: str, read: int) -> Generator[float, None, bool]:
+    def _create(self, slot: int, name: str, read: int, latency_s: float) -> Generator[float, None, bool]:
         self.requests += 1
-        yield self._latency_s / 2
+        yield latency_s / 2
         won = len(self._slots) == slot
         if won:
             self._slots.append((name, read))
-        yield self._latency_s / 2
+        yield latency_s / 2
         return won
 
-    def _read(self, first: int, count: int) -> Generator[float, None, int]:
+    def _read(self, first: int, count: int, latency_s: float) -> Generator[float, None, int]:
         self.requests += count
-        yield self._latency_s / 2
+        yield latency_s / 2
         found = min(count, len(self._slots) - first)
-        yield self._latency_s / 2 + found * self._cpu_s / 4
+        yield latency_s / 2 + found * self._cpu_s / 4
         return found
 
 

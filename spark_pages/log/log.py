@@ -19,7 +19,7 @@ from spark_pages.log.checkpoint.planned import CarryOut
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
-from spark_pages.log.commit.errors import conflict_error, slot_taken_error, unknown_error
+from spark_pages.log.commit.errors import conflict_error, refused_error, slot_taken_error, unknown_error
 from spark_pages.log.commit.group import CommitGroup
 from spark_pages.log.commit.messages import (
     Build,
@@ -253,6 +253,7 @@ class Log:
         ready: Ready | None = None,
         named: Named = by_ids,
         compared: int = -1,
+        tried: int = 0,
     ) -> Committed:
         """Bring a transaction into the log.
 
@@ -270,6 +271,8 @@ class Log:
             How the transaction calls tables and columns, for what it is told of a conflict.
         compared
             Up to this version, which this process knows, the caller has compared it with what landed.
+        tried
+            Tries before, in other words, which count where it is told of a conflict.
 
         Raises
         ------
@@ -289,12 +292,12 @@ class Log:
             case Committed():
                 return outcome
             case Conflict():
-                error = conflict_error(outcome, member.read_version)
+                error = conflict_error(outcome, member.read_version, tried)
                 raise with_who_landed(error, self, member.read_version, is_vacuum)
             case Unknown():
                 raise unknown_error(outcome)
             case Refused():
-                raise outcome.error
+                raise refused_error(outcome, tried)
             case PutOff():
                 raise InternalError("A transaction was put off for ever.")
 
@@ -359,6 +362,7 @@ class Log:
     def _commit_on(
         self, state: LogState, members: Sequence[Member], if_stopped: IfStopped = lambda _: None
     ) -> list[Outcome]:
+        self._driver.check_clock()
         return self._driver.drive(
             commit_protocol(
                 state,

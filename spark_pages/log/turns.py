@@ -4,8 +4,9 @@ Whoever has just committed knows the head and would win the next slot too, and e
 others are always one request late. So writers that meet take turns. A turn is a few commits of one writer
 in a row. Who has had none for the longest time is next. All of this is read off the log, so nobody has to
 talk to anybody. A writer that does not come is waited for a little, and then passed over. Now and then a slot
-is free for writers that are new, and so is the slot behind a new one that has met others. Nothing goes wrong
-where two think that it is their turn: one of them loses a slot.
+is free for writers that are new, and so is the slot behind a new one that has met others. More rarely one is
+free for longer, for writers whose requests take longer than those of others: all that they put comes too late
+otherwise. Nothing goes wrong where two think that it is their turn: one of them loses a slot.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ COMMIT_TURNS = "commit_turns"
 _TURN_COMMITS = 9
 _ROUND_COMMITS = 72
 _FREE_EVERY = 64
+_SLOW_EVERY = 512
 _KEPT = 64
+_LATE_TRIES = 4
+_AS_QUICK = 2
+_LATE_LOOKS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +59,19 @@ class Before:
         How many commits are left of the turn that has begun.
     unknown
         Whether these could only be writers that have not committed lately.
+    slow
+        Whether these could only be writers that have been late again and again.
     """
 
     writers: int
     commits: int
     unknown: bool = False
+    slow: bool = False
 
 
 NOBODY = Before(0, 0)
+
+SLOW = Before(1, 0, unknown=True, slow=True)
 
 
 def with_commit(turns: tuple[Turn, ...], version: int, writer: str, read_version: int) -> tuple[Turn, ...]:
@@ -106,6 +116,33 @@ def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, 
         first = is_free if left else max(1, is_free + len(ring) - 1)
         return Before(first, 0, unknown=len(ring) == 1) if first else NOBODY
     return Before(is_free + len(ring) - own - 1 + bool(left), left)
+
+
+def is_for_slow(turns: tuple[Turn, ...], properties: Mapping[str, str]) -> bool:
+    """Whether the next slot is one of those that are left to writers that have been late again and again."""
+    if not turns:
+        return False
+    turn = turns[-1]
+    often = properties.get(COMMIT_TURNS) == "fair" or turn.last_version - turn.first_version >= _TURN_COMMITS
+    return (turn.last_version + 1) % (_SLOW_EVERY if often else 2 * _SLOW_EVERY) == 0
+
+
+def is_late(tries: int) -> bool:
+    """Whether a writer has lost so many slots that its requests must take longer than those of others."""
+    return tries >= _LATE_TRIES
+
+
+def looks_on(came: int, looks: int) -> bool:
+    """Whether a late writer looks once more before it tries a slot: what it puts now would be too late again.
+
+    Parameters
+    ----------
+    came
+        Commits of others that its last look has found.
+    looks
+        Looks since it tried a slot.
+    """
+    return came > _AS_QUICK and looks < _LATE_LOOKS
 
 
 def _ring(turns: tuple[Turn, ...]) -> list[Turn]:

@@ -20,7 +20,6 @@ from spark_pages.errors import (
     CommitConflictError,
     ConstraintError,
     InvalidInputError,
-    NotFoundError,
     SchemaMismatchError,
     StorageError,
 )
@@ -37,8 +36,7 @@ from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.values import as_stream
-from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs
-from spark_pages.tables.reading.expiry import moving_on
+from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs, verb
 from spark_pages.tables.reading.page_meta import PageMeta, PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
@@ -161,23 +159,20 @@ class Transaction(CatalogVerbs):
         found = self._staged.snapshot()
         return found if self._relied_on is None else found.watched(self._relied_on.add)
 
-    @moving_on
+    @verb
     def table(self, name: str) -> Table:
         """A table with what this transaction has staged so far.
 
         Notes
         -----
         Serializable isolation counts the whole table as read; the catalog, where it is one of the tables of
-        ``system``, or there is none.
+        ``system``. Whatever a transaction is refused counts as a look at the catalog.
         """
         self._check_open()
         self._standing.on_newest()
         of_system = split_name(name)[0] == "system"
-        try:  # a temporary table comes first
-            table = self._staged.table(name if of_system else show_name(self._tables.find(name)))
-        except NotFoundError:
-            self._relies_on(CATALOG_TABLE)
-            raise
+        # a temporary table comes first
+        table = self._staged.table(name if of_system else show_name(self._tables.find(name)))
         self._standing.is_seen = True
         self._relies_on(CATALOG_TABLE if of_system else table.definition.table_id)
         return table
@@ -186,8 +181,9 @@ class Transaction(CatalogVerbs):
         """What serializable isolation must find as it was."""
         if self._relied_on is not None:
             self._relied_on.add(table_id)
+            self._standing.is_seen = True
 
-    @moving_on
+    @verb
     def directory(self, table: str) -> StagedDirectory:
         """Which pages hold which rows, with what is staged; takes pages that others have written.
 
@@ -278,6 +274,7 @@ class Transaction(CatalogVerbs):
         self._check_open()
         rows = as_stream(data)
         definition = self._known(table, rows.columns)
+        self._relies_on(definition.table_id)
         try:
             metas: Mapping[str, PageMeta] = NOTHING_BESIDE
             if entry_meta is not None or page_metadata:
@@ -290,7 +287,7 @@ class Transaction(CatalogVerbs):
                 self._standing.on_newest()  # which may take what this one does not
             raise
 
-    @moving_on
+    @verb
     def _known(self, table: str, columns: Sequence[str]) -> TableDefinition:
         """The table, of which all is known that an append reads: a stream is not read twice."""
         definition = self._tables.to_write(table)
@@ -300,7 +297,7 @@ class Transaction(CatalogVerbs):
         self._rows.learn(definition)
         return definition
 
-    @moving_on
+    @verb
     def append_written(self, table: str, written: Sequence[WrittenRows]) -> None:
         """Rows that other processes have written stand behind those of the table, from this commit on.
 
@@ -344,7 +341,7 @@ class Transaction(CatalogVerbs):
             self._work.definitions[table_id] = definition
             self._work.written.append(StagedWrites(table_id, definition.field_ids, before, some))
 
-    @moving_on
+    @verb
     def update(self, table: str, column: str | None = None, rows: ArrayLike = (), values: Any = None) -> None:
         """The rows hold other values from this commit on.
 
@@ -371,7 +368,9 @@ class Transaction(CatalogVerbs):
         """
         self._check_open()
         self._standing.on_newest()
-        self._rows.update(self._tables.to_write(table), table, column, rows, values)
+        definition = self._tables.to_write(table)
+        self._relies_on(definition.table_id)
+        self._rows.update(definition, table, column, rows, values)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """The store has these properties from this commit on."""
@@ -420,7 +419,7 @@ class Transaction(CatalogVerbs):
         """Where page files go."""
         return self._log.store
 
-    @moving_on
+    @verb
     def next_page_file(self, table: str | None = None) -> str:
         """Key of the next page file of this transaction; where the namespace of a table has its files.
 

@@ -26,6 +26,7 @@ from spark_pages.upkeep.faults import MEND, RESTORE, UPGRADE, FaultKind, Verific
 from spark_pages.upkeep.page_values import PageReader, PageValues
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.ranges import check_ranges, listed_range
+from spark_pages.upkeep.slots import TOMBSTONE
 from spark_pages.upkeep.survey import Survey
 from spark_pages.upkeep.zero import table_zero_differences
 
@@ -162,23 +163,37 @@ def _check_table_zero(survey: Survey) -> None:
 
 
 def _check_end(survey: Survey) -> None:
-    """No object was written for a version behind the end of the log: then its newest slots are lost."""
+    """No object was written for a version behind the end of the log: then its newest slots are lost.
+
+    Nor has a vacuum cleaned slots of which no commit says so: it commits first.
+    """
+    head = survey.slots.head
     folders = _folders(survey)
     versions = {int(found[1]): key for key in survey.listed if (found := _VERSIONED.match(key))}
     versions |= {read: key for key in survey.listed if (read := folders.epoch_of(key)) is not None}
     newest = max(versions, default=-1)
-    key = commit_key(newest)
-    if newest <= survey.slots.head or key in survey.listed:
+    if newest > head:
+        told = (
+            f"{versions[newest]} was written for version {newest}. Versions {head + 1} to {newest} are lost."
+        )
+        _tell_missing(survey, newest, told)
+    cleaned, kept = survey.slots.kinds.rfind(TOMBSTONE), survey.slots.retention
+    if cleaned >= (kept.min_readable if kept else 0) and not survey.slots.errors:
+        told = f"{commit_key(cleaned)} has been cleaned. The commit of the vacuum that did so is lost."
+        _tell_missing(survey, head + 1, told)
+
+
+def _tell_missing(survey: Survey, version: int, told: str) -> None:
+    """A slot behind the head is lost, unless it has come since the listing began."""
+    key = commit_key(version)
+    if key in survey.listed:
         return
     try:
         if survey.store.get(key):
-            return  # it came after the listing began
+            return
     except ObjectNotFoundError:
         pass
-    what = (
-        f"{key} is missing: the log ends with version {survey.slots.head}, but {versions[newest]} was "
-        f"written for version {newest}. Versions {survey.slots.head + 1} to {newest} are lost."
-    )
+    what = f"{key} is missing: the log ends with version {survey.slots.head}, but {told}"
     survey.findings.add(FaultKind.MISSING, key, what, RESTORE)
 
 

@@ -255,6 +255,8 @@ def test_no_time_left_after_a_rebase_is_a_conflict_because_nothing_was_put():
 class Group:
     """Plays storage for several members; `landed` are the commits that storage holds from slot 1 on."""
 
+    writer = "someone"
+
     def __init__(self, members: list[Member], state: LogState = BASE, landed: list[Any] = ()) -> None:
         self.slots = {slot.version: slot for slot in landed}
         self.requests: list[Any] = []
@@ -265,7 +267,7 @@ class Group:
             new_token=lambda: MINE,
             now_us=lambda: 5,
             load_manifest=lambda _: None,
-            writer="someone",
+            writer=self.writer,
             if_stopped=self.told.append,
         )
         response: Any = None
@@ -467,6 +469,36 @@ def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once()
     assert group.outcomes[0].version == 8
     assert sum(isinstance(request, CreateSlot) for request in group.requests) == 3
     assert [each for each in group.requests if isinstance(each, LetOthers)] == [LetOthers(3, NOBODY)]
+
+
+class Quicker(Group):
+    """Plays storage to which others commit so often during each request, 56 times in all."""
+
+    writer = ""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once, self.head = at_once, 0
+        landed = [FIRST]
+        for version in range(1, 57):
+            landed.append(commit(version, record(20 + version, **APPEND), parent=landed[-1]))
+        super().__init__([member(11, **APPEND)], BASE, landed[1:])
+
+    def respond(self, request: Any) -> Any:
+        self.head = min(self.head + self.at_once, 56)
+        if isinstance(request, LetOthers):
+            return [self.slots[version] for version in range(request.start, self.head + 1)]
+        return super().respond(request)
+
+
+@pytest.mark.parametrize(("at_once", "creates"), [(3, 5), (1, 13)])
+def test_who_has_lost_four_slots_to_others_who_are_quicker_by_far_tries_the_next_one_when_they_stop(
+    at_once, creates
+):
+    quicker = Quicker(at_once)
+
+    assert kinds(quicker) == ["Committed"]
+    assert quicker.outcomes[0].version == 57
+    assert [type(each) for each in quicker.requests].count(CreateSlot) == creates
 
 
 def test_members_that_conflict_with_what_others_commit_in_their_turn_do_not_try_a_slot():

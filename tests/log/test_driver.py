@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.errors import UnsupportedFormatError
+from spark_pages.errors import CommitError, UnsupportedFormatError
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.messages import LetOthers, ReadFailed, ReadSlot
 from spark_pages.log.encoding.commit_codec import encode_commit
@@ -23,7 +23,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import Doubtful
 from spark_pages.tables.store import Store
-from tests.retention.stores import Clock, new_past, opened
+from tests.retention.stores import Clock, WatchedStore, new_past, opened
 from tests.tables.stores import QUIET
 
 COMMITS = 100
@@ -169,6 +169,29 @@ def test_a_clock_that_is_ahead_or_hardly_behind_is_no_news(caplog, seconds):
     append_by(opened(past.objects, Clock(clock.now_us - seconds * 1_000_000)), times=3)
 
     assert told(caplog) == []
+
+
+class Telling(WatchedStore):
+    """Storage that tells its clock."""
+
+    def __init__(self, inner, clock: Clock) -> None:
+        super().__init__(inner)
+        self.now_us = clock
+
+
+def test_a_clock_that_is_more_than_a_minute_ahead_of_that_of_the_storage_commits_nothing():
+    clock = Clock()
+    past = new_past(clock)
+    before = [info.key for info in past.objects.list("")]
+    telling = Telling(past.objects, clock)
+
+    with pytest.raises(CommitError, match=r"62 s ahead of that of the storage.*Nothing was committed"):
+        append_by(opened(telling, Clock(clock.now_us + 62_000_000)))
+    assert [info.key for info in past.objects.list("")] == before
+
+    append_by(opened(telling, Clock(clock.now_us + 59_000_000)))
+    append_by(opened(telling, Clock(clock.now_us - 3_600_000_000)))
+    assert len(past.objects.list("")) == len(before) + 2
 
 
 def test_who_commits_again_and_again_waits_as_after_a_lost_slot_until_the_time_of_one_commit_is_up(meter):

@@ -11,7 +11,16 @@ import pytest
 import spark_pages as sp
 from benchmarks.log.turns import Model
 from spark_pages.log.commit.pacing import Pace
-from spark_pages.log.turns import COMMIT_TURNS, NOBODY, Before, Turn, before, with_commit
+from spark_pages.log.turns import (
+    COMMIT_TURNS,
+    NOBODY,
+    SLOW,
+    Before,
+    Turn,
+    before,
+    is_for_slow,
+    with_commit,
+)
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import CreateOutcome
@@ -99,6 +108,21 @@ def test_behind_the_first_commit_of_a_new_writer_that_met_others_the_slot_is_fre
     assert ahead("abcabcXa", "b").writers == 0
 
 
+@pytest.mark.parametrize(
+    ("writers", "properties", "every"), [("a", {}, 512), ("ab", {}, 1024), ("ab", FAIR, 512)]
+)
+def test_a_slot_in_many_is_left_to_slow_writers(writers, properties, every):
+    shown: tuple[Turn, ...] = ()
+    left = []
+    for version in range(2_100):
+        shown = with_commit(shown, version, writers[version % len(writers)], version - 1)
+        if is_for_slow(shown, properties):
+            left.append(version + 1)
+
+    assert left == list(range(every, 2_100, every))
+    assert not is_for_slow((), properties)
+
+
 class Clock:
     now = 100.0
 
@@ -140,6 +164,16 @@ def test_after_a_rest_nobody_is_waited_for():
     clock.now += 1.0
 
     assert waits(pace, clock, Before(1, 8), 0.02) == []
+
+
+def test_a_slot_is_left_to_slow_writers_for_sixteen_requests_since_the_one_before_it_came():
+    pace, clock = paced()
+    clock.now += 0.1
+
+    assert pace.for_newcomers(SLOW) == pytest.approx(16 * 0.02 - 0.1)
+
+    clock.now += 1.0
+    assert pace.for_newcomers(SLOW) == 0.0
 
 
 def test_before_any_request_was_timed_nobody_is_waited_for():
@@ -211,3 +245,16 @@ def test_in_a_model_whoever_comes_late_commits_soon_and_goes_on_to(writers, behi
     *others, late = done
     assert late[0] < 2.5
     assert len(late) > max(map(len, others)) / 5
+
+
+@pytest.mark.parametrize("slow", [3, 5])
+@pytest.mark.parametrize("writers", [2, 4, 9])
+@pytest.mark.parametrize("fair", [False, True])
+def test_in_a_model_a_writer_whose_requests_take_several_times_as_long_commits_before_its_time_is_up(
+    writers, slow, fair
+):
+    *others, late = Model(0.02, 0.002, fair=fair, seed=3).run(writers, 60, slow=slow)
+
+    assert late
+    assert max(late) < 60
+    assert sum(map(len, others)) > 60 * (22 if fair else 38), "it costs the others little"

@@ -159,6 +159,81 @@ def test_a_storage_that_lies_about_creates_loses_and_doubles_nothing(seed):
     check_store(reader)
 
 
+def once(store: Store, thread: int, step: int) -> int:
+    """Two threads bring the same pair of application and number."""
+    txn = store.transaction(app_id=f"app {thread // 2}", app_version=step + 1)
+    txn.append("once", pa.table({"writer": [thread // 2], "number": [step]}))
+    return txn.commit()
+
+
+def count_up(store: Store, thread: int, step: int) -> int:
+    """One of three counters is read, and is one more."""
+    txn = store.transaction()
+    value = txn.table("counters").take([thread % 3], ["number"])["number"][0].as_py()
+    txn.update("counters", "number", rows=[thread % 3], values=[value + 1])
+    return txn.commit()
+
+
+def number_rows(store: Store, thread: int, step: int) -> int:
+    """The row tells how many there were before it."""
+    txn = store.transaction(isolation="serializable")
+    txn.append("numbered", pa.table({"writer": [thread], "number": [txn.table("numbered").num_rows]}))
+    return txn.commit()
+
+
+def append(store: Store, thread: int, step: int) -> int:
+    txn = store.transaction()
+    txn.append("t", pa.table({"writer": [thread], "number": [step]}))
+    return txn.commit()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_of_64_threads_that_share_commits_each_has_its_own_outcome_though_storage_lies(seed):
+    objects = store_with(schema=SCHEMA).objects
+    with opened(objects).transaction() as txn:
+        for name in ("once", "numbered", "counters"):
+            txn.create_table(name, SCHEMA)
+        txn.append("counters", pa.table({"writer": [0, 1, 2], "number": [0, 0, 0]}))
+    shared, beside = (opened(FaultyStore(objects, seed * 2 + i, faults=0.3)) for i in range(2))
+    acts = [append, once, count_up, number_rows]
+    acknowledged: list[tuple[Any, int, int, int]] = []
+    refused: list[tuple[Any, dict[str, Any]]] = []
+
+    def work(thread: int) -> None:
+        for step in range(5):
+            act = acts[(thread // 2 + step) % len(acts)]
+            try:
+                version = act(beside if thread % 16 == 0 else shared, thread, step)
+                acknowledged.append((act, thread, step, version))
+            except CommitConflictError as error:
+                refused.append((act, error.context))
+
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(work, range(64)))
+
+    def done(by: Any) -> list[tuple[int, int, int]]:
+        return [(thread, step, version) for act, thread, step, version in acknowledged if act is by]
+
+    reader = opened(objects)
+    tables = {name: reader.snapshot().table(name).read().to_pydict() for name in reader.snapshot().tables()}
+    assert {act for act, _ in refused} | {count_up} == {count_up, number_rows}
+    assert all(told["conflicting_version"] > told["read_version"] for _, told in refused)
+    assert all(told["conflicting_writer"] and told["tries"] for _, told in refused)
+    assert Counter(rows(reader)) == Counter((thread, step) for thread, step, _ in done(append))
+    assert sorted(zip(tables["once"]["writer"], tables["once"]["number"], strict=True)) == sorted(
+        {(thread // 2, step) for thread, step, _ in done(once)}
+    )
+    assert len({(thread // 2, step, version) for thread, step, version in done(once)}) == len(
+        tables["once"]["writer"]
+    ), "both threads are told the version where their pair has landed"
+    assert tables["numbered"]["number"] == list(range(len(done(number_rows))))
+    counted = Counter(thread % 3 for thread, _, _ in done(count_up))
+    assert tables["counters"]["number"] == [counted[row] for row in range(3)]
+    landed = len(acknowledged) - len(done(once)) + len(tables["once"]["writer"])
+    assert reader.snapshot().version < 2 + landed, "some have shared a commit"
+    check_store(reader)
+
+
 def test_a_commit_whose_answer_never_came_says_unknown_and_is_not_doubled_by_its_application():
     objects = store_with(schema=SCHEMA).objects
     clock = iter(range(0, 10_000, 30))

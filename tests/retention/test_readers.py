@@ -17,8 +17,9 @@ from spark_pages.log.hint import read_hint
 from spark_pages.log.names import HINT_KEY
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.scanning import windows
+from spark_pages.tables.versions.leases import ReaderLease
 from tests.invariants import check_versions_stay, rows_of
-from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened
+from tests.retention.stores import Clock, WatchedStore, copied, eventful_past, new_past, numbers, opened
 
 HOUR = timedelta(hours=1)
 
@@ -113,6 +114,39 @@ def test_a_leased_reader_reads_to_the_end_whatever_vacuum_is_asked_for(small_win
     past.store.vacuum(retention=1)
     with pytest.raises(SnapshotExpiredError):
         opened(past.objects).snapshot(version=version)
+
+
+def test_a_vacuum_that_comes_at_any_request_of_a_reader_refuses_it_before_it_has_its_lease_or_not_at_all(
+    small_windows,
+):
+    past = eventful_past()
+    version = 9
+
+    def read(objects: ObjectStore, leased: list[ReaderLease]):
+        with opened(objects).snapshot(version=version).lease(HOUR) as lease:
+            leased.append(lease)
+            return lease.snapshot.table("large").scan(batch_rows=9_000).read_all()
+
+    watched = WatchedStore(copied(past.objects))
+    rows = read(watched, [])
+    refused = 0
+    for number in range(watched.requests):
+        objects, leased = copied(past.objects), []
+
+        def vacuum(n, *_, number=number, objects=objects):
+            if n == number:
+                store = opened(objects)
+                with store.transaction() as txn:
+                    txn.update("large", "x", rows=list(range(0, 20_000, 4096)), values=[9] * 5)
+                store.checkpoint()
+                store.vacuum(retention=1, orphans=True)
+
+        try:
+            assert read(WatchedStore(objects, vacuum), leased) == rows
+        except SnapshotExpiredError:
+            assert not leased, f"at request {number}"
+            refused += 1
+    assert 0 < refused < watched.requests
 
 
 def test_a_reader_of_a_kept_version_whose_checkpoint_has_gone_reads_the_same_rows_from_another():

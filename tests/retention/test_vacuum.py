@@ -13,6 +13,7 @@ from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.vacuum.garbage import Reason
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone
+from spark_pages.storage import MeteredStore
 from tests.invariants import check_nothing_needed_is_gone, check_store, check_versions_stay, rows_of
 from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened
 
@@ -180,18 +181,31 @@ def test_a_vacuum_of_a_store_that_only_grows_reads_no_segment_that_old_and_new_s
     check_versions_stay(past.objects, past.history)
 
 
-def test_a_tag_holds_its_version_and_all_later_ones_until_it_is_deleted():
+@pytest.mark.parametrize("orphans", [False, True])
+def test_a_vacuum_lists_objects_only_where_it_is_asked_for_orphans(orphans):
+    past = eventful_past()
+    meter = MeteredStore(past.objects)
+
+    done = opened(meter).vacuum(retention=1, orphans=orphans)
+
+    assert done.objects > 20
+    assert bool(meter.counts.lists) is orphans
+
+
+def test_a_tag_holds_its_version_and_all_later_ones_until_it_and_every_other_one_there_are_deleted():
     past = eventful_past()
     past.store.tag("kept", version=5)
+    past.store.tag("kept-too", version=5)
     past.note()
 
-    past.store.vacuum(retention=1)
-    check_versions_stay(past.objects, past.history)
-    oldest_with_tag = past.store.snapshot().log.state.retention.min_readable
-    past.store.delete_tag("kept")
+    for name in ("kept", "kept-too"):
+        past.store.vacuum(retention=1)
+        check_versions_stay(past.objects, past.history)
+        assert past.store.snapshot().log.state.retention.min_readable == 5
+        past.store.delete_tag(name)
+        past.note()
     past.store.vacuum(retention=1)
 
-    assert oldest_with_tag == 5
     assert past.store.snapshot().log.state.retention.min_readable > 5
     past.note()
     check_versions_stay(past.objects, past.history)

@@ -53,6 +53,25 @@ def test_a_tag_that_moves_while_it_is_deleted(monkeypatch):
     assert told(failure.value) == (read, read + 1, writer_name(), [], 1)
 
 
+def test_how_often_was_tried_what_is_refused_on_the_newest_state(monkeypatch):
+    store = store_with(ROWS)
+    store.tag("kept", version=1)
+    log, commit = store._log, store._log.commit
+    read = store.snapshot().version
+
+    def late(*args, **given):
+        with Store(store.objects).transaction() as txn:
+            txn.append("t", ROWS)
+        Store(store.objects).tag("kept", version=2, replace=True)
+        return commit(*args, **given)
+
+    monkeypatch.setattr(log, "commit", late)
+    with pytest.raises(CommitConflictError, match=r"moved from version 1 to version 2.*; 2 tries") as failure:
+        store.delete_tag("kept")
+
+    assert told(failure.value) == (read, read + 2, writer_name(), [], 2)
+
+
 def test_a_vacuum_that_a_tag_has_overtaken():
     store = store_with(ROWS)
     with store.transaction() as txn:

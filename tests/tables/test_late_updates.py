@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,16 +16,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.errors import CommitConflictError, CommitUnknownError, ConstraintError
+from spark_pages.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    ConstraintError,
+    UnsupportedFormatError,
+)
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
 from spark_pages.tables.compaction.compact import compact_table
+from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.updated_rows import UpdatedRows
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.writing import placing
 from tests.invariants import check_store
+from tests.log.newer import ask
 from tests.tables.stores import QUIET, Doubting
 from tests.versions.hand import retain
 
@@ -175,11 +183,30 @@ def test_what_is_too_large_for_the_commit_is_written_anew_in_files_and_manifests
     (landed,) = store._log.commits(version, version + 1)
     manifests = {info.key for info in store.objects.list("_log/manifests/") if str(token) in info.key}
     files = {info.key for info in store.objects.list("pages/") if str(token) in info.key}
-    assert len(manifests) == len(files) == 2, "those of the first try are orphans"
+    assert len(manifests) == 2, "that of the first try is an orphan"
+    assert len(files) == 2, "most pages are still in that of the first try"
     assert {key[:26] for key in files} == {f"pages/{read:020d}"}, "by which vacuum judges them"
     assert landed.records[0].manifests[0].location.key in manifests
     assert landed.records[0].read_version == read
     check_store(store)
+
+
+def test_an_update_is_not_written_anew_where_a_newer_release_asks_for_more_by_now():
+    store = store_of_appends(0)
+    with store.transaction() as txn:
+        txn.append("t", rows(0, 30_000))
+    txn = store.transaction()
+    changed = list(range(0, 30_000, 2))
+    txn.update("t", "s", rows=changed, values=[uuid4().hex for _ in changed])
+    with Store(store.objects).transaction() as other:
+        other.update("t", "s", [29_999], ["another row of a page"])
+    ask(Store(store.objects))
+
+    with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
+        txn.commit()
+
+    token = str(txn._heading.token)
+    assert len([info for info in store.objects.list("pages/") if token in info.key]) == 1, "of the first try"
 
 
 def test_a_pair_of_exactly_once_lands_once_with_an_update_that_is_anew():
@@ -413,14 +440,95 @@ def test_an_update_that_is_overtaken_while_it_is_done_anew_is_done_once_more(mon
     check_store(store)
 
 
+def test_only_pages_that_others_have_taken_out_are_rewritten_anew(monkeypatch):
+    store = store_of_appends(0)
+    with store.transaction() as txn:
+        txn.append("t", rows(0, 60_000))
+    pages = store.snapshot().table("t").pages("s").num_rows
+    assert pages > 6
+    changed = list(range(0, 60_000, 2))
+    txn = store.transaction()
+    txn.update("t", "s", rows=changed, values=[f"new {row}" for row in changed])
+    beside_each_commit(
+        monkeypatch, store, lambda: other_text(store, 1), lambda: other_text(store, 30_001, 59_999)
+    )
+    rewritten = pages_rewritten(monkeypatch)
+
+    version = txn.commit()
+
+    assert rewritten == [pages, 1, 1, 2, 2], "each time the others first"
+    (landed,) = store._log.commits(version, version + 1)
+    assert sum(len(splice.removed) for splice in landed.records[0].splices) == pages
+    text = store.snapshot().table("t").read()["s"].to_pylist()
+    assert text[0::2] == [f"new {row}" for row in changed]
+    assert [row for row in range(1, 60_000, 2) if text[row] != f"row {row}"] == [1, 30_001, 59_999]
+    feed = store.changes(version - 1, version, grain="rows")
+    touched = zip(feed["first_row"].to_pylist(), feed["end_row"].to_pylist(), strict=True)
+    assert sorted(row for first, end in touched for row in range(first, end)) == changed
+    check_store(store)
+
+
+def other_text(store: Store, *of: int) -> None:
+    with Store(store.objects).transaction("correct") as txn:
+        txn.update("t", "s", list(of), ["another row of the page"] * len(of))
+
+
+def pages_rewritten(monkeypatch) -> list[int]:
+    """How many pages each commit rewrites, and each try of it."""
+    tries: list[int] = []
+    rewrite = StagedRows.rewrite
+
+    def counted(self, *args, **given):
+        found = rewrite(self, *args, **given)
+        tries.append(sum(len(splice.removed) for splice in found))
+        return found
+
+    monkeypatch.setattr(StagedRows, "rewrite", counted)
+    return tries
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_update_of_many_rows_lands_right_however_often_others_move_rows_between_its_tries(
+    monkeypatch, seed
+):
+    chance = random.Random(seed)
+    store = store_of_appends(24)
+    expected = list(range(24))
+    mine = sorted(chance.sample(range(24), 10))
+    txn = store.transaction()
+    for first in (0, 5):
+        txn.update("t", "n", mine[first : first + 5], [1_000 + row for row in mine[first : first + 5]])
+
+    def other() -> None:
+        match chance.randrange(4):
+            case 0:
+                compact(store)
+            case 1:
+                append(store, len(expected))
+                expected.append(len(expected))
+            case _:
+                row = chance.choice([each for each in range(24) if each not in mine])
+                expected[row] = -row
+                update(store, row, -row)
+
+    beside_each_commit(monkeypatch, store, *[other] * 12)
+    txn.commit()
+
+    for row in mine:
+        expected[row] = 1_000 + row
+    assert numbers(store) == expected
+    check_store(store)
+
+
 def test_a_row_that_is_touched_while_the_update_is_done_anew_is_a_conflict(monkeypatch):
     store = store_of_appends(3)
     txn = updating(store, 1, 77)
     beside_each_commit(monkeypatch, store, lambda: append(store, 3), lambda: update(store, 1, 88))
 
-    with pytest.raises(CommitConflictError, match=r"\(correct\)"):
+    with pytest.raises(CommitConflictError, match=r"\(correct\).*after 2 tries") as failure:
         txn.commit()
 
+    assert failure.value.context["tries"] == 2
     assert numbers(store) == [0, 88, 2, 3]
 
 

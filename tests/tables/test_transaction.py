@@ -17,6 +17,9 @@ from spark_pages.errors import (
     CommitConflictError,
     CommitUnknownError,
     InvalidInputError,
+    NamespaceNotFoundError,
+    NotFoundError,
+    TableExistsError,
     TableNotFoundError,
 )
 from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
@@ -107,6 +110,13 @@ def test_what_a_serializable_transaction_has_read_must_not_change_before_it_comm
     [
         lambda txn: txn.snapshot.table("t").read(),
         lambda txn: txn.directory("t").latest("n"),
+        lambda txn: txn.table("t").read(filter="n > 5"),
+        lambda txn: txn.table("t").scan().read_all(),
+        lambda txn: txn.table("t").take([0]),
+        lambda txn: txn.table("t").aggregate("n"),
+        lambda txn: txn.table("t").pages(),
+        lambda txn: txn.table("t").num_rows,
+        lambda txn: txn.table("t").schema,
     ],
 )
 def test_however_a_serializable_transaction_has_read_a_table_nobody_may_change_it(look):
@@ -124,11 +134,11 @@ def test_however_a_serializable_transaction_has_read_a_table_nobody_may_change_i
         reader.commit()
 
 
-def looked_in_vain(look):
-    """What a transaction does that looks for a table which is not there."""
+def looked_in_vain(look, refusal=TableNotFoundError):
+    """What a transaction does that is refused: something is not there, or a name is taken."""
 
     def act(txn):
-        with pytest.raises(TableNotFoundError):
+        with pytest.raises(refusal):
             look(txn)
 
     return act
@@ -143,6 +153,14 @@ def looked_in_vain(look):
         lambda txn: txn.table("system.tables").read(),
         looked_in_vain(lambda txn: txn.table("new")),
         looked_in_vain(lambda txn: txn.snapshot.table("new")),
+        looked_in_vain(lambda txn: txn.directory("new")),
+        looked_in_vain(lambda txn: txn.append("new", ROWS)),
+        looked_in_vain(lambda txn: txn.update("new", "n", [0], [1])),
+        looked_in_vain(lambda txn: txn.drop_table("new")),
+        looked_in_vain(lambda txn: txn.undrop_table("new")),
+        looked_in_vain(lambda txn: txn.create_table("t", ROWS.schema), TableExistsError),
+        looked_in_vain(lambda txn: txn.create_table("new.t", ROWS.schema), NamespaceNotFoundError),
+        looked_in_vain(lambda txn: txn.drop_type("new"), NotFoundError),
     ],
 )
 def test_a_serializable_transaction_that_has_looked_at_the_catalog_meets_whoever_changes_it(look):
@@ -158,6 +176,44 @@ def test_a_serializable_transaction_that_has_looked_at_the_catalog_meets_whoever
     with pytest.raises(CommitConflictError, match="it changed the catalog"):
         lookers[0].commit()
     lookers[1].commit()
+
+
+def test_what_a_serializable_transaction_was_refused_it_stands_by_though_a_vacuum_sends_it_on():
+    store = store_with(ROWS)
+    looker = store.transaction(isolation="serializable")
+    with pytest.raises(TableNotFoundError):
+        looker.table("new")
+    with store.transaction() as txn:
+        txn.create_table("new", ROWS.schema)
+
+    looker.move_on()
+    looker.append("t", ROWS)
+
+    with pytest.raises(CommitConflictError, match="it changed the catalog"):
+        looker.commit()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda txn: txn.update("t", "n", [3], [1]),
+        lambda txn: txn.append("t", pa.table({"m": [1]})),
+    ],
+)
+def test_of_a_table_that_refused_a_serializable_transaction_nobody_may_change_what_told_it_so(refused):
+    store = store_with(ROWS)
+    with store.transaction() as txn:
+        txn.create_table("u", ROWS.schema)
+    looker = store.transaction(isolation="serializable")
+    with pytest.raises(InvalidInputError):
+        refused(looker)
+    looker.append("u", ROWS)
+
+    with store.transaction() as txn:
+        txn.append("t", ROWS)
+
+    with pytest.raises(CommitConflictError, match="it changed rows of table"):
+        looker.commit()
 
 
 def test_a_serializable_transaction_that_has_looked_at_the_catalog_lets_others_write_rows():
@@ -226,6 +282,30 @@ def test_an_append_to_a_table_that_another_process_has_just_created_finds_it():
         txn.append("new", ROWS)
 
     assert store.snapshot().table("new").num_rows == 3
+
+
+def test_a_large_append_that_is_put_behind_others_again_and_again_writes_its_pages_once():
+    store, meter = metered(store_with(ROWS))
+    many = pa.table({"n": np.random.default_rng(1).integers(-(2**60), 2**60, 60_000)})
+    txn = store.transaction()
+    txn.append("t", many)
+    assert txn.table("t").num_rows == 60_003
+    others = Store(meter._inner)
+    for number in range(3):
+        with others.transaction() as other:
+            other.append("t", ROWS)
+        with others.transaction() as other:
+            other.create_table(f"u{number}", ROWS.schema)
+    before = meter.counts
+
+    txn.commit()
+
+    counts = meter.counts - before
+    (file,) = others.objects.list("pages/")
+    assert counts.creates > 1, "it has lost a slot"
+    assert counts.puts == 1
+    assert counts.bytes_written < file.size_bytes * 1.1
+    assert others.snapshot().table("t").read()["n"][12:] == many["n"]
 
 
 def truncated(store: Store) -> None:

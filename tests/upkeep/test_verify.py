@@ -168,6 +168,16 @@ def test_a_log_whose_end_was_cut_off_is_told_by_what_was_written_for_it(rich: St
     assert "Versions 7 to 7 are lost" in told(found)
 
 
+def test_a_lost_commit_of_a_vacuum_is_told_by_the_slots_that_it_has_cleaned(rich: Store) -> None:
+    version = rich.vacuum(retention=4).version
+    rich.objects.delete(commit_key(version))
+
+    found = verify(rich.objects, pages="none")
+
+    assert commit_key(version) in {fault.key for fault in found.damage}
+    assert "has been cleaned. The commit of the vacuum that did so is lost" in told(found)
+
+
 def test_two_slots_that_were_swapped_are_both_named(rich: Store) -> None:
     one, two = rich.objects.get(commit_key(2)), rich.objects.get(commit_key(3))
     rich.objects.put(commit_key(2), two)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from spark_pages.errors import DamageError, StorageError, UnsupportedFormatError
+from spark_pages.errors import CommitError, DamageError, StorageError, UnsupportedFormatError
 from spark_pages.log.commit.messages import (
     CreateSlot,
     LetOthers,
@@ -26,7 +26,7 @@ from spark_pages.runtime import Runtime
 
 Result = TypeVar("Result")
 
-_FAR_BEHIND_US = 60_000_000
+_FAR_OFF_US = 60_000_000
 """Clocks of machines that are kept differ by less."""
 
 _logger = logging.getLogger(__name__)
@@ -76,12 +76,30 @@ class CommitDriver:
         """Commits [start, stop), oldest first, if all are in memory."""
         return self._recent.commits(start, stop)
 
+    def check_clock(self) -> None:
+        """Nothing, unless storage tells its clock, and that of this machine is far ahead of it.
+
+        Raises
+        ------
+        CommitError
+            All later commits would bear that time.
+        """
+        theirs_us = self._slots.store.now_us()
+        ahead_us = 0 if theirs_us is None else self._runtime.now_us() - theirs_us
+        if ahead_us > _FAR_OFF_US:
+            raise CommitError(
+                f"The clock of this machine is {ahead_us / 1_000_000:.0f} s ahead of that of the storage at "
+                f"{self._slots.store.url}: expected at most {_FAR_OFF_US // 1_000_000} s. Nothing was "
+                "committed.",
+                hint="Set the clock: times of commits never go back.",
+            )
+
     def _tell_clock(self, commit: Commit) -> None:
         """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
         if self._has_told_clock:
             return
         behind_us = commit.timestamp_us - 1 - self._runtime.now_us()  # not above 0 where the clock is right
-        if behind_us <= _FAR_BEHIND_US:
+        if behind_us <= _FAR_OFF_US:
             return
         self._has_told_clock = True
         _logger.warning(
@@ -164,6 +182,8 @@ class CommitDriver:
         first = request.before
         if first.unknown:
             self._sleep(self.pace.for_newcomers(first), deadline)
+            if first.slow:
+                self.pace.head_moved()  # those that take turns go on with them from here
             return []
         expected = min(_LOOK - 1, max(1, first.commits + first.writers - 1)) if first.writers else _LOOK - 1
         count = expected + 1  # one more tells whether the head is further on

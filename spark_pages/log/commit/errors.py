@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError
+from spark_pages.errors import CommitConflictError, CommitUnknownError, SparkPagesError
 from spark_pages.log.commit.conflict import shared_chains
-from spark_pages.log.commit.messages import Conflict, Slot, Unknown
+from spark_pages.log.commit.messages import Conflict, Refused, Slot, Unknown
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.model.actions import Commit
 from spark_pages.runtime import writer_name
 
 
-def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
-    """What is raised where a transaction that read this version is not in the log.
+def conflict_error(outcome: Conflict, read_version: int, tried: int = 0) -> CommitConflictError:
+    """What is raised where a transaction that read this version is not in the log; `tried` are earlier tries.
 
     Without ``conflicting_writer`` where what it met has been cleaned away; `with_who_landed` tells whose.
     """
     overlap = outcome.overlap
+    tries = tried + max(outcome.tries, 1)
     who = f"The transaction of {writer_name()} that read version {read_version}"
     if overlap is None:
         return CommitConflictError(
-            f"{who} was overtaken {outcome.tries} times, last by version {outcome.head} of {outcome.by}, "
+            f"{who} was overtaken {tries} times, last by version {outcome.head} of {outcome.by}, "
             f"until its time was up. Nothing was committed.",
             hint="Try again, or write in fewer, larger transactions.",
             read_version=read_version,
             conflicting_version=outcome.head,
             conflicting_writer=outcome.by,
             chains=[],
-            tries=outcome.tries,
+            tries=tries,
         )
-    tries = max(outcome.tries, 1)
     told = f"{who} cannot be put behind version {overlap.version}: {overlap.what}. Nothing was committed."
     met: dict[str, Any] = {}
     if overlap.writer:
@@ -48,6 +48,13 @@ def conflict_error(outcome: Conflict, read_version: int) -> CommitConflictError:
         tries=tries,
         **met,
     )
+
+
+def refused_error(outcome: Refused, tried: int = 0) -> SparkPagesError:
+    """What is raised where a transaction could not be built; a conflict tells how many slots were tried."""
+    if isinstance(outcome.error, CommitConflictError):
+        outcome.error.context.setdefault("tries", tried + max(outcome.tries, 1))
+    return outcome.error
 
 
 def counted_tries(tries: int) -> str:

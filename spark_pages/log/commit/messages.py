@@ -207,6 +207,7 @@ class Refused:
     """It could not be built on the newest state; nothing of it is in the log."""
 
     error: SparkPagesError
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)

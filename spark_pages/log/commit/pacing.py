@@ -27,6 +27,9 @@ _FREE_REQUESTS = 3
 """A slot is left free for so many requests: a look that has just missed the one before, the next look, and a
 create. Whoever has filled it waits longer than this for the one that has left it: so that keeps its place."""
 
+_SLOW_REQUESTS = 16
+"""A slot is left free for so many requests for writers whose own take up to six times as long."""
+
 _EARLY_REQUESTS = 3
 """The first look is so long before the end of a turn: who is late may be passed over."""
 
@@ -73,8 +76,11 @@ class Pace:
         return 0.0 if tries == 1 else self._request_s * _LOSS_REQUESTS * self._runtime.jitter()
 
     def for_newcomers(self, before: Before) -> float:
-        """Seconds that a slot is left free for writers that nobody knows: they find it, then fill it."""
-        if self._runtime.monotonic_s() - self._moved_s >= self._patience_s(before):
+        """Seconds that a slot is left free for writers that are new or slow: they find it, then fill it."""
+        rested_s = self._runtime.monotonic_s() - self._moved_s
+        if before.slow:
+            return max(0.0, self._request_s * _SLOW_REQUESTS - rested_s)
+        if rested_s >= self._patience_s(before):
             return 0.0
         return self._request_s * (_FREE_REQUESTS + self._runtime.jitter() / 2)
 

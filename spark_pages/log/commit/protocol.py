@@ -49,7 +49,7 @@ from spark_pages.log.features import check_writable, with_needs
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
-from spark_pages.log.turns import NOBODY, before
+from spark_pages.log.turns import NOBODY, SLOW, before, is_for_slow, is_late, looks_on
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated
@@ -161,11 +161,16 @@ def _let_others(
 ) -> Generator[Request, Response, LogState | None]:
     """The state after what others have committed whose turn it is, and all that came after a second loss.
 
-    None where every member has met something of it.
+    None where every member has met something of it. Who has lost slot after slot waits for nobody's turn.
     """
+    late = is_late(group.tries)
     knows_head = group.tries < 2
+    looks, gave_way = 0, -1
     while True:
-        first = before(state.turns, state.properties, writer, arrived) if writer else NOBODY
+        first = NOBODY
+        if writer and not late:
+            gives_way = gave_way != state.version and is_for_slow(state.turns, state.properties)
+            first = SLOW if gives_way else before(state.turns, state.properties, writer, arrived)
         if not first.writers and knows_head:
             return state
         came = _slots((yield LetOthers(state.version + 1, first)))
@@ -175,9 +180,13 @@ def _let_others(
             group.check(slot, state)
         if group.decided:
             return None
+        if first.slow:
+            gave_way = state.version
+            continue
         if not came:
             return state
-        knows_head = True
+        looks += 1
+        knows_head = not late or not looks_on(len(came), looks)
 
 
 Settled = Slot | Unknown | NotCreated | None
@@ -262,7 +271,7 @@ class _Group:
                 ready = member.ready if member.ready is not None and member.ready.holds_on(base) else None
                 record = self._on(fold.state() if self._built and ready is None else base, index)
             except SparkPagesError as error:
-                self._outcomes[index] = Refused(error)
+                self._outcomes[index] = Refused(error, self.tries)
                 continue
             if isinstance(record, AlreadyLanded):
                 if record.version <= base.version:  # else a member of this group brings the pair

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from spark_pages.given import as_text, check_kind, check_texts
+from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.column_changes import ColumnChanges
 from spark_pages.tables.definitions.constraint_changes import ConstraintChanges, ForeignKey
@@ -24,6 +27,28 @@ from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
 
+Verbs = TypeVar("Verbs", bound="CatalogVerbs")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatenate[Verbs, Given], Answer]:
+    """What users may do in a transaction; see `moving_on`. Who was refused has seen something of the catalog.
+
+    That a name is taken, or is not there, is known from then on, and serializable isolation keeps it so.
+    """
+    acting = moving_on(act)
+
+    @wraps(act)
+    def acted(txn: Verbs, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        try:
+            return acting(txn, *args, **kwargs)
+        except (NotFoundError, AlreadyExistsError, InvalidInputError):
+            txn._relies_on(CATALOG_TABLE)
+            raise
+
+    return acted
+
 
 class CatalogVerbs:
     """What `Transaction` can do to the catalog. Nobody sees any of it before the commit."""
@@ -34,6 +59,9 @@ class CatalogVerbs:
     _constraints: ConstraintChanges
 
     def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def _relies_on(self, table_id: TableId) -> None:
         raise NotImplementedError
 
     def move_on(self) -> int:
@@ -58,7 +86,7 @@ class CatalogVerbs:
 
     # tables
 
-    @moving_on
+    @verb
     def create_table(
         self,
         name: str,
@@ -92,7 +120,7 @@ class CatalogVerbs:
         check_texts(properties, "properties")
         self._tables.create(name, schema, properties, aligned)
 
-    @moving_on
+    @verb
     def drop_table(self, table: str) -> None:
         """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back.
 
@@ -106,7 +134,7 @@ class CatalogVerbs:
         self._check_open()
         self._tables.drop(table)
 
-    @moving_on
+    @verb
     def undrop_table(self, table: str) -> None:
         """The table of this name that was dropped last is there again, with its rows.
 
@@ -118,7 +146,7 @@ class CatalogVerbs:
         self._check_open()
         self._tables.undrop(table)
 
-    @moving_on
+    @verb
     def rename_table(self, table: str, name: str) -> None:
         """The table has another name from this commit on, or is in another namespace; no page moves.
 
@@ -129,20 +157,20 @@ class CatalogVerbs:
         self._check_open()
         self._tables.rename(table, name)
 
-    @moving_on
+    @verb
     def truncate_table(self, table: str) -> None:
         """The table has no rows from this commit on, but those appended after this call."""
         self._check_open()
         self._tables.truncate(table)
 
-    @moving_on
+    @verb
     def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
         """The table has these properties from this commit on; None takes one away."""
         self._check_open()
         check_texts(properties, "properties", removable=True)
         self._tables.set_properties(table, properties)
 
-    @moving_on
+    @verb
     def set_comment(self, table: str, comment: str | None, column: str | None = None) -> None:
         """The table, or one of its columns, has this comment from this commit on; None takes it away."""
         self._check_open()
@@ -152,7 +180,7 @@ class CatalogVerbs:
 
     # columns
 
-    @moving_on
+    @verb
     def add_column(self, table: str, column: pa.Field, default: Any = None) -> None:
         """The table has one more column, behind the others.
 
@@ -176,25 +204,25 @@ class CatalogVerbs:
         check_kind(column, pa.Field, "column", "a pyarrow.Field")
         self._columns.add(table, column, default)
 
-    @moving_on
+    @verb
     def drop_column(self, table: str, column: str) -> None:
         """The table no longer has the column. Earlier versions keep it; its id is never used again."""
         self._check_open()
         self._columns.drop(table, column)
 
-    @moving_on
+    @verb
     def rename_column(self, table: str, column: str, name: str) -> None:
         """The column has another name from this commit on, and the pages that it had."""
         self._check_open()
         self._columns.rename(table, column, name)
 
-    @moving_on
+    @verb
     def reorder_columns(self, table: str, columns: Sequence[str]) -> None:
         """The columns named come first, in this order, and the others behind them as they were."""
         self._check_open()
         self._columns.reorder(table, columns)
 
-    @moving_on
+    @verb
     def widen_column(self, table: str, column: str, type: pa.DataType) -> None:
         """The column is of a wider type from this commit on; no page is rewritten.
 
@@ -216,7 +244,7 @@ class CatalogVerbs:
         check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
         self._columns.widen(table, column, type)
 
-    @moving_on
+    @verb
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
         """Rows of the column may be null from this commit on, or may not.
 
@@ -228,7 +256,7 @@ class CatalogVerbs:
         self._check_open()
         self._columns.set_nullable(table, column, nullable)
 
-    @moving_on
+    @verb
     def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
         """The column has these properties from this commit on; None takes one away."""
         self._check_open()
@@ -237,7 +265,7 @@ class CatalogVerbs:
 
     # namespaces
 
-    @moving_on
+    @verb
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Tables can be made in the namespace from now on.
 
@@ -257,7 +285,7 @@ class CatalogVerbs:
         check_texts(properties, "properties")
         self._objects.create_namespace(name, properties)
 
-    @moving_on
+    @verb
     def drop_namespace(self, name: str) -> None:
         """The namespace is gone from this commit on.
 
@@ -269,7 +297,7 @@ class CatalogVerbs:
         self._check_open()
         self._objects.drop_namespace(name)
 
-    @moving_on
+    @verb
     def set_namespace_properties(self, name: str, properties: Mapping[str, str | None]) -> None:
         """The namespace has these properties from this commit on; None takes one away."""
         self._check_open()
@@ -278,7 +306,7 @@ class CatalogVerbs:
 
     # types
 
-    @moving_on
+    @verb
     def create_type(
         self, name: str, base: pa.DataType | str, not_null: bool = False, check: str | None = None
     ) -> None:
@@ -301,7 +329,7 @@ class CatalogVerbs:
         self._check_open()
         self._objects.create_type(name, base, not_null, check)
 
-    @moving_on
+    @verb
     def drop_type(self, name: str) -> None:
         """The type is gone from this commit on.
 
@@ -319,7 +347,7 @@ class CatalogVerbs:
 
     # constraints
 
-    @moving_on
+    @verb
     def add_constraint(
         self,
         table: str,
@@ -352,7 +380,7 @@ class CatalogVerbs:
         self._check_open()
         self._constraints.add(table, name, check, primary_key, foreign_key)
 
-    @moving_on
+    @verb
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
         self._check_open()

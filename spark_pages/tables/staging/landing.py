@@ -5,17 +5,17 @@ Follow a commit from `Landing.commit` over `_prepare` (pages get their places, r
 
 Some are more patient than that. The pages of an update may be others by the time it lands, though nobody
 touched its rows: an append has taken the last pages of the table along, a compaction has joined them, an
-update has changed another row. Then `_anew` rewrites the pages that hold the rows by now. And keys that have
-landed meanwhile are compared with those that the transaction brings.
+update has changed another row. Then `_anew` rewrites the pages that hold these rows by now. And keys that
+have landed meanwhile are compared with those that the transaction brings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from spark_pages.errors import (
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
+from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.log.who_landed import Meets, is_vacuum
@@ -42,13 +43,14 @@ from spark_pages.tables.checks.key_checks import changed_keys, check_key, writte
 from spark_pages.tables.checks.update_checks import check_updates
 from spark_pages.tables.reading.expiry import looking_again, moving_on, overtaking
 from spark_pages.tables.staging.compared_keys import ComparedKeys
+from spark_pages.tables.staging.kept_pages import parted
 from spark_pages.tables.staging.page_file_names import PageFileNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.tail_swap import SwapOrAppend
 from spark_pages.tables.staging.updated_rows import UpdatedRows
-from spark_pages.tables.staging.updates import Updates
+from spark_pages.tables.staging.updates import Updates, within
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.versions.change_feed import commits_in_turn
 from spark_pages.tables.versions.exactly_once import Landed, landed_in, newest_landed
@@ -67,19 +69,25 @@ class _Late:
     ----------
     updates
         By table and column.
+    rewritten
+        The splices of these.
     appends
         The other splices.
     compared
         Up to this version what landed has left alone all that the transaction rests on.
     rows, keys
         The updated rows and the new keys, once somebody was first.
+    gone
+        Ids of pages that others have taken out meanwhile.
     """
 
     updates: Mapping[tuple[TableId, str], Updates]
+    rewritten: list[StagedSplice]
     appends: list[StagedSplice]
     compared: int
     rows: UpdatedRows | None = None
     keys: ComparedKeys | None = None
+    gone: set[int] = field(default_factory=set)
 
 
 class Landing:
@@ -117,6 +125,7 @@ class Landing:
         self._page_files = page_files
         self._manifests = count()
         self._read = read
+        self._tried = 0
         self._relied: set[TableId] = set()
         """Tables whose rows were compared with a check."""
         self._keyed: set[TableId] = set()
@@ -182,7 +191,7 @@ class Landing:
         self._standing.ended = True
         self._work.splices = pending.splices
         self._rows.forget_temporary()
-        late = self._late(pending.splices[rewritten:], keyed)
+        late = self._late(pending.splices, rewritten, keyed)
         self._work.updates.clear()
         if swap is not None:
             return swap.on, False, late
@@ -225,21 +234,21 @@ class Landing:
         """The transaction stands on what is kept; see `Standing.move_on`."""
         return self._tables.move_on()
 
-    def _late(self, others: list[StagedSplice], keyed: bool) -> _Late | None:
+    def _late(self, splices: list[StagedSplice], rewritten: int, keyed: bool) -> _Late | None:
         """What may be said anew; nothing of a transaction that does more than update and append rows.
 
         Parameters
         ----------
-        others
-            Its splices besides those of its updates.
+        splices, rewritten
+            All that it does to pages, and how many of them, the first ones, come of updates.
         keyed
             Whether a table that it writes to has a primary key.
         """
-        work = self._work
+        work, others = self._work, splices[rewritten:]
         more = (work.created, work.ddl, work.written and work.updates, work.properties, work.claims)
         if not (work.updates or keyed) or any(more) or any(splice.removed for splice in others):
             return None
-        return _Late(dict(work.updates), others, self._standing.version)
+        return _Late(dict(work.updates), splices[:rewritten], others, self._standing.version)
 
     def _placed(self) -> Prepare:
         """Every page has its place, and what was written by others is beside it."""
@@ -288,26 +297,31 @@ class Landing:
             prepare, ready = anew, None
 
     def _anew(self, prepare: Prepare, late: _Late) -> Prepare | None:
-        """The same with the updates done on the pages that hold their rows by now; None where it is too late.
+        """The same with updates done on the pages that hold their rows by now; None where it is too late.
 
         Raises
         ------
         ConstraintError
             If one of its keys has landed meanwhile.
+        UnsupportedFormatError
+            If the newest version asks its writers to know what this release does not.
 
         Notes
         -----
         The version read, and the names of page files, stay what they were: so a vacuum that has passed that
-        version since, or a rule of isolation, is in the way as ever. Page files of the tries before are
-        orphans.
+        version since, or a rule of isolation, is in the way as ever. Pages that nobody has taken out are not
+        rewritten again, and what was written for them stays: so each try is quicker than the one before.
         """
         known = self._log.known()
         newest = known if late.compared < known.state.version else self._log.refresh()
+        check_writable(newest.state.features)  # before any page file is written for it
         if not self._is_spared(prepare, late, newest.state):
             return None
         if late.updates:
+            overtaken = self._overtaken(late)
             self._work.splices = late.appends
-            self._work.splices = [*self._tables.rewrites_on(newest, late.updates), *late.appends]
+            late.rewritten += self._tables.rewrites_on(newest, overtaken)
+            self._work.splices = [*late.rewritten, *late.appends]
             prepare = self._placed()
         if late.keys is not None:
             for definition, rows in late.keys.landed():
@@ -315,6 +329,23 @@ class Landing:
                 check_key(self._tables.table_with(show_name(definition), self._work, prepared, newest), rows)
             late.keys.compared(newest.num_rows)
         return prepare
+
+    def _overtaken(self, late: _Late) -> dict[tuple[TableId, str], Updates]:
+        """The updates of rows whose pages others have taken out; what was rewritten of other pages stays."""
+        kept: list[StagedSplice] = []
+        rows: dict[ChainKey, list[tuple[int, int]]] = {}
+        for splice in late.rewritten:
+            stays, overtaken = parted(splice, late.gone)
+            kept += stays
+            if overtaken:
+                rows.setdefault((splice.table_id, splice.field_id), []).extend(overtaken)
+        late.rewritten = kept
+        found = {}
+        for (table_id, column), updates in late.updates.items():
+            bounds = rows.get((table_id, self._work.definitions[table_id].field_ids[column]))
+            if bounds is not None:
+                found[table_id, column] = within(updates, np.array(sorted(bounds), np.int64))
+        return found
 
     def _is_spared(self, prepare: Prepare, late: _Late, state: LogState) -> bool:
         """Whether what landed up to a state left the rows alone, and is in the way by nothing but pages."""
@@ -330,6 +361,7 @@ class Landing:
         if late.keys is None:
             keyed = [self._work.definitions[table_id] for table_id in self._keyed]
             late.keys = ComparedKeys(keyed, self._standing.base.num_rows)
+        chains = {(splice.table_id, splice.field_id) for splice in late.rewritten}
         mine, needed = without_pages(self._record(prepare, state)), self._needed(late.keys.tables)
         try:
             landed = late.compared + 1, state.version + 1
@@ -339,6 +371,9 @@ class Landing:
                     return False
                 if not late.keys.feed(commit):
                     return False
+                for splice in chain.from_iterable(record.splices for record in commit.records):
+                    if (splice.table_id, splice.field_id) in chains:
+                        late.gone.update(splice.removed)
                 late.compared = commit.version
         except SnapshotExpiredError:  # a vacuum has cleaned them away
             return False
@@ -362,7 +397,13 @@ class Landing:
 
     def _send(self, prepare: Prepare, ready: Ready | None, compared: int) -> Landed:
         build, needed = self._build(prepare), self._needed()
-        committed = self._log.commit(self._standing.base, build, needed, ready, self._named, compared)
+        try:
+            committed = self._log.commit(
+                self._standing.base, build, needed, ready, self._named, compared, self._tried
+            )
+        except CommitConflictError as error:
+            self._tried = error.context["tries"]
+            raise
         if committed.commit is not None:
             return Landed(committed.version)
         return self._landed_in(committed.state) or Landed(committed.version)

@@ -267,6 +267,20 @@ def _changed(arrays: Sequence[pa.Array], offsets: NDArray[np.int64], values: pa.
     return take_entries(join([*arrays, values], values.type), pa.array(order))
 
 
+def within(updates: Updates, bounds: NDArray[np.int64]) -> Updates:
+    """The updates of some rows alone.
+
+    Parameters
+    ----------
+    bounds : int64, shape (n_ranges, 2)
+        First row and end row of ranges that do not overlap, in order; at least one.
+    """
+    rows, values = last_wins(updates)
+    at = np.maximum(np.searchsorted(bounds[:, 0], rows, side="right") - 1, 0)
+    inside = np.flatnonzero((rows >= bounds[at, 0]) & (rows < bounds[at, 1]))
+    return Updates([rows[inside]], [take_entries(values, pa.array(inside))])
+
+
 def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
     """Rows, increasing, and the last value given for each; dictionaries as `widened` makes them."""
     rows = np.concatenate(updates.rows)

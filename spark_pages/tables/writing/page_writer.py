@@ -240,7 +240,7 @@ class PlacedPages:
             self._file = None
 
 
-def fits_inline(pages: Sequence[StagedPage]) -> bool:
+def fits_inline(pages: Sequence[StagedPage | NewPage]) -> bool:
     """Whether all pages together are small enough to ride in the commit."""
-    sizes = [page.encoded.actual_len for page in pages]
+    sizes = [page.encoded.actual_len if isinstance(page, StagedPage) else page.actual_len for page in pages]
     return sum(sizes) <= INLINE_TRANSACTION_BYTES and all(size <= INLINE_PAGE_BYTES for size in sizes)

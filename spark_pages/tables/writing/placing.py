@@ -14,6 +14,7 @@ from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import NO_PAGES, OwnPages
+from spark_pages.model.page import PageKind
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.writing.page_writer import PlacedPages, StagedPage, fits_inline
 
@@ -51,8 +52,9 @@ class Prepared:
 
 def stays_inline(splices: Sequence[StagedSplice]) -> bool:
     """Whether no page file and no page manifest will be written for them."""
-    staged = [p for splice in splices for p in splice.pages if isinstance(p, StagedPage)]
-    return fits_inline(staged) and sum(len(splice.pages) for splice in splices) <= MANIFEST_PAGES
+    pages = [page for splice in splices for page in splice.pages]
+    riding = [page for page in pages if isinstance(page, StagedPage) or page.kind is PageKind.INLINE]
+    return fits_inline(riding) and len(pages) <= MANIFEST_PAGES
 
 
 def place_splices(
@@ -61,7 +63,7 @@ def place_splices(
     next_page_file: Callable[[TableId], str],
     manifest: str,
 ) -> Prepared:
-    """Every page has its place; nothing refers to them before the commit.
+    """Every page has its place, and keeps it in these splices; nothing refers to them before the commit.
 
     Parameters
     ----------
@@ -76,6 +78,8 @@ def place_splices(
     large transaction. A crash leaves orphans that no snapshot sees.
     """
     pages, splices = _place(store, splices_in, next_page_file, stays_inline(splices_in))
+    for staged, placed in zip(_by_chain(splices_in), splices, strict=True):
+        staged.pages = pages[placed.start : placed.stop]
     if len(pages) <= MANIFEST_PAGES:
         return Prepared(OwnPages.of(pages), splices)
     data = encode_manifest(*page_batches(pages))
@@ -98,6 +102,10 @@ def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> P
     return Prepared(OwnPages.of(pages), splices)
 
 
+def _by_chain(splices: Sequence[StagedSplice]) -> list[StagedSplice]:
+    return sorted(splices, key=lambda each: (each.table_id, each.field_id))
+
+
 def _place(
     store: ObjectStore,
     splices_in: Sequence[StagedSplice],
@@ -108,7 +116,7 @@ def _place(
     splices: list[Splice] = []
     table: TableId | None = None
     placed = PlacedPages(store)
-    for splice in sorted(splices_in, key=lambda each: (each.table_id, each.field_id)):
+    for splice in _by_chain(splices_in):
         if splice.table_id != table:
             table = splice.table_id
             placed.begin(partial(next_page_file, table))
