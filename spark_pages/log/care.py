@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -25,7 +26,8 @@ from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.names import commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.log.ranges.log_range import WHOLE
-from spark_pages.log.ranges.writer import LogCompaction, compact_slots
+from spark_pages.log.ranges.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
+from spark_pages.log.readable import oldest_readable
 from spark_pages.log.replay import LoadManifest
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
@@ -113,27 +115,38 @@ class LogCare:
         return made.ref
 
     def compact(self) -> LogCompaction:
-        """Every slot that can be is in compacted ranges, and the hint says so.
+        """Every slot that can be is in compacted ranges and bundles, and the hint says so.
 
         Notes
         -----
-        One request for each range that is there already; see `compact_slots` for the others. Slots below
+        One request for each range that is there already; see `compact_slots` for the others. Ranges below
         the version that the log names as compacted are not looked at: what is lost there, repair makes again.
+        Bundles are made wherever they are missing.
         """
         state = self._refresh().state
         check_writable(state.features)
-        return self._compact(state.compacted, state.version + 1, None)
+        done = self._compact_slots(state.compacted, state.version + 1, None)
+        made = self._make_bundles(state, done.compacted)
+        both = LogCompaction(done.compacted, done.keys + made.keys, done.size_bytes + made.size_bytes)
+        self._tell_compacted(state.compacted, both)
+        return both
 
-    def _compact(self, compacted: int, stop: int, most: int | None) -> LogCompaction:
+    def _compact_slots(self, compacted: int, stop: int, most: int | None) -> LogCompaction:
         done = compact_slots(self._store, self._runtime.map, compacted, stop, most)
         if done.compacted > compacted:
             self._slots.learn(done.compacted)
             self._newest.learn(done.compacted)
-            if done.keys:
-                self.tell(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
-            else:
-                self._leave_hint()
         return done
+
+    def _make_bundles(self, state: LogState, stop: int, behind: int = 0) -> LogCompaction:
+        oldest, at_once = oldest_readable(state), self._runtime.map
+        return make_ranges(self._store, at_once, missing_bundles(self._store, at_once, oldest, stop, behind))
+
+    def _tell_compacted(self, before: int, done: LogCompaction) -> None:
+        if done.keys:
+            self.tell(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
+        elif done.compacted > before:
+            self._leave_hint()
 
     def tell(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
         """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
@@ -199,11 +212,17 @@ class LogCare:
             known = self.settle(known)
         if due.compaction or due.checkpoint:
             check_writable(known.state.features)  # others may have added some since the commit that asked
+        before = known.state.compacted
+        done = LogCompaction(before)
         if due.compaction:
             whole = (known.state.version + 1) >> WHOLE << WHOLE
-            self._compact(known.state.compacted, whole, _MOST_RANGES)
+            done = self._compact_slots(before, whole, _MOST_RANGES)
+            self._tell_compacted(before, done)
         if due.checkpoint:
             self._checkpoint(known)
+        if done.compacted > before:  # last, for they may be large; where they fail, `compact` makes them
+            made = self._make_bundles(known.state, done.compacted, before)
+            self._tell_compacted(done.compacted, replace(made, compacted=done.compacted))
 
     def settle(self, head: LogSnapshot) -> LogSnapshot:
         """The snapshot, on a newer checkpoint if commits name one and much has come since the old one.

@@ -163,6 +163,10 @@ class Log:
         """Commits [start, stop), oldest first."""
         return self._slots.commits(start, stop)
 
+    def some_commits(self, start: int, stop: int) -> list[Commit]:
+        """Commits from `start` on, below `stop`: at least one, and no more than may be in memory at once."""
+        return self._slots.some_commits(start, stop)
+
     def recent(self, start: int, stop: int) -> list[Commit] | None:
         """The same where this process has them in memory, else None."""
         return self._driver.recent(start, stop)

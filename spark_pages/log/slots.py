@@ -16,6 +16,11 @@ from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32
 
+_SOME = 256
+"""Commits that are read at once where there are no ranges."""
+
+_SOME_BYTES = 16 << 20
+
 
 class SlotReader:
     """Reads slots by name, several at once."""
@@ -90,6 +95,27 @@ class SlotReader:
             for version, slot in zip(wanted, self.read_many(wanted), strict=True):
                 found.append(as_commit(slot, version))
         return found
+
+    def some_commits(self, start: int, stop: int) -> list[Commit]:
+        """Commits from `start` on, below `stop`: at least one, and no more than may be in memory at once.
+
+        Raises
+        ------
+        SnapshotExpiredError, DamageError
+            As `commits`.
+
+        Notes
+        -----
+        Some thousand small ones, or few with some 16 MiB. The last one comes from its slot.
+        """
+        if stop - start > 2 and start < self._compacted:
+            bundled = self._ranges.between(start, stop - 1, self._compacted, _SOME_BYTES)
+            if bundled and isinstance(bundled[-1], Commit):
+                last = start + len(bundled)
+                slots = [*bundled, as_commit(self.read(last), last)]
+                if is_chained(slots):
+                    return [as_commit(slot, slot.version) for slot in slots]
+        return self.commits(start, min(start + _SOME, stop))
 
     def present(self, versions: Sequence[int]) -> list[Commit | Tombstone]:
         """What the slots hold, which must all be there.

@@ -298,6 +298,8 @@ class Commit:
         What was done to the log since the commits before it, as far as its writer knew.
     digest
         BLAKE2b-256 of the commit, filled in when it is encoded or decoded.
+    size_bytes
+        What it takes in storage, filled in when it is decoded.
     """
 
     version: Version
@@ -310,6 +312,7 @@ class Commit:
     compacted: int = 0
     upkeep: tuple[UpkeepNote, ...] = ()
     digest: str = ""
+    size_bytes: int = 0
 
     def __repr__(self) -> str:
         done = "; ".join(map(_told, self.records[:_SHOWN_RECORDS]))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from spark_pages.log.log import Log
 from spark_pages.log.ranges.log_range import plan_ranges
+from spark_pages.log.ranges.writer import missing_bundles
+from spark_pages.log.readable import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.delta_log import DeltaFile
@@ -39,11 +41,12 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
     if dry_run:
         due = list(plan_ranges(state.compacted, state.version + 1))
         there = map_in_threads(lambda each: size_if_there(store.objects, each.key), due)
+        bundles = missing_bundles(store.objects, map_in_threads, oldest_readable(state), state.compacted)
         return {
             "dry_run": True,
             "version": state.version,
             "compacted": state.compacted,
-            "to_write": there.count(None),
+            "to_write": there.count(None) + len(bundles),
         }
     phase(f"bundling commits up to version {state.version}")
     done = store.compact_log()

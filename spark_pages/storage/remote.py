@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PART_BYTES, _MOST_PARTS = 5 << 20, 10_000
+"""How a large object is sent: S3 takes no smaller parts, and no more of them."""
 
 
 class RemoteStore:
@@ -107,7 +109,8 @@ class RemoteStore:
         # What is mapped goes out part by part, but the memory of this process needs bytes of its own.
         is_mapped = isinstance(data, mmap) and not self._url.startswith("memory://")
         body = data if is_mapped or isinstance(data, bytes) else bytes(data)
-        self._ask("Writing", check_key(key), lambda: obstore.put(client, key, body))
+        part_bytes = max(_PART_BYTES, -(-memoryview(body).nbytes // _MOST_PARTS))
+        self._ask("Writing", check_key(key), lambda: obstore.put(client, key, body, chunk_size=part_bytes))
 
     def get(self, key: str) -> bytes:
         """See `ObjectStore.get`."""

@@ -11,8 +11,9 @@ import xxhash
 from spark_pages.errors import SparkPagesError, UnsupportedFormatError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.log_range import BUNDLES, LogRange, encode_range, needs_bundle, plan_ranges
-from spark_pages.log.ranges.reader import slots_of
+from spark_pages.log.ranges.bundle import check_size
+from spark_pages.log.ranges.log_range import BUNDLES, LogRange, encode_range, is_one_frame, plan_ranges
+from spark_pages.log.ranges.reader import read_index, slots_of
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit
 from spark_pages.show.text import count
@@ -30,17 +31,17 @@ def listed_range(key: str) -> LogRange | None:
     if found is None:
         return None
     start, end = int(found[1]), int(found[2])
-    exponent = (end - start + 1).bit_length() - 1
-    around = LogRange(start, exponent, found[3] == "bundle")
-    sizes = BUNDLES if around.bundled else range(1, 64)
-    is_aligned = around.stop == end + 1 and start % (end - start + 1) == 0
-    return around if exponent in sizes and is_aligned else None
+    exponent, bundled = (end - start + 1).bit_length() - 1, found[3] == "bundle"
+    if exponent not in (BUNDLES if bundled else range(1, 64)):
+        return None
+    around = LogRange(start, exponent, bundled)
+    return around if around.stop == end + 1 and start % (end - start + 1) == 0 else None
 
 
 def check_ranges(survey: Survey) -> None:
-    """Every compacted range and bundle that there should be is there and holds its slots, bit by bit.
+    """Every compacted range that there should be is there; ranges and bundles hold their slots, bit by bit.
 
-    One that is wrong or missing changes no answer.
+    One that is wrong or missing changes no answer. Log compaction makes bundles that are missing.
 
     Notes
     -----
@@ -65,13 +66,18 @@ def check_ranges(survey: Survey) -> None:
     if survey.lost_ranges:
         what = f"{told(survey.lost_ranges)} missing: reading takes more requests."
         survey.findings.add(FaultKind.RANGE, survey.lost_ranges[0].key, what, MEND)
-    survey.lost_ranges += [each for each in damaged if each.bundled]
+    survey.lost_ranges += sorted(
+        (each for each in damaged if each.bundled and survey.slots.all_commits(each.start, each.stop)),
+        key=lambda each: each.exponent,
+    )
 
 
 def _differing(survey: Survey, around: LogRange) -> int | None:
     """The first slot that a range holds otherwise than the slot itself; None if there is none."""
     survey.findings.objects += 1
     survey.findings.bytes_read += survey.listed[around.key]
+    if around.bundled:
+        check_size(read_index(survey.store, around), around, survey.listed[around.key])
     for part, slots in slots_of(survey.store, around, around.start, around.stop):
         for version, data in enumerate(slots, part.start):
             is_known = survey.slots.kinds[version] == COMMIT
@@ -96,7 +102,7 @@ def _lost(survey: Survey) -> list[LogRange]:
         if each.key not in survey.listed
         and each.stop > kept
         and survey.slots.all_commits(each.start, each.stop)
-        and each.bundled == needs_bundle(each.exponent, ends[each.stop] - ends[each.start])
+        and is_one_frame(int(ends[each.stop] - ends[each.start]))
     ]
 
 

@@ -66,7 +66,7 @@ class Survey:
     hint_wrong
         Whether the hint should be written anew.
     lost_ranges
-        Compacted ranges and bundles that should be there and are not, and bundles that are damaged.
+        Compacted ranges that should be there and are not, and behind them bundles that are damaged.
     replayed
         Checkpoints compared with the log.
     read

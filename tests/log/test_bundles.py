@@ -17,14 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, StorageError, UnsupportedFormatError
+from spark_pages.log import slots
 from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, encode_tombstone
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges import bundle as bundles
 from spark_pages.log.ranges import log_range, reader
-from spark_pages.log.ranges.bundle import BLOCK, Part, decode_index, encode_index, index_size
+from spark_pages.log.ranges.bundle import BLOCK, Index, decode_index, encode_index, index_size
 from spark_pages.log.ranges.log_range import BUNDLES, LARGEST, LogRange, plan_ranges, plan_reads
 from spark_pages.log.ranges.reader import _Usable, slots_of
-from spark_pages.log.ranges.writer import LogCompaction, compact_slots, make_ranges
+from spark_pages.log.ranges.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.model.location import Location
@@ -54,7 +55,13 @@ def log_of(size: int) -> ObjectStore:
 
 
 def compact(objects: ObjectStore, stop: int, compacted: int = 0) -> LogCompaction:
-    return compact_slots(objects, map_in_threads, compacted, stop)
+    done = compact_slots(objects, map_in_threads, compacted, stop)
+    made = make_bundles(objects, done.compacted)
+    return LogCompaction(done.compacted, done.keys + made.keys, done.size_bytes + made.size_bytes)
+
+
+def make_bundles(objects: ObjectStore, stop: int, start: int = 0) -> LogCompaction:
+    return make_ranges(objects, map_in_threads, missing_bundles(objects, map_in_threads, start, stop))
 
 
 def copy_of(objects: ObjectStore) -> ObjectStore:
@@ -122,17 +129,34 @@ def test_what_is_read_is_due_before(steps, start):
         written |= set(plan_ranges(compacted, target))
         compacted = max(compacted, target & ~1)
 
+    nowhere = open_object_store(f"memory://{uuid4().hex}")
+    written |= set(missing_bundles(nowhere, map_in_threads, 0, compacted))
     for is_heavy in (False, True):
         for piece in objects_read(start, compacted, compacted, is_heavy):
             assert not piece.exponent or piece in written
 
 
-def test_bundles_are_made_of_what_came_before():
-    due = [each for each in plan_ranges(0, 1 << 14) if each.bundled]
+def test_bundles_come_after_smaller_ones():
+    nowhere = open_object_store(f"memory://{uuid4().hex}")
 
+    due = missing_bundles(nowhere, map_in_threads, 0, (1 << 14) + 70)
+
+    for at, each in enumerate(due):
+        assert {*each.bundles_below} <= {*due[:at]}
     assert {each.exponent for each in due} == {6, 10, 14}
-    assert due[-1] == LogRange(0, 14, bundled=True)
     assert [each.start for each in due if each.exponent == 10] == list(range(0, 1 << 14, 1 << 10))
+    assert [each.start for each in due if each.exponent == 6] == list(range(0, (1 << 14) + 64, 64))
+
+
+def test_bundles_with_cleaned_slots_are_not_missed():
+    nowhere = open_object_store(f"memory://{uuid4().hex}")
+
+    due = missing_bundles(nowhere, map_in_threads, 100, 2_100, behind=1_100)
+
+    assert due == [
+        *(LogRange(start, 6, bundled=True) for start in range(1_088, 2_048, 64)),
+        LogRange(1_024, 10, bundled=True),
+    ]
 
 
 # the index
@@ -144,8 +168,12 @@ PARTS = [(LogRange(128, 5), 700), *((LogRange(version, 0), 90) for version in ra
 def test_the_index_tells_where_each_part_is():
     data = encode_index(INDEX_OF, PARTS)
 
-    parts = decode_index(data, INDEX_OF)
+    index = decode_index(data, INDEX_OF)
+    parts = [*index.parts(128, 192)]
 
+    assert index.size_bytes == BLOCK + 700 + 32 * 90
+    assert [*index.parts(150, 161)] == parts[:2]
+    assert [*index.parts(191, 500)] == parts[-1:]
     assert len(data) == BLOCK == index_size(data[:BLOCK], INDEX_OF)
     assert [(part.piece, part.length) for part in parts] == PARTS
     assert [part.offset for part in parts[:3]] == [BLOCK, BLOCK + 700, BLOCK + 790]
@@ -169,7 +197,7 @@ def test_every_flipped_bit_of_an_index_is_noticed():
             parts_of(bytes(damaged))
 
 
-def parts_of(data: bytes) -> list[Part]:
+def parts_of(data: bytes) -> Index:
     """As a reader finds them."""
     return decode_index(data[: index_size(data[:BLOCK], INDEX_OF)], INDEX_OF)
 
@@ -186,10 +214,12 @@ def parts_of(data: bytes) -> list[Part]:
         [(LogRange(128, 5), 0), *PARTS[1:]],
         [(LogRange(128, 5), -700), *PARTS[1:]],
         [(LogRange(128, -1), 700), *PARTS[1:]],
+        [(LogRange(128, 300), 700)],
+        [(LogRange(128, 5), 1 << 50), *PARTS[1:]],
     ],
 )
 def test_an_index_whose_parts_are_not_the_slots_of_the_bundle_is_damage(parts):
-    with pytest.raises(DamageError, match="should hold slots 128 to 191, but announces"):
+    with pytest.raises(DamageError, match=r"should hold slots 128 to 191, but announces|fail with Overflow"):
         decode_index(encode_index(INDEX_OF, parts), INDEX_OF)
 
 
@@ -249,10 +279,27 @@ def check_reading_in_turn(objects: ObjectStore, expected: list[str]) -> None:
 
     ranges = [key for key in meter.counts.keys if "-" in key]
     assert found == expected
-    assert len(set(ranges)) <= 16
-    assert len(ranges) <= 20
-    assert meter.counts.requests <= 32
+    assert len(set(ranges)) <= 9
+    assert len(ranges) <= 16
+    assert meter.counts.requests <= 26
     assert meter.counts.bytes_read < 1.1 * sum(objects.size(key) for key in set(ranges))
+
+
+def test_no_more_commits_are_read_at_once_than_have_some_bytes(heavy, monkeypatch):
+    monkeypatch.setattr(slots, "_SOME_BYTES", 100 * heavy.size(commit_key(100)))
+    monkeypatch.setattr(reader, "RUN_BYTES", 30 * heavy.size(commit_key(100)))
+    known = SlotReader(heavy)
+    known.learn(HEAVY)
+    at_once, start = [], 0
+
+    while start < HEAVY:
+        some = known.some_commits(start, HEAVY)
+        assert [each.version for each in some] == list(range(start, start + len(some)))
+        at_once.append(len(some))
+        start += len(some)
+
+    assert 90 < max(at_once) < 200
+    assert start == HEAVY
 
 
 def test_slots_with_many_bytes_are_in_few_objects_too(heavy):
@@ -282,19 +329,19 @@ def range_keys(objects: ObjectStore) -> set[str]:
 def test_a_bundle_holds_its_slots_bit_by_bit(heavy):
     around = LogRange(0, 10, bundled=True)
 
-    slots = [slot for _, held in slots_of(heavy, around, 0, 1 << 10) for slot in held]
+    held = [slot for _, some in slots_of(heavy, around, 0, 1 << 10) for slot in some]
 
-    assert slots == [heavy.get(commit_key(version)) for version in range(1 << 10)]
+    assert held == [heavy.get(commit_key(version)) for version in range(1 << 10)]
 
 
 def test_of_a_bundle_only_what_is_asked_for_is_read(heavy, monkeypatch):
-    monkeypatch.setattr(reader, "_RUN_BYTES", 1)
+    monkeypatch.setattr(reader, "RUN_BYTES", 1)
     meter = MeteredStore(heavy)
 
-    ((part, slots),) = slots_of(meter, LogRange(0, 10, bundled=True), 500, 501)
+    ((part, held),) = slots_of(meter, LogRange(0, 10, bundled=True), 500, 501)
 
     assert part == LogRange(496, 4)
-    assert slots[4] == heavy.get(commit_key(500))
+    assert held[4] == heavy.get(commit_key(500))
     assert meter.counts.requests == 2
 
 
@@ -356,9 +403,9 @@ def test_a_bundle_that_is_replaced_by_one_of_other_parts_is_read_anew(heavy):
     known = SlotReader(meter)
     known.learn(HEAVY)
     known.commits(0, HEAVY)
-    slots = [heavy.get(commit_key(version)) for version in range(1 << 10)]
-    parts = [(LogRange(version, 0), len(slot)) for version, slot in enumerate(slots)]
-    heavy.put(around.key, encode_index(around, parts) + b"".join(slots))
+    bodies = [heavy.get(commit_key(version)) for version in range(1 << 10)]
+    parts = [(LogRange(version, 0), len(body)) for version, body in enumerate(bodies)]
+    heavy.put(around.key, encode_index(around, parts) + b"".join(bodies))
 
     assert [each.digest for each in known.commits(0, HEAVY)] == expected
     before = meter.counts.keys.count(around.key)
@@ -366,6 +413,24 @@ def test_a_bundle_that_is_replaced_by_one_of_other_parts_is_read_anew(heavy):
     assert [each.digest for each in known.commits(1, HEAVY)] == expected[1:]
 
     assert meter.counts.keys.count(around.key) == before + 2  # for the index, and for the parts
+
+
+def test_what_is_missing_in_old_versions_is_not_avoided_in_new_ones(heavy, slots_alone, monkeypatch):
+    known = SlotReader(heavy)
+    known.learn(HEAVY)
+    for start in range(900, 0, -100):
+        known.commits(start, start + 100)
+    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 8 << 20)
+    light = copy_of(slots_alone)
+    compact(light, HEAVY)
+    for key in range_keys(light):
+        heavy.put(key, light.get(key))
+    meter = MeteredStore(heavy)
+    known._ranges._store = meter
+
+    known.commits(1_024, 1_280)
+
+    assert meter.counts.requests < 10
 
 
 def test_where_all_bundles_are_gone_few_of_them_are_asked_for(heavy):
@@ -410,7 +475,9 @@ def test_a_large_bundle_is_made_of_smaller_ones_without_reading_slots(heavy):
     make_ranges(meter, map_in_threads, [LogRange(0, 10, bundled=True)])
 
     assert heavy.get(key) == before
-    assert not [each for each in meter.counts.keys if "-" not in each]
+    assert [each for each in meter.counts.keys if "-" not in each] == [commit_key(0)]
+    bundles_read = Counter(each for each in meter.counts.keys if each.endswith(".bundle") and each != key)
+    assert {*bundles_read.values()} == {3}  # whether it is there, its index, and its parts
 
 
 def test_a_log_that_grows_step_by_step_has_the_same_bundles(slots_alone, heavy):
@@ -446,7 +513,7 @@ def test_compaction_that_stops_anywhere_goes_on_from_there(slots_alone, heavy, k
     done = None
     while done is None:
         try:
-            done = compact_slots(stops, map_in_threads, 0, 1 << 10)
+            done = compact(cast("ObjectStore", stops), 1 << 10)
         except StorageError:
             failed += 1
 
@@ -475,20 +542,65 @@ def test_a_bundle_with_a_tombstone_in_it_is_not_made(slots_alone, monkeypatch):
     assert set(bundle_keys(objects)) == kept
 
 
+@pytest.mark.parametrize("harm", [cut, flip, flip_index, empty])
+@pytest.mark.parametrize("damaged", [LogRange(64, 6, bundled=True), LogRange(48, 4)])
+def test_a_bundle_is_made_of_slots_where_what_it_would_be_made_of_is_damaged(heavy, harm, damaged):
+    around = LogRange(0, 10, bundled=True)
+    expected = [heavy.get(commit_key(version)) for version in range(1 << 10)]
+    harm(heavy, damaged.key)
+    heavy.delete(LogRange(0, 6, bundled=True).key)
+    heavy.delete(around.key)
+
+    make_bundles(heavy, HEAVY)
+
+    assert [slot for _, some in slots_of(heavy, around, 0, 1 << 10) for slot in some] == expected
+
+
+def test_a_bundle_that_cannot_be_made_anew_stays(heavy):
+    key = LogRange(64, 6, bundled=True).key
+    flip_index(heavy, key)
+    before = heavy.get(key)
+    for each in (commit_key(70), LogRange(64, 4).key):
+        heavy.delete(each)
+
+    done = make_ranges(heavy, map_in_threads, [LogRange(64, 6, bundled=True)])
+
+    assert done.keys == ()
+    assert heavy.get(key) == before
+
+
+def test_a_bundle_of_slots_that_are_buried_meanwhile_does_not_stay(heavy):
+    class Burying:
+        def __getattr__(self, name: str) -> object:
+            return getattr(heavy, name)
+
+        def put(self, key: str, data: bytes) -> None:
+            heavy.put(key, data)
+            bury(heavy, 64)
+
+    heavy.delete(LogRange(64, 6, bundled=True).key)
+
+    done = make_ranges(cast("ObjectStore", Burying()), map_in_threads, [LogRange(64, 6, bundled=True)])
+
+    assert done.keys == ()
+    assert LogRange(64, 6, bundled=True).key not in bundle_keys(heavy)
+
+
 def test_a_slot_that_is_buried_while_a_bundle_is_written_leaves_none(slots_alone, monkeypatch):
     monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 1)
     objects = copy_of(slots_alone)
+    size = objects.size(commit_key(5))
 
     class Burying:
         def __getattr__(self, name: str) -> object:
             return getattr(objects, name)
 
         def get_range(self, key: str, offset: int, length: int) -> bytes:
-            if key == commit_key(5):
+            if key == commit_key(5) and length == size:
                 bury(objects, 5)
             return objects.get_range(key, offset, length)
 
-    make_ranges(Burying(), map_in_threads, [LogRange(0, 6, bundled=True)])
+    make_ranges(cast("ObjectStore", Burying()), map_in_threads, [LogRange(0, 6, bundled=True)])
 
     assert bundle_keys(objects) == []
 
@@ -500,7 +612,7 @@ def test_no_room_for_what_is_put_together_is_an_own_error(heavy, monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
 
     with pytest.raises(
-        StorageError, match=r"was not put together in .*: No space left on device\. Make room"
+        StorageError, match=r"not put together in a temporary file: No space left on device\. Make"
     ):
         make_ranges(heavy, map_in_threads, [LogRange(0, 10, bundled=True)])
 

@@ -199,20 +199,17 @@ def bundled(monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
-def test_a_bundle_that_is_lost_is_a_notice_and_comes_back_byte_for_byte(bundled: Store) -> None:
-    assert verify(bundled.objects).faults == ()
+def test_a_bundle_that_is_missing_is_made_by_log_compaction(bundled: Store) -> None:
     before = bundled.objects.get(BUNDLE)
     lose(bundled.objects, BUNDLE)
 
     found = verify(bundled.objects)
-    plan_repair(bundled.objects).execute()
+    done = opened(bundled.objects).compact_log()
 
-    assert found.ok
-    assert [(notice.key, notice.what) for notice in found.notices] == [
-        (BUNDLE, "1 compacted range of slots 0 to 63 is missing: reading takes more requests.")
-    ]
+    assert found.faults == ()
+    assert BUNDLE in done.keys
     assert bundled.objects.get(BUNDLE) == before
-    assert verify(bundled.objects).faults == ()
+    assert opened(bundled.objects).compact_log().keys == ()
 
 
 @pytest.mark.parametrize("where", [0, 40, 5_000, 20_000, -1])
@@ -249,6 +246,43 @@ def test_a_bundle_of_other_slots_is_found_out_and_made_again(bundled: Store) -> 
         notice.what for notice in found.notices
     ]
     assert bundled.objects.get(BUNDLE) == before
+
+
+def test_repair_leaves_a_damaged_bundle_that_alone_has_a_slot(bundled: Store) -> None:
+    damaged = bytearray(bundled.objects.get(BUNDLE))
+    damaged[40] ^= 1
+    bundled.objects.put(BUNDLE, bytes(damaged))
+    lose(bundled.objects, commit_key(20), LogRange(16, 4).key)
+
+    plan_repair(bundled.objects).execute()
+
+    assert bundled.objects.get(BUNDLE) == bytes(damaged)
+
+
+def test_bytes_behind_a_bundle_are_noticed(bundled: Store) -> None:
+    before = bundled.objects.get(BUNDLE)
+    bundled.objects.put(BUNDLE, before + b"x")
+
+    found = verify(bundled.objects)
+    plan_repair(bundled.objects).execute()
+
+    assert [notice.what for notice in found.notices] == [
+        f"{BUNDLE} should have {len(before)} bytes, but has {len(before) + 1}."
+    ]
+    assert bundled.objects.get(BUNDLE) == before
+
+
+@pytest.mark.parametrize("name", [f"{5:020d}-{4:020d}", f"{0:020d}-{62:020d}", f"{1:020d}-{64:020d}"])
+@pytest.mark.parametrize("kind", ["bundle", "compacted.avro"])
+def test_an_object_that_is_named_like_a_range_and_is_none_is_an_orphan(
+    bundled: Store, name: str, kind: str
+) -> None:
+    key = f"_log/{name}.{kind}"
+    bundled.objects.put(key, b"x")
+
+    found = verify(bundled.objects)
+
+    assert [(notice.kind, notice.key) for notice in found.notices] == [(FaultKind.ORPHAN, key)]
 
 
 def test_a_slot_comes_back_out_of_a_bundle(bundled: Store) -> None:

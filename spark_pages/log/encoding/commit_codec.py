@@ -144,7 +144,7 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
         raise DamageError(f"{key} holds {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.", key=key)
     try:
         records, claimed = decode_container(data, _SCHEMA, key)
-        slot = _from_records(records, claimed, key)
+        slot = _from_records(records, claimed, len(data), key)
         wrong = wrong_commit(slot) if isinstance(slot, Commit) else None
         if wrong is not None:
             raise DamageError(f"{key} holds numbers that cannot be true: {wrong}.", key=key)
@@ -224,7 +224,7 @@ def _refuse_newer(data: bytes, key: str) -> None:
     check_readable(*needs, key)
 
 
-def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombstone:
+def _from_records(records: list[Any], digest: str, size_bytes: int, key: str) -> Commit | Tombstone:
     kinds = [name for name, _ in records]
     if kinds == ["spark_pages.Tombstone"]:
         record = records[0][1]
@@ -255,6 +255,7 @@ def _from_records(records: list[Any], digest: str, key: str) -> Commit | Tombsto
         upkeep=tuple(upkeep_from_plain(note) for note in header.get("upkeep", ())),
         features=Features(tuple(header["reader_features"]), tuple(header["writer_features"])),
         digest=digest,
+        size_bytes=size_bytes,
     )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import fastavro
+import numpy as np
+from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.log.digest import digest_of
@@ -21,7 +23,10 @@ from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_range
 BLOCK = 4096
 """The index takes a multiple of so many bytes; the first block is always there."""
 
+IntArray: TypeAlias = NDArray[Any]
+
 _LENGTH_BYTES = 8
+_MOST_BYTES = 1 << 40
 
 _PARSED = fastavro.parse_schema(
     {
@@ -66,6 +71,41 @@ class Part:
         return decode_range(data, self.piece) if self.piece.exponent else [data]
 
 
+class Index:
+    """The parts of a bundle, 25 bytes of memory for each.
+
+    Parameters
+    ----------
+    exponents, lengths
+        Of each part its size and its bytes.
+    starts, offsets
+        The first version of each part and the place of its bytes in the bundle; one more tells the end.
+    """
+
+    def __init__(self, exponents: IntArray, lengths: IntArray, starts: IntArray, offsets: IntArray) -> None:
+        self._exponents = exponents
+        self._lengths = lengths
+        self._starts = starts
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the bundle."""
+        return int(self._offsets[-1])
+
+    def parts(self, first: int, stop: int) -> Iterator[Part]:
+        """The parts that slots [first, stop) are in, in order."""
+        low = int(np.searchsorted(self._starts, first, "right")) - 1
+        for at in range(max(low, 0), len(self)):
+            if self._starts[at] >= stop:
+                return
+            piece = LogRange(int(self._starts[at]), int(self._exponents[at]))
+            yield Part(piece, int(self._offsets[at]), int(self._lengths[at]))
+
+
 def encode_index(bundle: LogRange, parts: Sequence[tuple[LogRange, int]]) -> bytes:
     """What a bundle begins with.
 
@@ -102,8 +142,8 @@ def index_size(block: bytes, bundle: LogRange) -> int:
     return -(-(_LENGTH_BYTES + length) // BLOCK) * BLOCK
 
 
-def decode_index(data: bytes, bundle: LogRange) -> list[Part]:
-    """The parts of a bundle.
+def decode_index(data: bytes, bundle: LogRange) -> Index:
+    """Where the parts of a bundle are.
 
     Parameters
     ----------
@@ -122,6 +162,7 @@ def decode_index(data: bytes, bundle: LogRange) -> list[Part]:
     try:
         (record,), _ = decode_container(index, _SCHEMA, bundle.key)
         check_readable(record["format_version"], (), bundle.key)
+        found = _index(record, bundle, len(data))
     except SparkPagesError:
         raise
     except Exception as error:
@@ -132,35 +173,42 @@ def decode_index(data: bytes, bundle: LogRange) -> list[Part]:
         ) from error
     if any(rest):
         raise DamageError(f"{bundle.key} should have zeros behind its index: it was damaged.", key=bundle.key)
-    return _parts(record, bundle, len(data))
+    return found
 
 
-def _parts(record: dict[str, Any], bundle: LogRange, offset: int) -> list[Part]:
-    exponents, lengths = record["exponents"], record["lengths"]
-    parts = []
-    version = record["start"]
-    if version == bundle.start and len(exponents) == len(lengths):
-        for exponent, length in zip(exponents, lengths, strict=True):
-            if not 0 <= exponent <= LARGEST or length <= 0 or version % (1 << exponent):
-                break
-            piece = LogRange(version, exponent)
-            parts.append(Part(piece, offset, length))
-            version, offset = piece.stop, offset + length
-    if version != bundle.stop or len(parts) != len(exponents):
+def check_size(index: Index, bundle: LogRange, size_bytes: int) -> None:
+    """Refuse a bundle that is not as long as its index says.
+
+    Raises
+    ------
+    DamageError
+    """
+    if size_bytes != index.size_bytes:
         raise DamageError(
-            f"{bundle.key} should hold slots {bundle.start} to {bundle.stop - 1}, but announces parts of "
-            f"slots {record['start']} to {version - 1}.",
-            key=bundle.key,
+            f"{bundle.key} should have {index.size_bytes} bytes, but has {size_bytes}.", key=bundle.key
         )
-    return parts
 
 
-def runs(parts: Iterable[Part], first: int, stop: int, most_bytes: int) -> Iterator[list[Part]]:
-    """The parts that slots [first, stop) are in, neighbours together up to so many bytes."""
+def _index(record: dict[str, Any], bundle: LogRange, begin: int) -> Index:
+    exponents = np.asarray(record["exponents"], np.int8)
+    lengths = np.asarray(record["lengths"], np.int64)
+    is_sound = len(exponents) == len(lengths) and ((exponents >= 0) & (exponents <= LARGEST)).all()
+    if is_sound and ((lengths > 0) & (lengths <= _MOST_BYTES)).all():
+        sizes = np.left_shift(np.int64(1), exponents.astype(np.int64))
+        starts = record["start"] + np.cumsum([0, *sizes])
+        if record["start"] == bundle.start and starts[-1] == bundle.stop and not (starts[:-1] % sizes).any():
+            return Index(exponents, lengths, starts, begin + np.cumsum([0, *lengths]))
+    raise DamageError(
+        f"{bundle.key} should hold slots {bundle.start} to {bundle.stop - 1}, but announces {len(exponents)} "
+        f"parts from slot {record['start']} on that are not these.",
+        key=bundle.key,
+    )
+
+
+def runs(parts: Iterable[Part], most_bytes: int) -> Iterator[list[Part]]:
+    """The parts, neighbours together up to so many bytes."""
     run: list[Part] = []
     for part in parts:
-        if part.piece.stop <= first or part.piece.start >= stop:
-            continue
         if run and part.offset + part.length - run[0].offset > most_bytes:
             yield run
             run = []

@@ -95,10 +95,22 @@ class LogRange:
         """The bundle of the same slots."""
         return replace(self, bundled=True)
 
+    @property
+    def frame(self) -> LogRange:
+        """The range of the same slots that is one frame."""
+        return replace(self, bundled=False)
 
-def needs_bundle(exponent: int, size_bytes: int) -> bool:
-    """Whether so many slots with so many bytes are too much for one frame."""
-    return exponent > LARGEST or size_bytes > MAX_RANGE_BYTES
+    @property
+    def bundles_below(self) -> list[LogRange]:
+        """The bundles of the next smaller size that have these slots."""
+        below = self.exponent - BUNDLES.step
+        starts = range(self.start, self.stop, 1 << below) if below in BUNDLES else ()
+        return [LogRange(start, below, bundled=True) for start in starts]
+
+
+def is_one_frame(size_bytes: int) -> bool:
+    """Whether slots with so many bytes are made one frame."""
+    return size_bytes <= MAX_RANGE_BYTES
 
 
 def range_around(version: int, exponent: int) -> LogRange:
@@ -122,21 +134,28 @@ def plan_ranges(compacted: int, stop: int) -> Iterator[LogRange]:
 
     Notes
     -----
-    Two slots' worth of ranges for 16 slots, and fewer than three small ones at the end. A bundle of a size
-    that one frame may have comes behind that range, and is due only where that is not made.
+    Two slots' worth of ranges for 16 slots, and fewer than three small ones at the end. Bundles are not among
+    them, see `top_bundles`.
     """
     for end in range((compacted >> WHOLE) + 1, (stop >> WHOLE) + 1):
         version = (end << WHOLE) - 1
-        for exponent in range(WHOLE, BUNDLES.stop):
+        for exponent in range(WHOLE, LARGEST + 1):
             around = range_around(version, exponent)
             if around.stop != version + 1:
                 break
-            if exponent <= LARGEST:
-                yield around
-            if exponent in BUNDLES:
-                yield around.bundle
+            yield around
     known = small_ranges(compacted)
     yield from (each for each in small_ranges(stop) if each not in known)
+
+
+def top_bundles(start: int, stop: int) -> Iterator[LogRange]:
+    """The largest bundles that slots below `stop` have room for, without those that `start` is behind."""
+    position = 0
+    for exponent in reversed(BUNDLES):
+        end = stop >> exponent << exponent
+        for first in range(max(position, start >> exponent << exponent), end, 1 << exponent):
+            yield LogRange(first, exponent, bundled=True)
+        position = end
 
 
 def plan_reads(
@@ -168,7 +187,7 @@ def plan_reads(
             useful = min(around.stop, stop) - position
             spare = max(2, min((1 << around.exponent) // _SPARE, 2 << LARGEST))
             # Of two that reach equally far the smaller one, which comes first, is enough.
-            if around.start <= position and around.stop > best.stop and useful >= spare:
+            if around.start <= position and useful > min(best.stop, stop) - position and useful >= spare:
                 best = around
         yield best
         position = best.stop

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
+from typing import TypeAlias
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.bundle import BLOCK, Part, decode_index, index_size, runs
+from spark_pages.log.ranges.bundle import BLOCK, Index, Part, decode_index, index_size, runs
 from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_range, plan_reads
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import ObjectStore
 
-_ROUND_LIMIT = 32
+_ROUND_LIMIT, _FEW = 32, 8
+"""Requests of one round, and where bytes are counted."""
+
 _FAR = 4 << LARGEST
 """Slots of one round at most: so much is kept in memory at once, and so much a wrong hint can cost."""
 
-_RUN_BYTES = 16 << 20
+RUN_BYTES = 16 << 20
 """Of a bundle so much is read by one request."""
 
-_MOST_PARTS = 50_000
+_MOST_PARTS = 200_000
 """Indices of bundles are kept as long as they have no more parts than this."""
 
 _NEVER = 0, 0, 0
+_MOST_TIMES = 3
 
 Slot = Commit | Tombstone
+
+_Wanted: TypeAlias = tuple[LogRange, int, int]
+"""A range or slot, and which slots [first, stop) are wanted of it."""
 
 
 def is_chained(slots: Sequence[Slot]) -> bool:
@@ -38,8 +45,8 @@ def is_chained(slots: Sequence[Slot]) -> bool:
     )
 
 
-def read_index(store: ObjectStore, bundle: LogRange) -> list[Part]:
-    """The parts of a bundle; one request up to some hundred parts, then two.
+def read_index(store: ObjectStore, bundle: LogRange) -> Index:
+    """Where the parts of a bundle are; one request up to some hundred parts, then two.
 
     Raises
     ------
@@ -53,19 +60,18 @@ def read_index(store: ObjectStore, bundle: LogRange) -> list[Part]:
     return decode_index(block + store.get_range(bundle.key, BLOCK, more), bundle)
 
 
+def read_run(store: ObjectStore, key: str, run: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
+    """Parts that lie one behind the other in an object, each with its bytes; one request."""
+    begin = run[0].offset
+    data = store.get_range(key, begin, run[-1].offset + run[-1].length - begin)
+    for part in run:
+        yield part, data[part.offset - begin : part.offset - begin + part.length]
+
+
 def slots_of(
-    store: ObjectStore,
-    piece: LogRange,
-    first: int,
-    stop: int,
-    index_of: Callable[[ObjectStore, LogRange], list[Part]] = read_index,
+    store: ObjectStore, piece: LogRange, first: int, stop: int
 ) -> Iterator[tuple[LogRange, list[bytes]]]:
     """What a range or bundle holds of slots [first, stop), frame by frame; what is around them comes along.
-
-    Parameters
-    ----------
-    index_of
-        Gives the parts of a bundle.
 
     Raises
     ------
@@ -82,19 +88,16 @@ def slots_of(
     if not piece.bundled:
         yield piece, decode_range(store.get(piece.key), piece)
         return
-    for run in runs(index_of(store, piece), first, stop, _RUN_BYTES):
-        begin = run[0].offset
-        data = store.get_range(piece.key, begin, run[-1].offset + run[-1].length - begin)
-        for part in run:
-            offset = part.offset - begin
-            yield part.piece, part.slots(data[offset : offset + part.length])
+    for run in runs(read_index(store, piece).parts(first, stop), RUN_BYTES):
+        for part, data in read_run(store, piece.key, run):
+            yield part.piece, part.slots(data)
 
 
 class _Usable:
     """Which ranges are worth a request: those of a form that was missing are not tried for a while.
 
     A form is a size, as one frame or as a bundle. After each miss in a row it is left alone for four times as
-    many slots, and after a hit it is as if nothing had been missed.
+    many slots, up to 64 of its size, and after a hit it is as if nothing had been missed.
     """
 
     def __init__(self) -> None:
@@ -110,9 +113,12 @@ class _Usable:
         if there:
             self._missed.pop(form, None)
         elif self(piece):
-            start, stop, times = self._missed.get(form, (piece.start, 0, 0))
-            far = piece.start + (1 << piece.exponent + 2 * times)
-            self._missed[form] = min(start, piece.start), max(stop, far), times + 1
+            start, stop, times = self._missed.get(form, (piece.start, piece.start, 0))
+            if piece.start < start:  # what is looked for there says nothing of what comes behind
+                self._missed[form] = piece.start, stop, times
+            else:
+                far = piece.start + (1 << piece.exponent + 2 * times)
+                self._missed[form] = start, far, min(times + 1, _MOST_TIMES)
 
 
 class RangeReader:
@@ -133,15 +139,17 @@ class RangeReader:
         self._read_slot = read_slot
         self._map_all = map_all
         self._usable = _Usable()
-        self._indices: dict[str, list[Part]] = {}
+        self._indices: dict[str, Index] = {}
 
-    def between(self, start: int, stop: int, compacted: int) -> list[Slot]:
+    def between(self, start: int, stop: int, compacted: int, most_bytes: int | None = None) -> list[Slot]:
         """What slots [start, stop) hold, up to a tombstone or the first that is nowhere.
 
         Parameters
         ----------
         compacted
             Below this version there should be ranges; where there are none, slots are read.
+        most_bytes
+            Where they have more bytes than this, or are more than 2,048, some are enough.
 
         Notes
         -----
@@ -149,24 +157,21 @@ class RangeReader:
         range costs a round, and another one is tried; that is remembered for the next call.
         """
         found: list[Slot] = []
-        given: dict[tuple[LogRange, int, int], list[Slot] | None] = {}
-        width = _ROUND_LIMIT
+        given: dict[_Wanted, list[Slot] | None] = {}
+        most_width = _ROUND_LIMIT if most_bytes is None else _FEW
+        width, held = most_width, 0
         while (position := start + len(found)) < stop:
             near = min(stop, position + _FAR >> LARGEST << LARGEST)
-            pieces = list(islice(plan_reads(position, near, compacted, self._usable), width))
-            firsts = [position, *(piece.stop for piece in pieces)]
-            wanted = [
-                (piece, first, near if piece.bundled else stop)
-                for piece, first in zip(pieces, firsts, strict=False)
-            ]
+            wanted = list(islice(self._wanted(position, near, stop, compacted), width))
             asked = [each for each in wanted if each not in given]
             given.update(zip(asked, self._map_all(self._read, asked), strict=True))
             for each in asked:
                 if each[0].exponent:
                     self._usable.learn(each[0], given[each] is not None)
             for each in wanted:
+                piece, first, last = each
                 slots = given.pop(each)
-                if slots is None and not each[0].exponent:
+                if slots is None and not piece.exponent:
                     return found
                 if slots is None:
                     width = 1  # others may be missing too: do not ask for many before one is found
@@ -174,33 +179,59 @@ class RangeReader:
                 found += slots
                 if isinstance(found[-1], Tombstone):
                     return found
-                width = _ROUND_LIMIT
+                held += sum(slot.size_bytes for slot in slots if isinstance(slot, Commit))
+                width = most_width
+                if len(slots) < last - first:
+                    break  # the bundle has more of them
+            if most_bytes is not None and (held >= most_bytes or len(found) >= _FAR >> 1):
+                return found
         return found
 
-    def _read(self, wanted: tuple[LogRange, int, int]) -> list[Slot] | None:
-        """The slots [first, stop) of a piece, or None where it cannot be had."""
+    def _wanted(self, position: int, near: int, stop: int, compacted: int) -> Iterator[_Wanted]:
+        """What to read of a round: each piece with the slots that are wanted of it."""
+        for piece in plan_reads(position, stop, compacted, self._usable):
+            last = min(piece.stop, near if piece.bundled else stop)
+            yield piece, position, last
+            if last >= near:
+                return
+            position = last
+
+    def _read(self, wanted: _Wanted) -> list[Slot] | None:
+        """The slots [first, stop) of a piece, the first ones of a bundle; None where they cannot be had."""
         piece, first, stop = wanted
         if not piece.exponent:
             slot = self._read_slot(piece.start)
             return None if slot is None else [slot]
-        versions = range(first, min(stop, piece.stop))
+        versions = range(first, stop)
         try:
             found = [
                 decode_slot(data, commit_key(version))
-                for part, slots in slots_of(self._store, piece, first, versions.stop, self._index_of)
-                for version, data in enumerate(slots, part.start)
+                for start, slots in self._parts(piece, versions)
+                for version, data in enumerate(slots, start)
                 if version in versions
             ]
         except SparkPagesError:
             self._indices.pop(piece.key, None)
             return None  # the slots tell what is wrong, if anything is
-        return found if [slot.version for slot in found] == list(versions) else None
+        versions = versions[: len(found)] if piece.bundled else versions
+        return found if found and [slot.version for slot in found] == list(versions) else None
 
-    def _index_of(self, store: ObjectStore, bundle: LogRange) -> list[Part]:
-        parts = self._indices.get(bundle.key)
-        if parts is None:
-            parts = read_index(store, bundle)
-            if sum(map(len, [parts, *self._indices.copy().values()])) > _MOST_PARTS:
+    def _parts(self, piece: LogRange, versions: range) -> Iterator[tuple[int, list[bytes]]]:
+        if not piece.bundled:
+            yield piece.start, decode_range(self._store.get(piece.key), piece)
+            return
+        index = self._indices.get(piece.key)
+        if index is None:
+            index = read_index(self._store, piece)
+            if sum(map(len, [index, *self._indices.copy().values()])) > _MOST_PARTS:
                 self._indices.clear()
-            self._indices[bundle.key] = parts
-        return parts
+            if len(index) <= _MOST_PARTS:
+                self._indices[piece.key] = index
+        run = next(runs(index.parts(versions.start, versions.stop), RUN_BYTES))
+        held = 0
+        for part, data in read_run(self._store, piece.key, run):
+            slots = part.slots(data)
+            yield part.piece.start, slots
+            held += sum(map(len, slots))
+            if held > RUN_BYTES:  # unpacked, they are many times as much
+                return

@@ -1,20 +1,22 @@
 """Writing compacted ranges and bundles: from smaller ones where they are, else from slots.
 
-Every one is immutable, under a name that says what is in it. So this may be stopped anywhere and begun again,
-and two at once do no harm.
+Each has a name that says what is in it. So this may be stopped anywhere and begun again, and two at once do
+no harm.
 """
 
 from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
-from spark_pages.errors import SnapshotExpiredError, SparkPagesError, StorageError
+from spark_pages.errors import DamageError, SnapshotExpiredError, SparkPagesError, StorageError
 from spark_pages.log.encoding.commit_codec import is_commit
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.bundle import Part, encode_index
+from spark_pages.log.ranges.bundle import Part, encode_index, runs
 from spark_pages.log.ranges.log_range import (
     BUNDLES,
     LARGEST,
@@ -22,15 +24,16 @@ from spark_pages.log.ranges.log_range import (
     LogRange,
     decode_range,
     encode_range,
-    needs_bundle,
+    is_one_frame,
     plan_ranges,
+    top_bundles,
 )
-from spark_pages.log.ranges.reader import read_index
+from spark_pages.log.ranges.reader import RUN_BYTES, read_index, read_run
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore, size_if_there
 
 _AT_ONCE = 8
-"""Parts of a bundle that are read at a time; most have some 100 KiB, and ranges at most 8 MiB."""
+"""So many objects, or 16 MiB of one, are read at a time for a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,8 @@ def compact_slots(
 
     Notes
     -----
-    About one range for 8 slots; each slot is read once and copied once for each size of range up to 1,024
-    slots, and then once each time that the log gets 16 times as long. Bundles pass through a temporary file.
+    About one range for 8 slots; each slot is read once and copied once for each size of range, until ranges
+    reach 8 MiB.
     """
     builder = _Builder(store, map_all)
     done = compacted
@@ -91,8 +94,35 @@ def compact_slots(
     return LogCompaction(max(done, stop & ~1), tuple(keys), size_bytes)
 
 
-def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange]) -> None:
-    """These ranges are there, but for those that are never made; halves come before what is made of them.
+def missing_bundles(
+    store: ObjectStore, map_all: Mapper, start: int, stop: int, behind: int = 0
+) -> list[LogRange]:
+    """Bundles of slots [start, stop) that are not there, smaller ones first.
+
+    Parameters
+    ----------
+    behind
+        Those that end at this version or before are not looked for.
+
+    Notes
+    -----
+    One round of at most some 50 requests where none is missing, and one more for each size of a missing one.
+    """
+
+    def missing(bundles: list[LogRange]) -> list[LogRange]:
+        absent = [each for each, there in zip(bundles, map_all(is_there, bundles), strict=True) if not there]
+        below = [each for bundle in absent for each in bundle.bundles_below if each.stop > max(start, behind)]
+        return [*(missing(below) if below else ()), *(each for each in absent if each.start >= start)]
+
+    def is_there(bundle: LogRange) -> bool:
+        keys = [bundle.frame.key, bundle.key] if bundle.exponent <= LARGEST else [bundle.key]
+        return any(size_if_there(store, key) for key in keys)
+
+    return missing(list(top_bundles(max(start, behind), stop)))
+
+
+def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange]) -> LogCompaction:
+    """These ranges are there, but for those that are never made; smaller ones come before larger ones.
 
     Bundles are written anew.
 
@@ -103,13 +133,12 @@ def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange])
 
     Notes
     -----
-    One request for each range that is there already; see `compact_slots` for the others.
+    One request for each range that is there already; see `compact_slots` for the others. Bundles pass through
+    a temporary file; each of their parts is read once.
     """
     builder = _Builder(store, map_all)
-    for each in wanted:
-        if each.bundled:
-            store.delete(each.key)
-        builder.write(each)
+    written = {each.key: builder.write(each) for each in wanted}
+    return LogCompaction(0, tuple(key for key, size in written.items() if size), sum(written.values()))
 
 
 class _Builder:
@@ -119,19 +148,16 @@ class _Builder:
         self._store = store
         self._map_all = map_all
         self._made: dict[int, tuple[LogRange, list[bytes] | None]] = {}
+        self._unsound: set[str] = set()
 
     def write(self, wanted: LogRange) -> int:
         """Bytes written; 0 where the range was there already, or is not to be made."""
-        if wanted.bundled and self._is_one_frame(wanted):
-            return 0
-        if size_if_there(self._store, wanted.key):
-            return 0
-        return self._write_bundle(wanted) if wanted.bundled else self._write_frame(wanted)
+        if wanted.bundled:
+            return self._write_bundle(wanted)
+        return 0 if size_if_there(self._store, wanted.key) else self._write_frame(wanted)
 
     def _write_frame(self, wanted: LogRange) -> int:
         slots = self._slots(wanted)
-        if slots is not None and needs_bundle(wanted.exponent, sum(map(len, slots))):
-            slots = None
         self._made[wanted.exponent] = wanted, slots
         if slots is None:
             return 0
@@ -145,77 +171,95 @@ class _Builder:
         return len(data)
 
     def _write_bundle(self, wanted: LogRange) -> int:
-        """Bytes written; 0 where not all slots can be had."""
-        try:
-            sources = [source for half in wanted.halves for source in self._sources(half)]
-            index = encode_index(wanted, [(part.piece, part.length) for _, part in sources])
-            with tempfile.TemporaryFile() as whole:
-                whole.write(index)
-                for data in self._bodies(sources):
-                    whole.write(data)
-                whole.flush()
-                # Not closed by hand: an error that is under way may still look into it.
-                mapped = mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
-                self._store.put(wanted.key, mapped)
-                return len(mapped)
-        except StorageError:
-            raise
-        except SparkPagesError:
-            return 0  # a slot has been cleaned, or is damaged
-        except OSError as error:
-            raise StorageError(
-                f"{wanted.key} was not put together in {tempfile.gettempdir()}: {error.strerror}.",
-                hint="Make room there, or set TMPDIR. Then run log compaction again.",
-                key=wanted.key,
-            ) from error
+        """Bytes written; 0 where not all slots can be had. What is there stays until then."""
+        while True:
+            try:
+                mapped = self._put_together(wanted)
+                break
+            except StorageError:
+                raise
+            except DamageError as error:  # without what is damaged: its slots are elsewhere too
+                if (key := str(error.context.get("key"))) in self._unsound:
+                    return 0
+                self._unsound.add(key)
+            except SparkPagesError:
+                return 0  # a slot is missing, or has been cleaned
+            except OSError as error:
+                raise StorageError(
+                    f"{wanted.key} was not put together in a temporary file: {error.strerror}.",
+                    hint="Make room for it, or set TMPDIR. Then run log compaction again.",
+                    key=wanted.key,
+                ) from error
+        self._store.put(wanted.key, mapped)
+        if self._is_buried(wanted.start):  # a vacuum that has passed here looks for it no more
+            self._store.delete(wanted.key)
+            return 0
+        return len(mapped)
 
-    def _is_one_frame(self, bundle: LogRange) -> bool:
-        if bundle.exponent > LARGEST:
-            return False
-        frame = LogRange(bundle.start, bundle.exponent)
-        made, slots = self._made.get(frame.exponent, (None, None))
-        return (made == frame and slots is not None) or size_if_there(self._store, frame.key) is not None
-
-    def _sources(self, wanted: LogRange) -> list[tuple[str, Part]]:
-        """The ranges and slots that hold these slots, each with the object and the place that it is in.
+    def _put_together(self, wanted: LogRange) -> mmap.mmap:
+        """The bytes of a bundle, in a file that is gone with them.
 
         Raises
         ------
+        SnapshotExpiredError
+            If a slot has been cleaned.
         ObjectNotFoundError
             If a slot is missing.
+        DamageError
+            If something is not what was written; its key is that of the object.
         """
-        if wanted.exponent <= LARGEST and (size := size_if_there(self._store, wanted.key)):
+        sources = [source for half in wanted.halves for source in self._sources(half)]
+        with tempfile.TemporaryFile() as whole:
+            whole.write(encode_index(wanted, [(part.piece, part.length) for _, part in sources]))
+            loads = [
+                (key, run)
+                for key, some in groupby(sources, key=itemgetter(0))
+                for run in runs((part for _, part in some), RUN_BYTES)
+            ]
+            for first in range(0, len(loads), _AT_ONCE):
+                for bodies in self._map_all(self._load, loads[first : first + _AT_ONCE]):
+                    whole.writelines(bodies)
+            whole.flush()
+            return mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _sources(self, wanted: LogRange) -> list[tuple[str, Part]]:
+        """The ranges and slots that hold these slots, each with the object and the place that it is in."""
+        if wanted.exponent <= LARGEST and (size := self._size(wanted.key)):
             return [(wanted.key, Part(wanted, 0, size))]
-        if wanted.exponent in BUNDLES and size_if_there(self._store, wanted.bundle.key):
-            return [(wanted.bundle.key, part) for part in read_index(self._store, wanted.bundle)]
+        if wanted.exponent in BUNDLES and self._size(wanted.bundle.key):
+            try:
+                parts = read_index(self._store, wanted.bundle).parts(wanted.start, wanted.stop)
+                return [(wanted.bundle.key, part) for part in parts]
+            except DamageError:
+                self._unsound.add(wanted.bundle.key)
         if wanted.exponent > WHOLE:
             return [source for half in wanted.halves for source in self._sources(half)]
         slots = [LogRange(version, 0) for version in range(wanted.start, wanted.stop)]
         sizes = self._map_all(lambda slot: self._store.size(slot.key), slots)
         return [(slot.key, Part(slot, 0, size)) for slot, size in zip(slots, sizes, strict=True)]
 
-    def _bodies(self, sources: Sequence[tuple[str, Part]]) -> Iterator[bytes]:
-        """The bytes of each, some at a time."""
-        for first in range(0, len(sources), _AT_ONCE):
-            yield from self._map_all(self._body, sources[first : first + _AT_ONCE])
+    def _size(self, key: str) -> int | None:
+        """Bytes of an object; None where it is not there, or known to be damaged."""
+        return None if key in self._unsound else size_if_there(self._store, key)
 
-    def _body(self, source: tuple[str, Part]) -> bytes:
-        """The bytes of a part, once they are known to be sound.
+    def _load(self, load: tuple[str, Sequence[Part]]) -> list[bytes]:
+        """The bytes of neighbouring parts of an object, once they are known to be sound."""
+        key, run = load
+        bodies = []
+        try:
+            for part, data in read_run(self._store, key, run):
+                (slot, *_) = part.slots(data)
+                version = part.piece.start
+                if not part.piece.exponent and not is_commit(slot, version, commit_key(version)):
+                    raise SnapshotExpiredError(f"Commit {version} has been cleaned away.", version=version)
+                bodies.append(data)
+        except DamageError as error:
+            raise DamageError(f"{key} cannot go into a bundle. {error.message}", key=key) from error
+        return bodies
 
-        Raises
-        ------
-        SnapshotExpiredError
-            If it is a slot that has been cleaned.
-        DamageError
-            If it is not what was written.
-        """
-        key, part = source
-        data = self._store.get_range(key, part.offset, part.length)
-        (slot, *_) = part.slots(data)
-        version = part.piece.start
-        if not part.piece.exponent and not is_commit(slot, version, key):
-            raise SnapshotExpiredError(f"Commit {version} has been cleaned away.", version=version)
-        return data
+    def _is_buried(self, version: int) -> bool:
+        key = commit_key(version)
+        return not is_commit(self._store.get(key), version, key)
 
     def _slots(self, wanted: LogRange) -> list[bytes] | None:
         """The slots of a range as they are in storage; None if it is not to be made."""
@@ -223,10 +267,11 @@ class _Builder:
             early, late = wanted.halves
             second = self._half(late)  # the one that was made just now: it knows at once if it is too large
             first = None if second is None else self._half(early)
-            return None if first is None or second is None else [*first, *second]
-        found = self._map_all(self._slot, range(wanted.start, wanted.stop))
-        slots = [slot for slot in found if slot is not None]
-        return slots if len(slots) == len(found) else None
+            slots = None if first is None or second is None else [*first, *second]
+        else:
+            found = self._map_all(self._slot, range(wanted.start, wanted.stop))
+            slots = None if None in found else [slot for slot in found if slot is not None]
+        return slots if slots is not None and is_one_frame(sum(map(len, slots))) else None
 
     def _half(self, half: LogRange) -> list[bytes] | None:
         made, slots = self._made.get(half.exponent, (None, None))

@@ -17,12 +17,6 @@ from spark_pages.tables.reading.expiry import looking_again
 from spark_pages.tables.versions.changes import row_changes
 from spark_pages.tables.versions.page_changes import page_changes
 
-_FEWEST, _MOST = 256, 4096
-"""Commits that are read at once. What begins at a multiple of its own number is in the fewest objects."""
-
-_MOST_BYTES = 8 << 20
-"""More commits are read at once as long as the pages in them take less than this."""
-
 
 def read_changes(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
     """What the commits after version `start`, up to and with `end`, did; see `Store.changes`."""
@@ -47,21 +41,12 @@ def _read(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.T
 
 
 def commits_in_turn(log: Log, start: int, stop: int) -> Iterator[Commit]:
-    """Commits [start, stop), oldest first, so that few are in memory at the same time.
-
-    Notes
-    -----
-    At most 4,096 small commits at once, and fewer of large ones. Of compacted ones n are in O(log n) objects;
-    the last of those that are read at once comes from its slot.
-    """
-    size = _FEWEST
+    """Commits [start, stop), oldest first, so that few are in memory at the same time."""
     while start < stop:
-        end = min((start // size + 1) * size, stop)
-        commits = log.commits(start, end)
+        commits = log.some_commits(start, stop)
+        start += len(commits)
         yield from commits
-        held = sum(record.own.nbytes for commit in commits for record in commit.records)
-        size = min(2 * size, _MOST) if held < _MOST_BYTES else max(size // 2, _FEWEST)
-        start = end
+        del commits
 
 
 def find_either(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
