@@ -149,8 +149,10 @@ def number_list(values: ArrayLike) -> NDArray[Any]:
     Raises
     ------
     InvalidInputError
-        If it is none at all, such as lists of several lengths.
+        If it is none at all, such as lists of several lengths, or some of it is masked.
     """
+    if np.ma.is_masked(values):
+        raise InvalidInputError("rows is a masked array: expected whole numbers, found some that are masked.")
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.errors import conflict_error, refused_error, slot_taken_error, unknown_error
-from spark_pages.log.commit.group import CommitGroup
+from spark_pages.log.commit.group import NOTHING, CommitGroup, Hold
 from spark_pages.log.commit.messages import (
     Build,
     Committed,
@@ -314,10 +314,9 @@ class Log:
         """Whether several threads of this process have been committing lately."""
         return self._group.shared
 
-    @property
-    def turn(self) -> AbstractContextManager[object]:
-        """What a thread holds while it prepares a small transaction; nothing where it is alone."""
-        return self._group.turn if self._group.shared else nullcontext()
+    def turn(self, is_small: bool) -> Hold:
+        """What a thread holds while it prepares a transaction, if that is a small one and it is not alone."""
+        return self._group.turn.preparing if is_small and self._group.shared else NOTHING
 
     @property
     def key_turn(self) -> AbstractContextManager[object]:
@@ -377,7 +376,7 @@ class Log:
                 writer=self._writer(),
                 if_stopped=if_stopped,
             ),
-            self._group.turn.first if self._group.shared else nullcontext(),
+            self._group.turn.leading if self._group.shared else NOTHING,
         )
 
     # upkeep

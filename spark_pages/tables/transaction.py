@@ -8,7 +8,7 @@ rebase) and `Log.commit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -280,7 +280,8 @@ class Transaction(CatalogVerbs):
             if entry_meta is not None or page_metadata:
                 rows, metas = with_meta(definition, rows, entry_meta, page_metadata)
             takes_no_request = rows.is_small and not key_columns(definition)
-            with self._log.turn if takes_no_request else nullcontext():
+            first, second, third = self._log.turn(takes_no_request)
+            with first, second, third:
                 self._rows.append(definition, rows, self._page_bytes, metas, settled=bool(self._directories))
         except (SchemaMismatchError, ConstraintError):
             with suppress(CommitConflictError, StorageError):

@@ -212,6 +212,36 @@ def test_a_link_in_place_of_a_file_is_not_followed(store, pages, folder, tmp_pat
     assert handler.stats().misses == 1
 
 
+def test_a_pipe_in_place_of_a_file_is_a_miss_and_is_replaced(store, pages, folder):
+    handler_of(store, folder).get_pages(pages[:1])
+    (file,) = files(folder)
+    file.unlink()
+    os.mkfifo(file)
+    script = f"""
+from tests.io.test_disk_cache import ARRAYS, FarStore, handler_of, values, write_pages
+store = FarStore()
+handler = handler_of(store, {str(folder)!r})
+assert values(handler.get_pages(write_pages(store, ARRAYS)[:1])) == ARRAYS[:1]
+assert (handler.stats().disk_hits, handler.stats().misses) == (0, 1)
+"""
+
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+    assert files(folder) == [file]
+
+
+def test_a_folder_in_place_of_a_file_is_a_miss(store, pages, folder):
+    handler_of(store, folder).get_pages(pages[:1])
+    (file,) = files(folder)
+    file.unlink()
+    file.mkdir()
+    handler = handler_of(store, folder)
+
+    assert values(handler.get_pages(pages[:1])) == ARRAYS[:1]
+    assert handler.stats().misses == 1
+    assert list(file.parent.iterdir()) == [file]
+
+
 def test_two_stores_with_the_same_keys_do_not_meet(store, pages, folder):
     other = FarStore()
     other.url = "s3://bucket/other"

@@ -484,20 +484,25 @@ def test_a_process_that_was_forked_makes_contexts_of_its_own(file, queue, monkey
     assert read_queue._spare == []
 
 
-def test_a_queue_that_was_interrupted_while_it_waited_reads_right_again(file, queue, monkeypatch):
-    real, waits = read_queue._call, []
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_queue_whose_answer_a_signal_took_is_not_used_again(file, queue, monkeypatch, call):
+    real, calls = read_queue._call, []
 
     def interrupt_once(which, *rest):
-        if which == 2 and not waits:
-            waits.append(1)
+        found = real(which, *rest)
+        calls.append(which)
+        if calls.count(call) == 1 and which == call:
             raise KeyboardInterrupt
-        return real(which, *rest)
+        return found
 
     many = spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))
     monkeypatch.setattr(read_queue, "_call", interrupt_once)
-    with pytest.raises(KeyboardInterrupt):
-        list(read_by(queue, file, many))
+    tools = read_tools.ReadTools(1)
+    with tools.lend() as tool, pytest.raises(KeyboardInterrupt):
+        list(read_by(tool.queue(), file, many))
 
-    found = [bytes(view) for _, view in read_by(queue, file, many[::-1])]
+    with tools.lend() as other:
+        found = [bytes(view) for _, view in read_by(other.queue(), file, many[::-1])]
 
+    assert other is not tool
     assert found == [file.read_bytes()[span.start : span.stop] for span in many[::-1]]

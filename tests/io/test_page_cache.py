@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import weakref
+
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -207,6 +210,34 @@ def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
     cache.land(flight, True)
 
     assert has(cache, 1) == "-"
+
+
+def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monkeypatch):
+    cache, flight, landed = PageCache(3 * WHOLE, 0), Flight(), []
+    cache.sweep([key(number) for number in range(4)], flight, True)
+    for each in flight.keys:
+        flight.arrive(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
+    last = weakref.ref(flight.loaded[key(3)].content)
+    real = PageCache._put
+
+    def signal_behind_the_second(self, *page):
+        real(self, *page)
+        landed.append(page)
+        if len(landed) == 2:
+            self._upc_size -= WHOLE  # it came before the last line
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PageCache, "_put", signal_behind_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        cache.land(flight, True)
+    flight.end()
+    del flight
+
+    put(cache, 5, 6)
+
+    assert has(cache, *range(7)) == "-U---UU"
+    assert cache.counts().upc_bytes == 3 * WHOLE
+    assert last() is None
 
 
 @steady

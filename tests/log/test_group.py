@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 
+import pyarrow as pa
 import pytest
 
 from spark_pages.log.commit.group import CommitGroup, OneAtATime
 from spark_pages.log.commit.messages import Committed, Member, PutOff
 from spark_pages.log.state import LogState
+from tests.tables.stores import store_with
 
 LONG_S = 60.0
 SOON_S = 10.0
@@ -98,22 +103,54 @@ has_ctrl_c = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no 
 
 def test_whoever_leads_waits_for_no_more_than_one_of_those_that_prepare():
     turn, order = OneAtATime(), []
+    door, way, inside = turn.preparing
 
     def prepare() -> None:
-        with turn:
+        with door, way, inside:
             order.append("prepares")
 
     def lead() -> None:
-        with turn.first:
+        nothing, way, inside = turn.leading
+        with nothing, way, inside:
             order.append("leads")
 
-    with ThreadPoolExecutor(9) as threads, turn:
+    with ThreadPoolExecutor(9) as threads, door, way, inside:
         for work in [prepare] * 8 + [lead]:
             threads.submit(work)
             time.sleep(0.02)
 
     assert len(order) == 9
     assert order.index("leads") <= 1
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_thread_that_is_stopped_while_it_takes_a_turn_or_gives_it_back_keeps_nobody_from_the_next(
+    step, monkeypatch
+):
+    monkeypatch.setattr(CommitGroup, "shared", True)
+    row = pa.table({"x": [1]})
+    store = store_with(row)
+    steps = count()
+
+    def stop(frame, event, _):
+        is_turn = frame.f_code.co_name in ("__enter__", "__exit__")
+        is_of_group = frame.f_code.co_filename.endswith("commit/group.py")
+        if is_turn and is_of_group and next(steps) == step:
+            raise KeyboardInterrupt
+
+    def append():
+        with store.transaction() as txn:
+            txn.append("t", row)
+
+    sys.settrace(stop)
+    with suppress(KeyboardInterrupt):
+        append()
+    sys.settrace(None)
+    another = threading.Thread(target=append, daemon=True)
+    another.start()
+    another.join(SOON_S)
+
+    assert not another.is_alive()
 
 
 def test_those_that_come_while_a_commit_is_under_way_share_the_next_one(commits):

@@ -86,6 +86,10 @@ READS = {
         lambda s: table(s).directory.locate_rows("n", [1.5]),
         "rows have type float64",
     ),
+    "masked rows": (
+        lambda s: table(s).take(np.ma.masked_array([0, 1], [False, True])),
+        "rows is a masked array: expected whole numbers",
+    ),
     "no list of rows": (
         lambda s: table(s).directory.locate_rows("n", 1),
         "rows have type int64",
@@ -208,11 +212,23 @@ CHANGES = {
     "rows": (lambda t: t.append("t", pa.array([1, 2])), r"Cannot append a Int64Array: expected columns"),
     "columns of two lengths": (
         lambda t: t.append("t", {"name": ["a"], "n": [1, 2]}),
-        r"Cannot append this mapping: expected columns of equal length by name, and Arrow says: .*length",
+        r"Cannot append this mapping: expected columns of equal length by name, found: .*length",
     ),
     "a column that is no list": (
         lambda t: t.append("t", {"name": "a", "n": 1}),
         r"Cannot append this mapping",
+    ),
+    "lists in masked arrays": (
+        lambda t: t.append("t", {"name": ["a"], "n": [np.ma.masked_array([1, 2], [False, True])]}),
+        "Cannot append this mapping.*found: a value is an array with masked elements",
+    ),
+    "a list in a masked array": (
+        lambda t: t.update("t", "n", [0], [np.ma.masked_array([1, 2], [False, True])]),
+        "Column 'n' of 't' holds int64.*a value is an array with masked elements",
+    ),
+    "masked rows": (
+        lambda t: t.update("t", "n", np.ma.masked_array([0, 1], [False, True]), [1, 2]),
+        "rows is a masked array",
     ),
     "more rows": (lambda t: t.append("t", pa.chunked_array([[1]])), r"Cannot append a ChunkedArray"),
 }
@@ -239,6 +255,17 @@ def test_a_change_says_what_it_was_given_and_what_it_expected_and_nothing_is_sta
 
 def test_numbers_of_numpy_are_numbers(store):
     assert store.snapshot(np.int64(1)).table("t").read(start=np.int32(1), stop=np.uint8(2)).num_rows == 1
+
+
+def test_what_is_masked_is_null_and_arrays_that_mask_nothing_are_arrays(store):
+    masked = np.ma.masked_array([5, 6], [False, True])
+    with store.transaction() as txn:
+        txn.create_table("masked", pa.schema([("n", pa.int64()), ("l", pa.list_(pa.int64()))]))
+        txn.append("masked", {"n": masked, "l": [np.ma.masked_array([1]), np.ma.masked_array([2, 3])]})
+    with store.transaction() as txn:
+        txn.update("masked", "n", np.ma.masked_array([0]), masked[1:])
+
+    assert store.snapshot().table("masked").read().to_pydict() == {"n": [None, None], "l": [[1], [2, 3]]}
 
 
 def test_a_negative_row_is_told_as_it_was_given(store):

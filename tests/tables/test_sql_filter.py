@@ -96,6 +96,10 @@ def table():
         ("f = 'nan'", []),
         ("starts_with(colour, 'r') and colour like '%d' and upper(colour) = 'RED'", [0, 3]),
         ("colour || s = 'redab'", [0]),
+        ("colour like '%'", [0, 1, 3]),
+        ("colour not like '%'", []),
+        ("coalesce(n, -9223372036854775808) < 0", [2]),
+        ("case when n = 1 then -1 else n end = -(1)", [0]),
         ("coalesce(n, 0.5) = 0.5", [2]),
         ("n is distinct from 1.5 and n is not distinct from 4.0", [3]),
         ("2.5 < n", [3]),
@@ -158,6 +162,7 @@ def test_what_is_no_condition_is_refused_with_its_place(table, text, where):
         ("k not in (3)", 3),
         ("not (k <> 7 or k is null)", 1),
         ("w like 'w1%'", 2),
+        ("c like '%'", 2),
         ("w >= date '2024-01-01'", None),
         ("k + 0 = 7", 3),
         ("k = 7 and abs(k) = 7", 1),
@@ -172,6 +177,8 @@ def test_pages_that_cannot_hold_such_a_row_are_not_read(text, pages):
         for start in (0, 10, 25)
     ]
     parts[0] = pa.table({"k": [0, 1, 2, 3, 7], "w": ["w0", "w00", "w01", "w1", "w10"]})
+    colours = pa.array([None] * 5 + ["red"] * 10).dictionary_encode()
+    parts = [part.append_column("c", colours.slice(5 * n, 5)) for n, part in enumerate(parts)]
     table = store_with(*parts).snapshot().table("t")
     trace = ReadTrace()
     if pages is None:

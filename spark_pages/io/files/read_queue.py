@@ -75,6 +75,11 @@ class ReadQueue:
         self._waves[0].use(memory[:half])
         self._waves[1].use(memory[half:])
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it may be used again: not where somebody was interrupted in the middle of a system call."""
+        return all(wave.is_sound for wave in self._waves)
+
     def read(
         self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan]
     ) -> Iterator[list[tuple[PageSpan, memoryview]]]:
@@ -117,9 +122,17 @@ class ReadQueue:
 
 
 class _Wave:
-    """Reads that are submitted together and collected together."""
+    """Reads that are submitted together and collected together.
+
+    Attributes
+    ----------
+    is_sound
+        Whether it is known what is in flight. What a system call has answered is lost where a signal comes
+        with it and its handler raises, as Ctrl-C does.
+    """
 
     def __init__(self) -> None:
+        self.is_sound = True
         self._pid = os.getpid()
         self._context = _context()
         self._memory = memoryview(b"")
@@ -142,7 +155,7 @@ class _Wave:
 
     def submit(self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan], first: int) -> int:
         """As many spans from `first` on as there is room for are being read, at least one; gives how many."""
-        self.settle()  # in case somebody was interrupted here before
+        self.settle()
         starts: list[int] = []
         used = 0
         for span in spans[first : first + WAVE_READS]:
@@ -159,6 +172,7 @@ class _Wave:
             requests["memory"] = [self._address + start for start in starts]
             requests["length"] = [span.stop - span.start for span in self._spans]
             requests["offset"] = [span.start for span in self._spans]
+            self.is_sound = False
             try:
                 self._submitted = _call(
                     3,
@@ -168,6 +182,7 @@ class _Wave:
                 )
             except OSError:
                 self._submitted = 0  # collect reads them by themselves
+            self.is_sound = True
         return len(self._spans)
 
     def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[PageSpan, memoryview]]]:
@@ -188,9 +203,13 @@ class _Wave:
             yield together
 
     def settle(self) -> dict[int, int]:
-        """Nothing is in flight any more; what the system said of each read, by its place in the wave."""
+        """Nothing is in flight any more; what the system said of each read, by its place in the wave.
+
+        If that is not known, nobody waits: it may still be read into memory that is not used again.
+        """
         results: dict[int, int] = {}
-        while self._submitted:
+        while self._submitted and self.is_sound:
+            self.is_sound = False
             try:
                 found = _call(
                     2,
@@ -201,8 +220,9 @@ class _Wave:
                     None,
                 )
             except InterruptedError:
-                continue
+                found = 0
             self._submitted -= found
+            self.is_sound = True
             events = self._events[:found]
             results.update(zip(events["data"].tolist(), events["result"].tolist(), strict=True))
         return results
@@ -210,7 +230,7 @@ class _Wave:
     def __del__(self) -> None:
         # Nothing may be written to memory that is given back: what is still in flight is waited for.
         if getattr(self, "_context", 0) and self._pid == os.getpid():
-            if self._submitted:
+            if self._submitted or not self.is_sound:
                 _call(1, ctypes.c_ulong(self._context))
             else:
                 _spare.append((self._pid, self._context))

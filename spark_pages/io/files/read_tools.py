@@ -21,6 +21,11 @@ class ReadTool:
         self._is_refused = False
         self._memory: memoryview | None = None
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it may be used again; see `ReadQueue.is_sound`."""
+        return self._queue is None or self._queue.is_sound
+
     def queue(self) -> ReadQueue | None:
         """The queue, or None where the system has none."""
         if self._queue is None and not self._is_refused:
@@ -69,7 +74,7 @@ class ReadTools:
 
     @contextmanager
     def lend(self) -> Iterator[ReadTool]:
-        """A tool that no other thread has while the block runs."""
+        """A tool that no other thread has while the block runs; nor later, if it is not sound then."""
         try:
             tool = self._idle.pop()
         except IndexError:
@@ -77,7 +82,8 @@ class ReadTools:
         try:
             yield tool
         finally:
-            self._idle.append(tool)
+            if tool.is_sound:
+                self._idle.append(tool)
 
     @contextmanager
     def lend_in_turn(self) -> Iterator[ReadTool]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import stat
 import threading
 from contextlib import suppress
 
@@ -25,7 +26,8 @@ _RESCAN = 8
 
 _BLOCK = 4096
 _UNFINISHED = ".tmp"
-_READ = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
+"""A pipe in place of a file would be waited for otherwise."""
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -72,9 +74,12 @@ class DiskCache:
         except OSError:
             return None
         try:
-            if os.fstat(descriptor).st_size == key[3] and len(found := os.read(descriptor, key[3])) == key[3]:
-                os.utime(descriptor)
-                return memoryview(found)
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_size == key[3]:
+                found = os.read(descriptor, key[3])
+                if len(found) == key[3]:
+                    os.utime(descriptor)
+                    return memoryview(found)
         except OSError:
             return None
         finally:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
@@ -87,6 +88,7 @@ class PageCache:
         self._forgotten: set[str] = set()  # paths that were forgotten while a page of them was pinned
         self._upc_size = self._cpc_size = 0
         self._upc_hits = self._evictions = self._demotions = 0
+        self._is_torn = False
 
     @property
     def keeps_packed(self) -> bool:
@@ -176,6 +178,7 @@ class PageCache:
         In one step, so that no other call finds a page neither loading nor loaded.
         """
         with self._lock:
+            self._begin()
             before = self._evictions
             loaded = flight.loaded
             for key in flight.keys:
@@ -184,6 +187,7 @@ class PageCache:
                     page = loaded.get(key) if admit or key in flight.wanted else None
                     if page is not None and page.is_detached and key[0] not in flight.barred:
                         self._put(key, page)
+            self._is_torn = False
             return self._evictions - before
 
     def pin(self, keys: Iterable[PageKey]) -> None:
@@ -259,6 +263,14 @@ class PageCache:
             )
 
     # What follows is called with the lock held.
+
+    def _begin(self) -> None:
+        """Pages are about to land. What was left where a signal ended that half-way is put right first."""
+        if self._is_torn:
+            self._upc_size = sum(page.size_bytes for page in chain(self._upc.values(), self._held.values()))
+            self._cpc_size = sum(len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._cpc.values())
+            self._flights = {key: each for key, each in self._flights.items() if not each.has_ended}
+        self._is_torn = True
 
     def _put(self, key: PageKey, page: LoadedPage) -> None:
         self._drop_packed(key)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from spark_pages.errors import CommitError, DamageError, StorageError, UnsupportedFormatError
+from spark_pages.log.commit.group import NOTHING, Hold
 from spark_pages.log.commit.messages import (
     CreateSlot,
     LetOthers,
@@ -30,8 +30,6 @@ _FAR_OFF_US = 60_000_000
 """Clocks of machines that are kept differ by less."""
 
 _logger = logging.getLogger(__name__)
-
-_NOTHING: AbstractContextManager[object] = nullcontext()
 
 _LOOK = 8
 """Slots that are looked for at once: as many as are read at the same time."""
@@ -121,7 +119,7 @@ class CommitDriver:
     def drive(
         self,
         protocol: Generator[Request, Response, Result],
-        computing: AbstractContextManager[object] = _NOTHING,
+        computing: Hold = NOTHING,
     ) -> Result:
         """The result of the rule, or of a part of it, once all that it asks for is done.
 
@@ -131,12 +129,13 @@ class CommitDriver:
             Held while the rule computes, and let go while it waits for what it has asked for.
         """
         deadline = self._runtime.monotonic_s() + self._timeout_s
+        first, second, third = computing
         try:
-            with computing:
+            with first, second, third:
                 request = next(protocol)
             while True:
                 answer = self._perform(request, deadline)
-                with computing:
+                with first, second, third:
                     request = protocol.send(answer)
         except StopIteration as stop:
             result: Result = stop.value

@@ -21,7 +21,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
+from typing import TypeAlias
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.commit.messages import Member, Outcome, PutOff
@@ -45,25 +47,31 @@ class _Ticket:
         self.gone = False
 
 
-class _Room:
-    """A lock for two kinds of callers: whoever waits for it goes in before those that have come later.
+_Held: TypeAlias = AbstractContextManager[object]
+Hold: TypeAlias = tuple[_Held, _Held, _Held]
+"""What is held by ``with first, second, third``.
 
-    A lock of Python's own may be taken by a thread that comes just when it is let go, before the one that has
-    waited for it has woken up. Here that one holds the way to the lock meanwhile.
-    """
+Locks of Python's own, one by one: no signal comes between such a lock and its block. Where a class with an
+`__enter__` and an `__exit__` takes a lock and lets go of it, Ctrl-C may leave it locked for ever.
+"""
 
-    __slots__ = ("_inside", "_way")
+NOTHING: Hold = (nullcontext(), nullcontext(), nullcontext())
 
-    def __init__(self) -> None:
-        self._way = threading.Lock()
-        self._inside = threading.Lock()
+
+class _Passage:
+    """Whoever comes here goes on once nobody holds the lock, and does not hold it."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
 
     def __enter__(self) -> None:
-        with self._way:
-            self._inside.acquire()
+        with self._lock:
+            pass
 
     def __exit__(self, *_: object) -> None:
-        self._inside.release()
+        pass
 
 
 class OneAtATime:
@@ -74,27 +82,19 @@ class OneAtATime:
 
     Attributes
     ----------
-    first
-        What a leader holds while it computes: it waits for no more than the thread that is inside.
+    preparing
+        What a thread holds that prepares.
+    leading
+        What a leader holds while it computes: it waits for no more than the thread that is inside. The way is
+        held too, as a lock may be taken by who comes just when it is let go, before who has waited wakes up.
     """
 
-    __slots__ = ("_door", "first")
+    __slots__ = ("leading", "preparing")
 
     def __init__(self) -> None:
-        self._door = threading.Lock()
-        self.first = _Room()
-
-    def __enter__(self) -> None:
-        self._door.acquire()
-        try:
-            self.first.__enter__()
-        except BaseException:
-            self._door.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.first.__exit__()
-        self._door.release()
+        door, way, inside = threading.Lock(), threading.Lock(), threading.Lock()
+        self.preparing: Hold = (door, _Passage(way), inside)
+        self.leading: Hold = (nullcontext(), way, inside)
 
 
 class CommitGroup:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -103,10 +104,25 @@ def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
     -----
     Told the wanted type at once, Arrow makes 1 of 1.5 for a column of integers.
     """
+    check_unmasked(values)
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError):
         return pa.array(values, wanted)
+
+
+def check_unmasked(values: Any) -> None:
+    """Nothing, if no value is a masked array of numpy: of those inside of others Arrow overlooks the masks.
+
+    Raises
+    ------
+    LossError
+    """
+    is_of_objects = isinstance(values, np.ndarray) and values.dtype.hasobject
+    some = values if is_of_objects or isinstance(values, list | tuple) else ()
+    has_masks = any(issubclass(kind, np.ma.MaskedArray) for kind in set(map(type, some)))
+    if has_masks and any(map(np.ma.is_masked, some)):
+        raise LossError("a value is an array with masked elements: give a list with None in their place.")
 
 
 def whole_as_decimal(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -13,7 +13,7 @@ from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.model.own_memory import in_own_memory
-from spark_pages.tables.arrays.fitting import fitted, from_python
+from spark_pages.tables.arrays.fitting import check_unmasked, fitted, from_python
 from spark_pages.tables.arrays.joining import DoesNotFitError, join
 
 _SMALL_BYTES = 16 << 10
@@ -75,10 +75,12 @@ def as_stream(data: Any) -> RowStream:
 
 def _table_of(columns: Mapping[str, Any]) -> pa.Table:
     try:
+        for each in columns.values():
+            check_unmasked(each)
         return pa.table(dict(columns))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"Cannot append this mapping: expected columns of equal length by name, and Arrow says: {error}."
+            f"Cannot append this mapping: expected columns of equal length by name, found: {error}"
         ) from error
 
 

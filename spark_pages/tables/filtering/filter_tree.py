@@ -134,10 +134,10 @@ NO_ROW = AnyOf(())
 
 
 def beginning_with(column: str, prefix: str) -> tuple[Condition, ...]:
-    """What text that begins so meets: all of these."""
-    if not prefix:
-        return (Condition(column, "is not null"),)
+    """What text that begins so meets: all of these. Of a null they do not know, as `starts_with` does not."""
     least = Condition(column, ">=", prefix)
+    if not prefix:
+        return (least,)
     after = ord(prefix[-1]) + 1
     if after in _SURROGATES or after > 0x10FFFF:
         return (least,)

@@ -130,6 +130,9 @@ class _Translator:
         return ~found if node.args.get("negate") else found
 
     def _plain(self, node: exp.Expr, kind: pa.DataType | None) -> pc.Expression:
+        number = number_in(node)
+        if number is not None:
+            return pc.scalar(self._number(number, kind))
         build = self._special(node, kind)
         if build is not None:
             return build
@@ -305,7 +308,7 @@ class _Translator:
         if isinstance(node, exp.Boolean):
             return pa.scalar(bool(node.this))
         if not node.is_string:
-            return self._number(node, kind)
+            return self._number(node.name, kind)
         if kind is None or not stands_in_quotes(kind):
             return pa.scalar(node.name)
         try:
@@ -313,17 +316,16 @@ class _Translator:
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
             raise self._wrong(f"expected {kind} in quotes, found {node.name!r} ({error})", node) from error
 
-    def _number(self, node: exp.Expr, kind: pa.DataType | None) -> pa.Scalar:
-        text = node.name
+    def _number(self, text: str, kind: pa.DataType | None) -> pa.Scalar:
         if kind is not None and pa.types.is_decimal(kind):
             return pa.scalar(Decimal(text))
         if kind is not None and pa.types.is_floating(kind):
             return pa.scalar(float(text))
-        if text.isdigit():
+        if text.lstrip("-").isdigit():
             number = int(text)
-            if number < 1 << 63:
+            if -(1 << 63) <= number < 1 << 63:
                 return pa.scalar(number)
-            if number < 1 << 64:
+            if 0 < number < 1 << 64:
                 return pa.scalar(number, pa.uint64())
         return pa.scalar(float(text))
 

@@ -171,7 +171,8 @@ class Landing:
             raise
 
     def _commit(self) -> Landed:
-        with self._log.turn if self._rows.are_few else nullcontext():
+        first, second, third = self._log.turn(self._rows.are_few)
+        with first, second, third:
             prepare, is_fixed, late = self._prepare()
             if prepare is None:
                 return Landed(self._standing.version)
