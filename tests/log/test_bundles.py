@@ -569,6 +569,18 @@ def test_a_bundle_that_cannot_be_made_anew_stays(heavy):
     assert heavy.get(key) == before
 
 
+@pytest.mark.parametrize("harm", [lose, flip])
+def test_a_bundle_is_made_of_ranges_that_have_the_only_copy_of_a_slot(heavy, harm):
+    key = LogRange(64, 6, bundled=True).key
+    before = heavy.get(key)
+    harm(heavy, commit_key(64))
+    heavy.delete(key)
+
+    make_ranges(heavy, map_in_threads, [LogRange(64, 6, bundled=True)])
+
+    assert heavy.get(key) == before
+
+
 def test_a_bundle_of_slots_that_are_buried_meanwhile_does_not_stay(heavy):
     class Burying:
         def __getattr__(self, name: str) -> object:

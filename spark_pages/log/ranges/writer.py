@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from spark_pages.errors import DamageError, SnapshotExpiredError, SparkPagesError, StorageError
+from spark_pages.errors import (
+    DamageError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    SparkPagesError,
+    StorageError,
+)
 from spark_pages.log.encoding.commit_codec import is_commit
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.bundle import Part, encode_index, runs
@@ -259,7 +265,10 @@ class _Builder:
 
     def _is_buried(self, version: int) -> bool:
         key = commit_key(version)
-        return not is_commit(self._store.get(key), version, key)
+        try:
+            return not is_commit(self._store.get(key), version, key)
+        except (ObjectNotFoundError, DamageError):
+            return False  # that is no vacuum's work: ranges may have the only copy
 
     def _slots(self, wanted: LogRange) -> list[bytes] | None:
         """The slots of a range as they are in storage; None if it is not to be made."""
