@@ -148,11 +148,21 @@ def test_bundles_come_after_smaller_ones():
     assert [each.start for each in due if each.exponent == 6] == list(range(0, (1 << 14) + 64, 64))
 
 
+def test_a_short_interval_is_read_out_of_the_smallest_bundle_that_has_it():
+    def usable(piece: LogRange) -> bool:
+        return piece.bundled
+
+    assert [*plan_reads(5_000, 9_096, 1 << 26, usable)] == [LogRange(0, 14, bundled=True)]
+    assert [*plan_reads(5_000, 1 << 20, 1 << 26, usable)] == [LogRange(0, 22, bundled=True)]
+
+
 def test_bundles_with_cleaned_slots_are_not_missed():
     nowhere = open_object_store(f"memory://{uuid4().hex}")
 
     due = missing_bundles(nowhere, map_in_threads, 100, 2_100, behind=1_100)
+    from_the_oldest = missing_bundles(nowhere, map_in_threads, 100, 2_100)
 
+    assert min(each.start for each in from_the_oldest) == 128
     assert due == [
         *(LogRange(start, 6, bundled=True) for start in range(1_088, 2_048, 64)),
         LogRange(1_024, 10, bundled=True),

@@ -254,8 +254,10 @@ def test_repair_leaves_a_damaged_bundle_that_alone_has_a_slot(bundled: Store) ->
     bundled.objects.put(BUNDLE, bytes(damaged))
     lose(bundled.objects, commit_key(20), LogRange(16, 4).key)
 
-    plan_repair(bundled.objects).execute()
+    plan = plan_repair(bundled.objects)
+    plan.execute()
 
+    assert BUNDLE not in {step.key for step in plan.steps}
     assert bundled.objects.get(BUNDLE) == bytes(damaged)
 
 
