@@ -71,7 +71,7 @@ def keys() -> set[str]:
 
 
 def slots() -> dict[str, bytes]:
-    return {key: data for key, data in objects("/_log/0").items() if not key.endswith(".compacted.avro")}
+    return {key: data for key, data in objects("/_log/0").items() if re.search(r"/\d{20}\.avro$", key)}
 
 
 @cache

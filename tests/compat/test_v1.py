@@ -16,7 +16,7 @@ import spark_pages as sp
 from spark_pages.tables.store import Store
 
 HERE = Path(__file__).parent / "v1"
-NAMES = ["checkpoint-and-tail", "every-kind", "groups-tags-and-restore", "manifest", "only-log"]
+NAMES = ["bundle", "checkpoint-and-tail", "every-kind", "groups-tags-and-restore", "manifest", "only-log"]
 
 
 @pytest.fixture(params=NAMES)

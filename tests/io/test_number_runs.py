@@ -155,6 +155,7 @@ def test_one_queue_serves_all_and_only_its_memory_grows_for_a_while(store, monke
     calls: list[int] = []
     real = read_queue._call
     monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
+    monkeypatch.setattr(read_queue, "_spare", [])
     handler = PageHandler(store)
     tools = handler._live().reader._local._tools
 

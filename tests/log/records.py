@@ -222,8 +222,8 @@ def _comparable(each: TransactionRecord) -> dict[str, Any]:
 
 
 def same(one: Commit, two: Commit) -> bool:
-    """Whether two commits say the same, their digests apart."""
-    names = [name for name in Commit.__dataclass_fields__ if name not in ("digest", "records")]
+    """Whether two commits say the same, apart from what they are only given by being in storage."""
+    names = [name for name in Commit.__dataclass_fields__ if name not in ("digest", "size_bytes", "records")]
     return all(getattr(one, name) == getattr(two, name) for name in names) and (
         [_comparable(each) for each in one.records] == [_comparable(each) for each in two.records]
     )

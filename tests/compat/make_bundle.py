@@ -1,0 +1,56 @@
+"""Makes the store of ``tests/compat/v1/bundle/``: ``python -m tests.compat.make_bundle``.
+
+It holds a bundle of 64 commits, as they are made where those are too large for one frame; here the limit is
+set low. As with `make_v1`, neither this file nor what it made is edited after a release.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import shutil
+import socket
+import sys
+from unittest.mock import patch
+
+import pyarrow as pa
+
+import spark_pages as sp
+from spark_pages.log.ranges import log_range
+from spark_pages.tables.store import Store
+from tests.compat.make_v1 import HERE, answers
+
+
+def make(url: str) -> Store:
+    """A table with rows, and many commits without."""
+    store = sp.create(url, properties={"log_compaction_commits": "0", "checkpoint_commits": "0"})
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64()), ("s", pa.string())]))
+        txn.append("t", pa.table({"n": [1, None, 3], "s": ["a", "b", None]}))
+    for number in range(68):
+        store.tag(f"at-{number}")
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"n": [4], "s": ["d"]}))
+    limit = 24 * store.objects.size("_log/00000000000000000040.avro")
+    with patch.object(log_range, "MAX_RANGE_BYTES", limit):
+        store.compact_log()
+    return store
+
+
+def main() -> None:
+    """Make the store and its answers anew. No name of a machine or person goes into them."""
+    getpass.getuser = lambda: "somebody"
+    socket.gethostname = lambda: "somewhere"
+    folder = HERE / "bundle"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    make(str(folder / "store")).close()
+    shutil.rmtree(folder / "store" / "_tmp", ignore_errors=True)
+    found = answers(sp.open(str(folder / "store")), folder)
+    (folder / "answers.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    sys.stdout.write(f"{len(found['versions'])} versions, {size:,} bytes\n")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
