@@ -11,9 +11,8 @@ import xxhash
 from spark_pages.errors import SparkPagesError, UnsupportedFormatError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.bundle import check_size
 from spark_pages.log.ranges.log_range import BUNDLES, LogRange, encode_range, is_one_frame, plan_ranges
-from spark_pages.log.ranges.reader import read_index, slots_of
+from spark_pages.log.ranges.reader import slots_of
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit
 from spark_pages.show.text import count
@@ -75,10 +74,9 @@ def check_ranges(survey: Survey) -> None:
 def _differing(survey: Survey, around: LogRange) -> int | None:
     """The first slot that a range holds otherwise than the slot itself; None if there is none."""
     survey.findings.objects += 1
-    survey.findings.bytes_read += survey.listed[around.key]
-    if around.bundled:
-        check_size(read_index(survey.store, around), around, survey.listed[around.key])
-    for part, slots in slots_of(survey.store, around, around.start, around.stop):
+    size_bytes = survey.listed[around.key]
+    survey.findings.bytes_read += size_bytes
+    for part, slots in slots_of(survey.store, around, around.start, around.stop, size_bytes):
         for version, data in enumerate(slots, part.start):
             is_known = survey.slots.kinds[version] == COMMIT
             if is_known and survey.slots.hashes[version] != xxhash.xxh3_64_intdigest(data):

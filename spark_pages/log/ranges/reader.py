@@ -9,7 +9,7 @@ from typing import TypeAlias
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.bundle import BLOCK, Index, Part, decode_index, index_size, runs
+from spark_pages.log.ranges.bundle import BLOCK, Index, Part, check_size, decode_index, index_size, runs
 from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_range, plan_reads
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper
@@ -69,9 +69,14 @@ def read_run(store: ObjectStore, key: str, run: Sequence[Part]) -> Iterator[tupl
 
 
 def slots_of(
-    store: ObjectStore, piece: LogRange, first: int, stop: int
+    store: ObjectStore, piece: LogRange, first: int, stop: int, size_bytes: int | None = None
 ) -> Iterator[tuple[LogRange, list[bytes]]]:
     """What a range or bundle holds of slots [first, stop), frame by frame; what is around them comes along.
+
+    Parameters
+    ----------
+    size_bytes
+        Bytes of the object, where they are known: a bundle must have as many as its index says.
 
     Raises
     ------
@@ -88,7 +93,10 @@ def slots_of(
     if not piece.bundled:
         yield piece, decode_range(store.get(piece.key), piece)
         return
-    for run in runs(read_index(store, piece).parts(first, stop), RUN_BYTES):
+    index = read_index(store, piece)
+    if size_bytes is not None:
+        check_size(index, piece, size_bytes)
+    for run in runs(index.parts(first, stop), RUN_BYTES):
         for part, data in read_run(store, piece.key, run):
             yield part.piece, part.slots(data)
 
