@@ -14,11 +14,11 @@ import fastavro
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.errors import DamageError
 from spark_pages.log.digest import digest_of
-from spark_pages.log.encoding.container import ContainerSchema, decode_container, encode_container
-from spark_pages.log.features import FORMAT_VERSION, check_readable
-from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_range
+from spark_pages.log.encoding.container import ContainerSchema, encode_container
+from spark_pages.log.features import FORMAT_VERSION
+from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_one, decode_range
 
 BLOCK = 4096
 """The index takes a multiple of so many bytes; the first block is always there."""
@@ -159,18 +159,9 @@ def decode_index(data: bytes, bundle: LogRange) -> Index:
     """
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     index, rest = data[_LENGTH_BYTES : _LENGTH_BYTES + length], data[_LENGTH_BYTES + length :]
-    try:
-        (record,), _ = decode_container(index, _SCHEMA, bundle.key)
-        check_readable(record["format_version"], (), bundle.key)
-        found = _index(record, bundle, len(data))
-    except SparkPagesError:
-        raise
-    except Exception as error:
-        raise DamageError(
-            f"{bundle.key} is not a bundle: expected an index in an Avro container of spark_pages, found "
-            f"{len(data)} bytes that fail with {type(error).__name__}.",
-            key=bundle.key,
-        ) from error
+    found = decode_one(
+        index, _SCHEMA, bundle.key, "a bundle", lambda record: _index(record, bundle, len(data))
+    )
     if any(rest):
         raise DamageError(f"{bundle.key} should have zeros behind its index: it was damaged.", key=bundle.key)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import fastavro
 import pyarrow as pa
@@ -19,6 +19,8 @@ from spark_pages.log.digest import digest_of
 from spark_pages.log.encoding.container import ContainerSchema, decode_container, encode_container
 from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.log.names import bundle_key, commit_key, compacted_key
+
+Answer = TypeVar("Answer")
 
 WHOLE = 4
 """Exponent of the smallest range that stays in use: 16 slots."""
@@ -239,17 +241,31 @@ def decode_range(data: bytes, wanted: LogRange) -> list[bytes]:
     UnsupportedFormatError
         If it needs a newer release.
     """
-    key = wanted.key
+    return decode_one(data, _SCHEMA, wanted.key, "a compacted range", lambda record: _slots(record, wanted))
+
+
+def decode_one(
+    data: bytes, schema: ContainerSchema, key: str, what: str, read: Callable[[dict[str, Any]], Answer]
+) -> Answer:
+    """What is read of the one record of a container.
+
+    Raises
+    ------
+    DamageError
+        If it is no such container, or `read` fails; names the object, and what it should be.
+    UnsupportedFormatError
+        If it needs a newer release.
+    """
     try:
-        (record,), _ = decode_container(data, _SCHEMA, key)
+        (record,), _ = decode_container(data, schema, key)
         check_readable(record["format_version"], (), key)
-        return _slots(record, wanted)
+        return read(record)
     except SparkPagesError:
         raise
     except Exception as error:
         raise DamageError(
-            f"{key} is not a compacted range: expected an Avro container of spark_pages, found {len(data)} "
-            f"bytes that fail with {type(error).__name__}.",
+            f"{key} is not {what}: expected an Avro container of spark_pages, found {len(data)} bytes that "
+            f"fail with {type(error).__name__}.",
             key=key,
         ) from error
 
