@@ -40,6 +40,8 @@ def test_two_compactions_at_once_do_each_run_once_and_change_no_row(
 def test_a_compaction_beside_appends_updates_and_readers_loses_and_changes_nothing(
     spark: SparkSession, own_history: History
 ) -> None:
+    with own_history.store.transaction() as txn:  # the small pages lie where no later append takes them along
+        txn.append("flights", flights(40_000, 40_000))
     first = own_history.store.snapshot().table("flights").num_rows
     ended = threading.Event()
 
