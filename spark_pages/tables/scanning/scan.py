@@ -25,8 +25,8 @@ from spark_pages.tables.scanning.windows import BATCH_ROWS, plan_windows
 WINDOWS_AHEAD = 2
 """Windows that are begun and whose batches the caller has not taken yet, at most.
 
-On a local disk it is one: to decode two at a time takes longer than one after the other, as most of it needs
-the GIL. An object store is waited for.
+An object store is waited for. On a local disk, one is decoded while the other waits, for the disk or for what
+goes without the GIL.
 """
 
 
@@ -76,8 +76,8 @@ Window = tuple[list[Rows], ReadTrace | None]
 def _scan(
     source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Rows]:
-    ahead = 1 if source.pages.is_local else WINDOWS_AHEAD
-    for found, counts in read_ahead(_jobs(source, request, shape, trace is not None), ahead):
+    jobs = _jobs(source, request, shape, trace is not None)
+    for found, counts in read_ahead(jobs, WINDOWS_AHEAD):
         if trace is not None and counts is not None:
             trace.merge(counts)
         yield from found
