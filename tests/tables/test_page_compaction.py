@@ -109,6 +109,41 @@ def test_a_stream_of_small_appends_costs_no_run(url: str) -> None:
     check_store(store)
 
 
+def test_last_pages_that_an_append_takes_along_before_they_are_claimed_are_compacted_all_the_same(
+    url: str,
+) -> None:
+    store = sp.create(url)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("a", pa.int64())]))
+        txn.append("t", {"a": np.arange(100)})
+
+    def append() -> None:
+        with store.transaction() as txn:
+            txn.append("t", {"a": [store.snapshot().table("t").num_rows]})
+
+    def begin(operation: str = "write", **options: Any) -> Transaction:
+        if operation == "claim rows":
+            append()
+        return store.transaction(operation, **options)
+
+    for _ in range(3):
+        append()
+    assert store.snapshot().table("t").pages("a").column("entry_count").to_pylist() == [100, 1, 1, 1]
+    done = compact_table(begin, "t", Runtime())
+
+    assert done.told("t") | {"version": None} == {
+        "table": "t",
+        "runs": 1,
+        "pages_before": 2,
+        "pages_after": 1,
+        "version": None,
+        "claimed_by_others": 0,
+        "conflicts": 0,
+    }
+    assert store.snapshot().table("t").read()["a"].to_pylist() == list(range(104))
+    check_store(store)
+
+
 def test_a_second_try_keeps_the_version_that_its_page_files_tell_vacuum(url: str) -> None:
     store = store_of_small_pages(url, "a", "b")
 

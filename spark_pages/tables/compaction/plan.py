@@ -69,7 +69,8 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
     Parameters
     ----------
     claims
-        Only pages inside of these, so that a run does not grow with what is appended; None for all.
+        Only pages that begin inside of these, so that a run does not grow with what is appended; None for
+        all.
 
     Notes
     -----
@@ -87,10 +88,11 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
         pages = table.directory.chain(column).all_pages()
         if not pages.num_pages:
             continue
-        prefix = pages.prefix_entries
+        prefix = pages.prefix_entries.astype(np.int64)
         inside = np.ones(pages.num_pages, bool)
         if claim:
-            inside = (prefix - pages.numbers("entry_count") >= claim.first_row) & (prefix <= claim.end_row)
+            starts = prefix - pages.numbers("entry_count")
+            inside = (starts >= claim.first_row) & (starts < claim.end_row)
         kind = table.definition.schema.field(column).type
         wanted = options.bytes_for(column)
         guess = 1 if options.codec_for(column) is Codec.NONE else _COMPRESSION_GUESS
