@@ -1,7 +1,7 @@
 """spark-submit job: rows of Parquet, CSV, JSON, ORC, Delta or JDBC sources into a table, in one commit.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/ingest.py URL --table flights --format csv --path
-FOLDER [--create]
+spark-submit --properties-file conf/spark-defaults.conf jobs/ingest.py URL --table flights --path FOLDER
+--format csv [--create]
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ def main() -> int:
     """Parse, run, print one JSON line; 0 done, 1 error, 3 conflict (retry), 4 not found."""
     parser = arguments("Ingest rows with Spark.")
     parser.add_argument("--table", required=True)
-    parser.add_argument("--format", required=True, help="parquet, csv, json, orc, delta or jdbc")
     parser.add_argument("--path", help="what to read; none for jdbc")
+    parser.add_argument(
+        "--format", help="parquet, csv, json, orc, delta or jdbc; else what the path ends with"
+    )
     parser.add_argument("--schema", help="of csv and json, as DDL: 'id long, name string'")
     parser.add_argument(
         "--option", action="append", default=[], help="NAME=VALUE for Spark; env:NAME as value"
@@ -35,7 +37,7 @@ def main() -> int:
         from spark_pages.spark.session import session
         from spark_pages.spark.transfer import ingest
 
-        source = External(given.format, given.path, named_options(given.option), given.schema)
+        source = External.source(given.format, given.path, named_options(given.option), given.schema)
         options = WriteOptions(
             given.table,
             create=given.create,
@@ -43,9 +45,8 @@ def main() -> int:
             app_id=given.app_id,
             app_version=given.app_version,
         )
-        source.check_source()
         options.check_pair()
-        spark = session("ingest", master=None, delta=given.format == "delta", source=False)
+        spark = session("ingest", master=None, delta=source.format == "delta", source=False)
         return ingest(
             spark,
             given.url,

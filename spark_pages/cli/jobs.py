@@ -50,8 +50,13 @@ def checkpoint(
 def ingest(
     url: Url,
     table: Table,
-    format: Annotated[str, typer.Option(help="parquet, csv, json, orc, delta or jdbc.", show_default=False)],
     path: Annotated[str | None, typer.Option(help="What to read; none for jdbc.", show_default=False)] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="parquet, csv, json, orc, delta or jdbc; else what the path ends with.", show_default=False
+        ),
+    ] = None,
     schema: Annotated[
         str | None,
         typer.Option(help="Of csv and json, as DDL: 'id long, name string'.", show_default=False),
@@ -74,16 +79,15 @@ def ingest(
     from spark_pages.spark.options import WriteOptions
     from spark_pages.spark.transfer import ingest as bring
 
-    source = External(format, path, named_options(option or []), schema)
+    source = External.source(format, path, named_options(option or []), schema)
     options = WriteOptions(table, create=create, operation="ingest", app_id=app_id, app_version=app_version)
-    source.check_source()
     options.check_pair()
     source.check_there()
     here = source.local_path
     small = here is not None and _file_bytes(here) <= SMALL_BYTES
     why = source.why_spark() if small else None
     try:
-        spark = None if small and why is None else _session("ingest", delta=format == "delta")
+        spark = None if small and why is None else _session("ingest", delta=source.format == "delta")
     except MissingDependencyError as error:
         if why is None:
             raise

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 
 SOURCES = ("parquet", "csv", "json", "delta", "jdbc", "orc")
 TARGETS = ("parquet", "delta")
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+}
+_PACKED = (".gz", ".bz2", ".zst")
 _STRICT = {
     "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
@@ -51,6 +60,21 @@ class External:
     path: str | None
     options: Mapping[str, str]
     schema: str | None = None
+
+    @classmethod
+    def source(
+        cls, form: str | None, path: str | None, options: Mapping[str, str], schema: str | None = None
+    ) -> Self:
+        """What is to be read, whose format the ending of its path may tell.
+
+        Raises
+        ------
+        InvalidInputError
+            See `check_source`; or if the format is not given, and the path does not tell.
+        """
+        found = cls(form or _told_by(path), path, options, schema)
+        found.check_source()
+        return found
 
     def check_source(self) -> None:
         """Nothing, if its format can be read, and it is said where it is.
@@ -259,3 +283,16 @@ def _from_environment(name: str, value: str) -> str:
             f"Option {name} is taken from the environment variable {variable}, which is not set."
         )
     return os.environ[variable]
+
+
+def _told_by(path: str | None) -> str:
+    name = (path or "").rstrip("/").lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    form = _ENDINGS.get(os.path.splitext(name)[1])
+    if form is None:
+        what = "what is to be read" if path is None else repr(path)
+        raise InvalidInputError(
+            f"The format of {what} is not known: name it by --format ({', '.join(SOURCES)})."
+        )
+    return form

@@ -42,7 +42,7 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     InternalError
         If the job ended without a result; holds the end of what it said.
     """
-    delta = ("--format", "delta") in pairwise(arguments)
+    delta = "--format=delta" in arguments or ("--format", "delta") in pairwise(arguments)
     check_spark(delta)
     script = PROJECT / "jobs" / f"{job}.py"
     if not script.is_file():

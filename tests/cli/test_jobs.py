@@ -218,6 +218,25 @@ def test_moments_of_96_bits_are_instants_as_in_spark(url: str, tmp_path: Path) -
     assert found.column("in").to_pylist()[0] == {"at": instants[0]}
 
 
+def test_the_ending_of_a_path_tells_its_format(url: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "rows.PARQUET")
+
+    done = told("ingest", url, "--table", "new", "--path", tmp_path / "rows.PARQUET", "--create")
+
+    assert done["rows"] == 2
+    for path, form in {
+        "a.csv": "csv",
+        "x/*.jsonl.gz": "json",
+        "a.ndjson": "json",
+        "s3://b/a.orc": "orc",
+    }.items():
+        assert External.source(None, path, {}).format == form
+    assert External.source("csv", "a.parquet", {}).format == "csv"
+    for path in ("rows", "a.gz", "/", None):
+        with pytest.raises(InvalidInputError, match=r"The format of .* is not known: name it by --format"):
+            External.source(None, path, {})
+
+
 def test_folders_above_a_file_are_no_columns_and_those_below_a_folder_are(url: str, tmp_path: Path) -> None:
     file = tmp_path / "in" / "year=2020" / "rows.parquet"
     file.parent.mkdir(parents=True)
