@@ -305,7 +305,9 @@ def test_pages_that_are_updated_are_rewritten_together_and_neighbours_are_one_sp
         txn.append("small", {"n": range(4_000)})
     staged = []
     stage_pages = rewritten_pages.stage_pages
-    monkeypatch.setattr(rewritten_pages, "stage_pages", lambda *given: staged.append(1) or stage_pages(*given))
+    monkeypatch.setattr(
+        rewritten_pages, "stage_pages", lambda *given: staged.append(1) or stage_pages(*given)
+    )
     apart = np.arange(0, 800, 16)
 
     with store.transaction() as txn:
