@@ -144,6 +144,20 @@ def test_a_transaction_that_reads_what_it_has_updated_stays_below_its_memory(tmp
     check_store(store)
 
 
+def test_what_was_rewritten_to_be_read_is_not_held_for_the_commit():
+    noise = [pa.array(np.random.default_rng(seed).integers(0, 1 << 62, 40_000)) for seed in range(2)]
+    store = store_with(pa.table({"n": noise[0]}))
+    pages = store.objects.list("pages/")
+
+    with store.transaction(memory_bytes=4 * MIB) as txn:
+        txn.update("t", "n", np.arange(40_000), noise[1])
+        for _ in range(8):  # 0.3 MB each
+            assert txn.table("t").take([7], ["n"])["n"].to_pylist() == [noise[1][7].as_py()]
+        assert store.objects.list("pages/") == pages, "a quarter of the memory may wait"
+
+    assert len(store.objects.list("pages/")) == len(pages) + 1
+
+
 def test_updates_of_single_rows_need_no_file_and_are_joined_now_and_then(monkeypatch):
     store = store_with(pa.table({"n": range(300)}))
     joined = []
@@ -265,21 +279,26 @@ def test_a_forked_process_writes_no_file_of_the_one_that_it_comes_from():
     file = SpillFile()
     before = file.put(pa.record_batch({"n": [1, 2]}))
 
-    def child(answers: multiprocessing.queues.SimpleQueue) -> None:
+    context = multiprocessing.get_context("fork")
+    answers, written = context.SimpleQueue(), context.Event()
+
+    def child() -> None:
         own = file.put(pa.record_batch({"n": [7] * 1000}))
+        answers.put(None)
+        written.wait()
         answers.put((before.open().to_pydict(), own.open().to_pydict()))
 
-    context = multiprocessing.get_context("fork")
-    answers = context.SimpleQueue()
-    process = context.Process(target=child, args=(answers,))
+    process = context.Process(target=child)
     process.start()
+    answers.get()
+    own = file.put(pa.record_batch({"n": [3] * 1000}))
+    written.set()
     of_child = answers.get()
     process.join()
-    later = file.put(pa.record_batch({"n": [3] * 1000}))
 
     assert of_child == ({"n": [1, 2]}, {"n": [7] * 1000})
     assert before.open().to_pydict() == {"n": [1, 2]}
-    assert later.open().to_pydict() == {"n": [3] * 1000}
+    assert own.open().to_pydict() == {"n": [3] * 1000}
 
 
 # what fails

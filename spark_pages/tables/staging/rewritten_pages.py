@@ -61,20 +61,15 @@ def rewrite_pages(
         pages = chain.pages_at(positions[done : done + at_once])
         sizes = np.cumsum([_bytes_at_work(page, kind) for page in pages])
         pages = pages[: max(1, int(np.searchsorted(sizes, memory_bytes, side="right")))]  # some are larger
-        firsts = first_rows[done : done + len(pages)]
-        bounds = np.stack([firsts, firsts + [page.entry_count for page in pages]], axis=1)
+        bounds = np.repeat(first_rows[done : done + len(pages)], 2).reshape(-1, 2)
+        bounds[:, 1] += [page.entry_count for page in pages]
         while len(pages) > 1 and updates.size_between(bounds)[1] > memory_bytes:
             pages = pages[: len(pages) // 2]
             bounds = bounds[: len(pages)]
         rows, values = updates.between(bounds)
-        of_pages = np.append(np.searchsorted(rows, bounds[:, 0]), len(rows))
-        touched = _Touched(
-            positions[done : done + len(pages)],
-            of_pages,
-            rows,
-            rows - np.repeat(bounds[:, 0], np.diff(of_pages)),
-            values,
-        )
+        of_pages = np.concatenate([[0], np.searchsorted(rows, bounds[:, 1])])
+        offsets = rows - np.repeat(bounds[:, 0], of_pages[1:] - of_pages[:-1])
+        touched = _Touched(positions[done : done + len(pages)], of_pages, rows, offsets, values)
         done += len(pages)
         staged = _rewritten(table, column, pages, touched)
         for start, stop, ranges in touched.neighbours():
@@ -100,8 +95,9 @@ def _touched_pages(
             at = np.maximum(np.searchsorted(within[:, 0], numbers, side="right") - 1, 0)
             rows = numbers[(numbers >= within[at, 0]) & (numbers < within[at, 1])]
         found = chain.locate_rows(rows.astype(np.uint64))
-        begins = np.flatnonzero(np.diff(found.positions, prepend=-1))
-        some = found.positions[begins], rows[begins] - found.rows_in_page[begins]
+        begins = np.ones(len(rows), bool)
+        np.not_equal(found.positions[1:], found.positions[:-1], out=begins[1:])
+        some = found.positions[begins], (rows - found.rows_in_page)[begins]
         if not len(positions):
             positions, first_rows = some
         else:

@@ -154,11 +154,11 @@ class StagedRows:
     ) -> None:
         """Rows that the table has hold other values; see `Transaction.update`."""
         self._work.ddl.check_not_truncated(definition, "update rows of")
-        numbers = checked_rows(table, rows)
+        numbers, highest = checked_rows(table, rows)
         given = values_by_column(definition, column, len(numbers), values)
         for name in given:
             there = self._standing.base.num_rows((definition.table_id, definition.field_ids[name]))
-            if len(numbers) and int(numbers.max()) >= there:
+            if highest >= there:
                 beyond = int(numbers[numbers >= there][0])
                 raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
         if len(numbers):

@@ -16,8 +16,8 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.values import cast_chunks
 
 
-def checked_rows(table: str, rows: ArrayLike) -> NDArray[np.int64]:
-    """Row numbers that a caller gives, perhaps in his memory.
+def checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
+    """Row numbers that a caller gives, perhaps in his memory, and the highest of them; -1 of none.
 
     Raises
     ------
@@ -27,11 +27,12 @@ def checked_rows(table: str, rows: ArrayLike) -> NDArray[np.int64]:
     numbers = number_list(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise InvalidInputError(f"rows of {table} must be a list of integers from 0.")
-    if len(numbers) and int(numbers.min()) < 0:
-        raise RowOutOfRangeError(f"Row {int(numbers.min())} does not exist: rows are numbered from 0.")
-    if len(numbers) and int(numbers.max()) >= 1 << 63:
-        raise RowOutOfRangeError(f"Row {int(numbers.max())} does not exist.")
-    return numbers.astype(np.int64, copy=False)
+    lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1)
+    if lowest < 0:
+        raise RowOutOfRangeError(f"Row {lowest} does not exist: rows are numbered from 0.")
+    if highest >= 1 << 63:
+        raise RowOutOfRangeError(f"Row {highest} does not exist.")
+    return numbers.astype(np.int64, copy=False), highest
 
 
 def values_by_column(

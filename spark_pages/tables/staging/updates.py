@@ -34,15 +34,13 @@ class Updates:
     ----------
     count
         How many were added.
-    waiting_bytes
-        Memory of those that are not in a file, about.
 
     Notes
     -----
     A batch in a file is older than all that wait.
     """
 
-    __slots__ = ("_kind", "_sorted", "_spilled", "_waiting", "count", "waiting_bytes")
+    __slots__ = ("_kind", "_sorted", "_spilled", "_waiting", "count")
 
     def __init__(self) -> None:
         self._spilled: list[Spilled] = []
@@ -50,35 +48,33 @@ class Updates:
         self._kind: pa.DataType | None = None
         self._sorted: SortedUpdates | None = None
         self.count = 0
-        self.waiting_bytes = 0
 
-    def add(self, batches: Sequence[Batch | Spilled]) -> None:
+    def add(self, batches: Sequence[Batch] | Sequence[Spilled]) -> None:
         """These are updates, too: waiting ones, or, where none waits, such as are in a file."""
         for each in batches:
             if isinstance(each, Spilled):
                 self._spilled.append(each)
             else:
                 self._waiting.append(each)
-                self.waiting_bytes += memory_of(each)
-            self.count += 1
+        self.count += len(batches)
         self._sorted = None
 
-    def mark(self) -> tuple[int, int, int, int]:
+    def mark(self) -> tuple[int, int, int]:
         """A place to `rewind` to, until something is gathered or spilled."""
-        return len(self._spilled), len(self._waiting), self.count, self.waiting_bytes
+        return len(self._spilled), len(self._waiting), self.count
 
-    def rewind(self, mark: tuple[int, int, int, int]) -> None:
+    def rewind(self, mark: tuple[int, int, int]) -> None:
         """What was added since is none of them."""
-        spilled, waiting, self.count, self.waiting_bytes = mark
+        spilled, waiting, self.count = mark
         del self._spilled[spilled:], self._waiting[waiting:]
         self._sorted = None
 
-    def gather(self) -> None:
-        """Those that wait are one batch, with the last value of each row."""
-        if self._waiting:
-            gathered = last_wins(self._waiting)
-            self._waiting = [gathered]
-            self.waiting_bytes = memory_of(gathered)
+    def gather(self) -> int:
+        """Those that wait are one batch, with the last value of each row; gives the bytes that it takes."""
+        if not self._waiting:
+            return 0
+        self._waiting = [last_wins(self._waiting)]
+        return memory_of(self._waiting[0])
 
     def spill(self, file: SpillFile) -> None:
         """None waits any more.
@@ -90,7 +86,7 @@ class Updates:
         """
         if self._waiting:
             self._spilled.append(spilled(last_wins(self._waiting), file))
-            self._waiting, self.waiting_bytes, self._sorted = [], 0, None
+            self._waiting, self._sorted = [], None
 
     def widen(self, kind: pa.DataType) -> None:
         """The values are of a wider type."""

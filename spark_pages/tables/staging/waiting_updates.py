@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.model.ids import TableId
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.staging.spill_file import Spilled, SpillFile
 from spark_pages.tables.staging.updates import (
@@ -68,51 +70,54 @@ class WaitingUpdates:
         StorageError
             If they exceed the budget, and there is no room for them in a file.
         """
-        batches = {name: list(_batches(rows, arrays)) for name, arrays in given.items()}
-        size = _sum_of(memory_of, batches)
+        batches = {(definition.table_id, name): _batches(rows, arrays) for name, arrays in given.items()}
+        size = sum([memory_of(each) for some in batches.values() for each in some])
         if self._bytes + size > self._most_bytes:  # of slices that was too much
-            batches = {name: [alone_if_few(each) for each in some] for name, some in batches.items()}
-            size = _sum_of(exact_bytes_of, batches)
+            batches = {key: [alone_if_few(each) for each in some] for key, some in batches.items()}
+            size = sum([exact_bytes_of(each) for some in batches.values() for each in some])
             if self._bytes + size > self._most_bytes:
                 self._make_room(size)
-        keep = self._spilled if size > self._most_bytes else _owned
-        self._put(definition, {name: keep(some) for name, some in batches.items()})
+        if size > self._most_bytes:
+            self._put(definition, {key: self._spilled(some) for key, some in batches.items()})
+        else:
+            self._put(definition, {key: [own(each) for each in some] for key, some in batches.items()})
+            self._bytes += size
 
     def _make_room(self, size: int) -> None:
         """So many bytes more stay in the budget, or nothing waits."""
         updates = self._work.updates.values()
-        for each in updates:
-            each.gather()
-        self._bytes = sum(each.waiting_bytes for each in updates)
+        self._bytes = sum([each.gather() for each in updates])
         if 2 * (self._bytes + size) > self._most_bytes:
             for each in updates:
                 each.spill(self._file)
             self._bytes = 0
 
-    def _spilled(self, batches: Iterable[Batch]) -> Sequence[Batch | Spilled]:
+    def _spilled(self, batches: Iterable[Batch]) -> list[Spilled]:
         return [spilled(last_wins(each), self._file) for each in portions(batches, self._most_bytes // 2)]
 
-    def _put(self, definition: TableDefinition, parts: Mapping[str, Sequence[Batch | Spilled]]) -> None:
+    def _put(
+        self,
+        definition: TableDefinition,
+        parts: Mapping[tuple[TableId, str], Sequence[Batch] | Sequence[Spilled]],
+    ) -> None:
         """All of these are staged, or none is."""
-        work, table_id = self._work, definition.table_id
-        before = work.definitions.get(table_id)
-        keys = {(table_id, name): some for name, some in parts.items()}
-        marks = {key: work.updates[key].mark() for key in keys if key in work.updates}
+        updates, definitions = self._work.updates, self._work.definitions
+        known = {key: (each, each.mark()) for key in parts if (each := updates.get(key)) is not None}
+        before = definitions.get(definition.table_id)
         try:
-            work.definitions[table_id] = definition
-            for key, some in keys.items():
-                updates = work.updates.setdefault(key, Updates())
-                waiting = updates.waiting_bytes
-                updates.add(some)
-                self._bytes += updates.waiting_bytes - waiting
+            definitions[definition.table_id] = definition
+            for key, some in parts.items():
+                if key not in known:
+                    updates[key] = Updates()
+                updates[key].add(some)
         except BaseException:
-            for key in keys:
-                if key in marks:
-                    work.updates[key].rewind(marks[key])
-                else:
-                    work.updates.pop(key, None)
+            for key in parts:
+                if key not in known:
+                    updates.pop(key, None)
+            for each, mark in known.values():
+                each.rewind(mark)
             if before is None:
-                work.definitions.pop(table_id, None)
+                definitions.pop(definition.table_id, None)
             raise
 
     def clear(self) -> None:
@@ -120,17 +125,6 @@ class WaitingUpdates:
         self._file, self._bytes = SpillFile(), 0
 
 
-def _batches(rows: NDArray[np.int64], arrays: Iterable[pa.Array]) -> Iterator[Batch]:
-    first = 0
-    for values in arrays:
-        if len(values):
-            yield rows[first : first + len(values)], values
-        first += len(values)
-
-
-def _owned(batches: Iterable[Batch]) -> Sequence[Batch | Spilled]:
-    return [own(each) for each in batches]
-
-
-def _sum_of(size: Callable[[Batch], int], batches: Mapping[str, Sequence[Batch]]) -> int:
-    return sum(size(each) for some in batches.values() for each in some)
+def _batches(rows: NDArray[np.int64], arrays: Sequence[pa.Array]) -> list[Batch]:
+    ends = accumulate(map(len, arrays))
+    return [(rows[end - len(each) : end], each) for end, each in zip(ends, arrays, strict=True) if len(each)]
