@@ -24,7 +24,7 @@ from spark_pages.io import CacheConfig
 from spark_pages.runtime import Runtime
 from spark_pages.tables.checks import update_checks
 from spark_pages.tables.compaction.compact import compact_table
-from spark_pages.tables.staging import spill_file, updates, waiting_updates
+from spark_pages.tables.staging import rewritten_pages, spill_file, updates, waiting_updates
 from spark_pages.tables.staging.spill_file import SpillFile
 from spark_pages.tables.staging.updates import SortedUpdates, stretches
 from spark_pages.tables.store import Store
@@ -434,14 +434,46 @@ def value(name: str, number: int) -> object:
     return [number] * (number % 4) if name == "l" else f"{'x' * (number % 40)}{number % 97}"
 
 
+OWN = [row for row in range(80) if row % 8]
+"""Rows that the transaction updates; the others are left to others."""
+
 CALLS = st.lists(
     st.tuples(
-        st.lists(st.integers(0, 79), min_size=1, max_size=40),
+        st.lists(st.sampled_from(OWN), min_size=1, max_size=40),
         st.sets(st.sampled_from(sorted(KINDS)), min_size=1),
-        st.sampled_from(["", "", "read", "append", "compact"]),
+        st.sampled_from(["", "", "read", "update", "append", "compact"]),
     ),
     max_size=8,
 )
+
+SCHEMA = pa.schema(KINDS.items())
+
+
+class Others:
+    """What lands while a transaction is open, and the rows that there are in the end."""
+
+    def __init__(self, store: Store, model: dict[str, list[object]]) -> None:
+        self._store = store
+        self._model = model
+
+    def update(self, number: int) -> None:
+        """Two rows that lie apart, in every column."""
+        rows = [8 * (number % 10), 8 * ((number + 4) % 10)]
+        values = {name: [value(name, number + row) for row in rows] for name in KINDS}
+        with Store(self._store.objects).transaction() as other:
+            other.update("t", rows=rows, values=pa.table(values, SCHEMA))
+        for name, each in values.items():
+            self._model[name][rows[0]], self._model[name][rows[1]] = each
+
+    def append(self, number: int) -> None:
+        row = {name: [value(name, number)] for name in KINDS}
+        with Store(self._store.objects).transaction() as other:
+            other.append("t", pa.table(row, SCHEMA))
+        for name, each in row.items():
+            self._model[name] += each
+
+    def compact(self, _: int) -> None:
+        compact_table(Store(self._store.objects).transaction, "t", Runtime())
 
 
 @settings(max_examples=60, deadline=None)
@@ -453,11 +485,12 @@ def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, 
         store = sp.create(f"memory://{uuid4().hex}", properties=properties)
         model = {name: [value(name, number) for number in range(80)] for name in KINDS}
         with store.transaction() as txn:
-            txn._page_bytes = 100
-            txn.create_table("t", pa.schema(KINDS.items()), properties={"page_bytes": "1024"})
+            txn._page_bytes = 64
+            txn.create_table("t", SCHEMA)
             txn.add_constraint("t", "some", check="n < 1000000")
-            txn.append("t", pa.table(model, pa.schema(KINDS.items())))
-        appended = 0
+            txn.append("t", pa.table(model, SCHEMA))
+        others = Others(store, model)
+        seen = {name: [*each] for name, each in model.items()}
         txn = store.transaction(memory_bytes=memory_bytes)
         for index, (rows, names, then) in enumerate(calls):
             given = {
@@ -467,22 +500,37 @@ def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, 
             txn.update("t", rows=rows, values=given)
             for name, each in given.items():
                 for row, one in zip(rows, each, strict=True):
-                    model[name][row] = one
+                    model[name][row] = seen[name][row] = one
             if then == "read":
-                assert txn.table("t").read().to_pydict() == {name: each[:80] for name, each in model.items()}
-            elif then == "append":
-                with Store(store.objects).transaction() as other:
-                    other.append(
-                        "t",
-                        pa.table({name: [value(name, index)] for name in KINDS}, pa.schema(KINDS.items())),
-                    )
-                appended += 1
-                for name in KINDS:
-                    model[name].append(value(name, index))
-            elif then == "compact":
-                compact_table(Store(store.objects).transaction, "t", Runtime())
+                assert txn.table("t").read().to_pydict() == seen
+            elif then:
+                getattr(others, then)(index)
         txn.commit()
 
-        found = Store(store.objects).snapshot().table("t").read()
-        assert found.to_pydict() == model
+        assert Store(store.objects).snapshot().table("t").read().to_pydict() == model
         check_store(store)
+
+
+def test_pages_that_others_have_taken_out_are_rewritten_and_those_between_them_are_not(monkeypatch):
+    store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
+    with store.transaction() as txn:
+        txn._page_bytes = 64
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
+        txn.append("t", {"n": range(80)})
+    txn = store.transaction()
+    txn.update("t", "n", np.arange(0, 80, 2), -np.arange(0, 80, 2))
+    with Store(store.objects).transaction() as other:
+        other.update("t", "n", [1, 41], [1000, 1041])
+    rewritten = []
+    real = rewritten_pages._rewritten
+    monkeypatch.setattr(
+        rewritten_pages, "_rewritten", lambda *given: rewritten.append(len(given[2])) or real(*given)
+    )
+
+    txn.commit()
+
+    expected = [-row if row % 2 == 0 else row for row in range(80)]
+    expected[1], expected[41] = 1000, 1041
+    assert rewritten == [10, 2]
+    assert numbers(Store(store.objects)) == expected
+    check_store(store)
