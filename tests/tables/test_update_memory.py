@@ -199,9 +199,29 @@ def numbers(store: Store) -> list[int]:
 # what is in the file
 
 
-@pytest.mark.parametrize("name", TYPES)
+PLACES = np.arange(0, 301, dtype=np.int32)
+LABELS = TYPES["small dictionary"]
+MORE_TYPES = TYPES | {
+    "uuid": pa.array([i.to_bytes(16, "big") for i in range(300)], pa.uuid()),
+    "list view": pa.array([[i] * (i % 4) for i in range(300)], pa.list_view(pa.int64())),
+    "lists of views": pa.array([[f"longer than twelve {i}"] for i in range(300)], pa.list_(pa.string_view())),
+    "lists of dictionaries": pa.ListArray.from_arrays(pa.array(PLACES), LABELS),
+    "struct of dictionaries": pa.StructArray.from_arrays([LABELS, TYPES["dictionary"]], ["a", "b"]),
+    "lists of runs": pa.ListArray.from_arrays(pa.array(PLACES), TYPES["run ends"]),
+    "dictionary with nulls": pa.DictionaryArray.from_arrays(
+        pa.array([None if i % 7 == 0 else i % 3 for i in range(300)], pa.int8()), pa.array(["x", "y", "z"])
+    ),
+    "union": pa.UnionArray.from_dense(
+        pa.array([i % 2 for i in range(300)], pa.int8()),
+        pa.array([i // 2 for i in range(300)], pa.int32()),
+        [pa.array(range(150)), pa.array([f"{i}" for i in range(150)])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MORE_TYPES)
 def test_values_of_every_type_are_the_same_when_they_come_back(name, spilling):
-    values = TYPES[name]
+    values = MORE_TYPES[name]
     store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
     with store.transaction() as txn:
         txn._page_bytes = 128

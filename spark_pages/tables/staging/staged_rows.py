@@ -1,7 +1,7 @@
 """Rows that a transaction appends and changes, from what the caller gives to staged splices.
 
 `StagedRows.append` cuts and encodes; `settle` and `rewrite` put all of it into the workspace; `swap` says
-what is committed instead where little was appended. Memory is bounded: see `EarlyPages`.
+what is committed instead where little was appended. Memory is bounded: see `EarlyPages` and `WaitingUpdates`.
 """
 
 from __future__ import annotations
