@@ -120,7 +120,7 @@ class SortedUpdates:
 
     @classmethod
     def of(cls, rows: NDArray[np.int64], values: pa.Array) -> SortedUpdates:
-        """Updates of these rows, in any order, at least one."""
+        """Updates of these rows, in any order."""
         return cls([last_wins([(rows, values)])])
 
     @property
