@@ -102,7 +102,7 @@ class StagedDirectory(PageDirectory):
         """The directory of all that is staged by now."""
         self._check_current()
         work = self._work
-        seen = (self._registered, len(work.splices), sum(len(each.rows) for each in work.updates.values()))
+        seen = (self._registered, len(work.splices), sum(each.count for each in work.updates.values()))
         if self._shown is None or seen != self._seen:
             self._shown, self._seen = self._staged().of_unfinished(), seen
         return self._shown

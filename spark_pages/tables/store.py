@@ -136,7 +136,8 @@ class Store:
             ``"snapshot"``, or ``"serializable"``: conflicts too when another commit changed rows of a
             table that this one writes to, or has read by `Transaction.table`.
         memory_bytes
-            Memory that its pages take before some of them are written early.
+            Memory that its pages take before some of them are written early. A sixteenth of it, between 64
+            KiB and 64 MiB, take the values of its updates before they go to a temporary file.
         read_version
             The version on which it stands, whatever has been committed since and is compared at the commit;
             for rows that others have written, see `Transaction.append_written`.

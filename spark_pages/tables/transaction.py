@@ -360,6 +360,9 @@ class Transaction(CatalogVerbs):
         ------
         RowOutOfRangeError, ColumnNotFoundError, SchemaMismatchError, InvalidInputError
             Nothing of this update is staged.
+        StorageError
+            If the values exceed their part of `memory_bytes`, and the folder for temporary files has no room
+            for them. Nothing of this update is staged.
 
         Notes
         -----

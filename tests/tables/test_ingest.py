@@ -21,7 +21,7 @@ from spark_pages.io import Codec, parse_header
 from spark_pages.model.actions import Commit
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.staging import updates
+from spark_pages.tables.staging import rewritten_pages
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from tests.invariants import check_store
@@ -304,8 +304,10 @@ def test_pages_that_are_updated_are_rewritten_together_and_neighbours_are_one_sp
         txn.create_table("small", NUMBERS)
         txn.append("small", {"n": range(4_000)})
     staged = []
-    stage_pages = updates.stage_pages
-    monkeypatch.setattr(updates, "stage_pages", lambda *given: staged.append(1) or stage_pages(*given))
+    stage_pages = rewritten_pages.stage_pages
+    monkeypatch.setattr(
+        rewritten_pages, "stage_pages", lambda *given: staged.append(1) or stage_pages(*given)
+    )
     apart = np.arange(0, 800, 16)
 
     with store.transaction() as txn:
@@ -326,9 +328,9 @@ def test_pages_of_large_values_are_rewritten_few_at_a_time(monkeypatch):
     large = [random.Random(number).randbytes(300_000) for number in range(24)]
     store = store_with(pa.table({"v": large}))
     at_once = []
-    stage_pages = updates.stage_pages
+    stage_pages = rewritten_pages.stage_pages
     monkeypatch.setattr(
-        updates,
+        rewritten_pages,
         "stage_pages",
         lambda values, *rest: at_once.append(len(values)) or stage_pages(values, *rest),
     )
@@ -344,7 +346,7 @@ def test_pages_of_large_values_are_rewritten_few_at_a_time(monkeypatch):
 
 def test_rows_on_both_sides_of_an_empty_page_are_told_by_the_splices_of_their_own_pages():
     rows = np.array([8, 9, 10, 11, 13])
-    touched = updates._Touched(np.array([3, 5]), np.array([0, 2, 5]), rows, rows % 5, pa.array(rows))
+    touched = rewritten_pages._Touched(np.array([3, 5]), np.array([0, 2, 5]), rows, rows % 5, pa.array(rows))
 
     assert list(touched.neighbours()) == [(0, 1, ((8, 10),)), (1, 2, ((10, 12), (13, 14)))]
 

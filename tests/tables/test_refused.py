@@ -12,7 +12,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import ConstraintError, InvalidInputError, StorageError
-from spark_pages.tables.staging import updates
+from spark_pages.tables.staging import rewritten_pages
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
 from spark_pages.tables.writing import ingest
@@ -309,13 +309,13 @@ def test_pages_of_equal_values_are_opened_few_at_a_time(monkeypatch):
     with store.transaction() as txn:
         txn.add_column("t", pa.field("s", pa.string()), default="x" * 100)
     at_once = []
-    rewritten = updates._rewritten
+    rewritten = rewritten_pages._rewritten
 
     def counted(table: Any, column: str, pages: Sequence[Any], touched: Any) -> Any:
         at_once.append(len(pages))
         return rewritten(table, column, pages, touched)
 
-    monkeypatch.setattr(updates, "_rewritten", counted)
+    monkeypatch.setattr(rewritten_pages, "_rewritten", counted)
     rows = range(0, 1_000_000, 65_536)
     with store.transaction(memory_bytes=32 << 20) as txn:
         txn.update("t", "s", rows, ["y"] * len(rows))

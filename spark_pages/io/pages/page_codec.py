@@ -86,7 +86,7 @@ def encode_page(
     pages that are read without a copy. What stood under a null is not written (`hidden`). Source: seed 003,
     "Entry" and "Persistent Storage Layout".
     """
-    columns = {"data": _compact(data), "prefix_meta": prefix_meta, "suffix_meta": suffix_meta}
+    columns = {"data": trimmed_for_ipc(data), "prefix_meta": prefix_meta, "suffix_meta": suffix_meta}
     present = {name: column for name, column in columns.items() if column is not None}
     lengths = {name: len(column) for name, column in present.items()}
     if len(set(lengths.values())) > 1:
@@ -231,7 +231,7 @@ def _damage(where: str, what: str, expected: object, found: object) -> DamageErr
     return DamageError(f"Cannot decode {where}: expected {what} {expected}, found {found}.")
 
 
-def _compact(array: pa.Array) -> pa.Array:
+def trimmed_for_ipc(array: pa.Array) -> pa.Array:
     """The same entries, holding on to nothing that IPC would write though it is no part of them.
 
     IPC cuts fixed-width, variable-width and list buffers to the slice, but writes a dictionary and

@@ -14,7 +14,6 @@ from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.model.own_memory import in_own_memory
 from spark_pages.tables.arrays.fitting import check_unmasked, fitted, from_python
-from spark_pages.tables.arrays.joining import DoesNotFitError, join
 
 _SMALL_BYTES = 16 << 10
 
@@ -131,18 +130,6 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
     if not has_dictionary(wanted.type):
         return chunks
     return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
-
-
-def cast_column(values: Any, wanted: pa.Field, table: str) -> pa.Array:
-    """The values as one array of the column's type; loses nothing."""
-    chunks = cast_chunks(values, wanted, table)
-    try:
-        return join(chunks, wanted.type)
-    except DoesNotFitError as error:
-        raise InvalidInputError(
-            f"The values given for column {wanted.name!r} of {table!r} do not fit one array: {error}.",
-            hint="Give fewer at a time.",
-        ) from error
 
 
 def _nulls(values: pa.Array) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +13,27 @@ from spark_pages.model.nested import null_scalar
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.joining import join, take_entries, widened
 from spark_pages.tables.checks.constraint_tests import RowTests
-from spark_pages.tables.staging.updates import last_wins
+from spark_pages.tables.staging.updates import Batch, SortedUpdates, stretches
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.table import Table
 
 
-def check_updates(work: Workspace, table_of: Callable[[TableDefinition], Table]) -> set[TableId]:
+def check_updates(
+    work: Workspace,
+    updates: Mapping[tuple[TableId, str], SortedUpdates],
+    table_of: Callable[[TableDefinition], Table],
+    memory_bytes: int,
+) -> set[TableId]:
     """Nothing, if no updated row breaks a check; gives the tables of which rows were read for that.
 
     Parameters
     ----------
+    work, updates
+        What is staged, and the updates of it.
     table_of
         Gives the table as of the version that the transaction stands on.
+    memory_bytes
+        Rows are tested together that have updates of so many bytes.
 
     Raises
     ------
@@ -35,31 +44,42 @@ def check_updates(work: Workspace, table_of: Callable[[TableDefinition], Table])
     Reads the pages that hold these rows of columns that are tested and not updated.
     """
     relied: set[TableId] = set()
-    for table_id in {table_id for table_id, _ in work.updates}:
+    for table_id in {table_id for table_id, _ in updates}:
         definition = work.definitions[table_id]
-        updated = {column: each for (of, column), each in work.updates.items() if of == table_id}
+        updated = {column: each for (of, column), each in updates.items() if of == table_id}
         tests = RowTests.of(definition).about(set(updated))
+        tested = {column: updated[column] for column in tests.columns if column in updated}
+        added = [
+            name for name in tests.columns if (table_id, definition.field_ids[name]) in work.ddl.new_columns
+        ]
         if not tests.tests:
             continue
-        changes = {column: last_wins(updated[column]) for column in tests.columns if column in updated}
-        rows = np.unique(np.concatenate([numbers for numbers, _ in changes.values()]))
-        table = table_of(definition)
-        columns = {}
-        for column in sorted(tests.columns):
-            place = table_id, definition.field_ids[column]
-            if place in work.ddl.new_columns:  # of which no row can be updated yet
-                nothing = null_scalar(definition.bare_schema.field(column).type)
-                columns[column] = pa.repeat(work.ddl.defaults.get(place, nothing), len(rows))
-                continue
-            if column not in changes:
-                relied.add(table_id)
-            columns[column] = _after(table, column, rows, changes.get(column))
-        tests.check(pa.table(columns), 0)
+        if len(tested) + len(added) < len(tests.columns):
+            relied.add(table_id)
+        table, before = table_of(definition), 0
+        for bounds in stretches(list(tested.values()), memory_bytes):
+            changes = {name: each.between(bounds) for name, each in tested.items()}
+            rows = np.unique(np.concatenate([numbers for numbers, _ in changes.values()]))
+            columns = {}
+            for column in sorted(tests.columns):
+                if column in added:  # of which no row can be updated yet
+                    columns[column] = _added(work, definition, column, len(rows))
+                else:
+                    columns[column] = _after(table, column, rows, changes.get(column))
+            tests.check(pa.table(columns), before)
+            before += len(rows)
     return relied
 
 
+def _added(work: Workspace, definition: TableDefinition, column: str, count: int) -> pa.Array:
+    """What so many rows hold in a column that the transaction has added."""
+    nothing = null_scalar(definition.bare_schema.field(column).type)
+    place = definition.table_id, definition.field_ids[column]
+    return pa.repeat(work.ddl.defaults.get(place, nothing), count)
+
+
 def _after(
-    table: Table, column: str, rows: NDArray[np.int64], change: tuple[NDArray[np.int64], pa.Array] | None
+    table: Table, column: str, rows: NDArray[np.int64], change: Batch | None
 ) -> pa.Array | pa.ChunkedArray:
     """What the rows hold in a column once the updates are done."""
     if change is not None and len(change[0]) == len(rows):

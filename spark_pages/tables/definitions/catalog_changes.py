@@ -15,7 +15,8 @@ from spark_pages.model.actions import Splice
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.staging.updates import Updates, rewrite_pages
+from spark_pages.tables.staging.rewritten_pages import rewrite_pages
+from spark_pages.tables.staging.updates import SortedUpdates
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.page_writer import StagedPage, inline_page, stage_constant
 
@@ -57,7 +58,7 @@ def catalog_changes(
         found = zero.read(["row_id", "deleted_by"], filter=[("table_id", "in", list(ended))])
         rows = found.filter(found.column("deleted_by").is_null()).column("row_id").to_numpy()
         ends = pa.array(np.full(len(rows), THIS_COMMIT, dtype=np.int64))
-        for staged in rewrite_pages(zero, "deleted_by", Updates([rows], [ends])):
+        for staged in rewrite_pages(zero, "deleted_by", SortedUpdates.of(rows, ends)):
             start = first_page + len(pages)
             pages += [inline_page(page) for page in staged.pages if isinstance(page, StagedPage)]
             splices.append(

@@ -134,7 +134,7 @@ class ColumnChanges:
         changed = with_wider_column(definition, column, wider)
         updates = self._work.updates.get((definition.table_id, column))
         if updates is not None:
-            updates.values[:] = [values.cast(wider) for values in updates.values]
+            updates.widen(wider)
         self._work.alter(definition, changed)
 
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:

@@ -11,7 +11,7 @@ have landed meanwhile are compared with those that the transaction brings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,7 +50,7 @@ from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.tail_swap import SwapOrAppend
 from spark_pages.tables.staging.updated_rows import UpdatedRows
-from spark_pages.tables.staging.updates import Updates, within
+from spark_pages.tables.staging.updates import SortedUpdates
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.versions.change_feed import commits_in_turn
 from spark_pages.tables.versions.exactly_once import Landed, landed_in, newest_landed
@@ -81,7 +81,7 @@ class _Late:
         Ids of pages that others have taken out meanwhile.
     """
 
-    updates: Mapping[tuple[TableId, str], Updates]
+    updates: Mapping[tuple[TableId, str], SortedUpdates]
     rewritten: list[StagedSplice]
     appends: list[StagedSplice]
     compared: int
@@ -214,12 +214,14 @@ class Landing:
         keyed = [each for each in lasting if key_columns(each)]
         self._relied, self._keyed = set(), set()
         if self._work.updates:
-            self._relied = check_updates(self._work, self._tables.snapshot().table_of)
+            self._relied = check_updates(
+                self._work, self._tables.updates(), self._tables.snapshot().table_of, self._rows.at_once_bytes
+            )
         of_many = self._log.shared  # of which only one could swap a page
         swap = None if of_many else self._rows.swap(self._now_us())
         if swap is None:
             self._rows.settle()
-        rewritten = self._tables.rewrites(final=True)
+        rewritten = self._tables.rewrites()
         pending = self._work.lasting().with_pages(rewritten)
         pending.check_removed_once()
         pending.check_ragged()
@@ -249,7 +251,7 @@ class Landing:
         more = (work.created, work.ddl, work.written and work.updates, work.properties, work.claims)
         if not (work.updates or keyed) or any(more) or any(splice.removed for splice in others):
             return None
-        return _Late(dict(work.updates), splices[:rewritten], others, self._standing.version)
+        return _Late(self._tables.updates(), splices[:rewritten], others, self._standing.version)
 
     def _placed(self) -> Prepare:
         """Every page has its place, and what was written by others is beside it."""
@@ -321,7 +323,7 @@ class Landing:
         if late.updates:
             overtaken = self._overtaken(late)
             self._work.splices = late.appends
-            late.rewritten += self._tables.rewrites_on(newest, overtaken)
+            late.rewritten += self._tables.rewrites_on(newest, late.updates, overtaken)
             self._work.splices = [*late.rewritten, *late.appends]
             prepare = self._placed()
         if late.keys is not None:
@@ -331,8 +333,10 @@ class Landing:
             late.keys.compared(newest.num_rows)
         return prepare
 
-    def _overtaken(self, late: _Late) -> dict[tuple[TableId, str], Updates]:
-        """The updates of rows whose pages others have taken out; what was rewritten of other pages stays."""
+    def _overtaken(self, late: _Late) -> dict[tuple[TableId, str], NDArray[np.int64]]:
+        """Ranges with the updated rows whose pages others have taken out; what was rewritten of other pages
+        stays.
+        """
         kept: list[StagedSplice] = []
         rows: dict[ChainKey, list[tuple[int, int]]] = {}
         for splice in late.rewritten:
@@ -342,10 +346,10 @@ class Landing:
                 rows.setdefault((splice.table_id, splice.field_id), []).extend(overtaken)
         late.rewritten = kept
         found = {}
-        for (table_id, column), updates in late.updates.items():
+        for table_id, column in late.updates:
             bounds = rows.get((table_id, self._work.definitions[table_id].field_ids[column]))
             if bounds is not None:
-                found[table_id, column] = within(updates, np.array(sorted(bounds), np.int64))
+                found[table_id, column] = np.array(sorted(bounds), np.int64)
         return found
 
     def _is_spared(self, prepare: Prepare, late: _Late, state: LogState) -> bool:
@@ -354,8 +358,8 @@ class Landing:
             return False
         if late.rows is None:
             definitions = self._work.definitions
-            rows: dict[ChainKey, NDArray[np.int64]] = {
-                (table_id, definitions[table_id].field_ids[column]): np.concatenate(updates.rows)
+            rows: dict[ChainKey, Sequence[NDArray[np.int64]]] = {
+                (table_id, definitions[table_id].field_ids[column]): updates.rows
                 for (table_id, column), updates in late.updates.items()
             }
             late.rows = UpdatedRows(rows, self._standing.base.num_rows)

@@ -1,7 +1,7 @@
 """Rows that a transaction appends and changes, from what the caller gives to staged splices.
 
 `StagedRows.append` cuts and encodes; `settle` and `rewrite` put all of it into the workspace; `swap` says
-what is committed instead where little was appended. Memory is bounded: see `EarlyPages`.
+what is committed instead where little was appended. Memory is bounded: see `EarlyPages` and `WaitingUpdates`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.model.ids import TableId, is_temporary
@@ -18,13 +19,15 @@ from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Spawn
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.arrays.joining import copied
 from spark_pages.tables.arrays.values import RowStream
 from spark_pages.tables.reading.page_meta import PageMeta
 from spark_pages.tables.staging.page_file_names import PageFileNames
+from spark_pages.tables.staging.rewritten_pages import rewrite_pages
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.tail_swap import SwapOrAppend, swapped_tails, tail_page_bytes
-from spark_pages.tables.staging.updates import Updates, checked_rows, rewrite_pages, values_by_column
+from spark_pages.tables.staging.update_values import checked_rows, values_by_column
+from spark_pages.tables.staging.updates import SortedUpdates
+from spark_pages.tables.staging.waiting_updates import WaitingUpdates
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.early_pages import EarlyPages
@@ -34,6 +37,8 @@ from spark_pages.tables.writing.page_writer import INLINE_PAGE_BYTES, StagedPage
 from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
 
 _PIECE_BYTES = 16 << 20
+
+_AT_ONCE_BYTES = 256 << 20
 
 
 class StagedRows:
@@ -68,6 +73,12 @@ class StagedRows:
         self._early = EarlyPages(store, page_files.next_for, spawn)
         self._names = page_files
         self._ingests: dict[TableId, TableIngest] = {}
+        self._updates = WaitingUpdates(work, memory_bytes // 16)
+
+    @property
+    def at_once_bytes(self) -> int:
+        """So many bytes of rows are worked on together."""
+        return max(1, min(_AT_ONCE_BYTES, self._memory_bytes // 8))
 
     def learn(self, definition: TableDefinition) -> None:
         """What an append to the table reads has been read, before any of its rows are taken."""
@@ -143,20 +154,15 @@ class StagedRows:
     ) -> None:
         """Rows that the table has hold other values; see `Transaction.update`."""
         self._work.ddl.check_not_truncated(definition, "update rows of")
-        numbers = checked_rows(table, rows)
+        numbers, highest = checked_rows(table, rows)
         given = values_by_column(definition, column, len(numbers), values)
         for name in given:
             there = self._standing.base.num_rows((definition.table_id, definition.field_ids[name]))
-            beyond = numbers[numbers >= there]
-            if len(beyond):
-                raise row_out_of_range(int(beyond[0]), there, f"column {name!r} of table {table!r}")
-        if not len(numbers):
-            return
-        self._work.definitions[definition.table_id] = definition
-        for name, array in given.items():
-            updates = self._work.updates.setdefault((definition.table_id, name), Updates())
-            updates.rows.append(numbers)
-            updates.values.append(copied(array))
+            if highest >= there:
+                beyond = int(numbers[numbers >= there][0])
+                raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
+        if len(numbers):
+            self._updates.take(definition, numbers, given)
 
     def settle(self) -> None:
         """All rows that were appended are in pages of staged splices; those that cannot be wait as before."""
@@ -168,12 +174,11 @@ class StagedRows:
 
     def rewrite(
         self,
-        updates: Mapping[tuple[TableId, str], Updates],
+        updates: Mapping[tuple[TableId, str], SortedUpdates],
         table_of: Callable[[TableDefinition], Table],
-        *,
-        final: bool,
+        within: Mapping[tuple[TableId, str], NDArray[np.int64]] | None = None,
     ) -> list[StagedSplice]:
-        """Splices with the pages that updates touch, rewritten.
+        """Splices with the pages that updates touch, rewritten; written early where they exceed the memory.
 
         Parameters
         ----------
@@ -181,20 +186,22 @@ class StagedRows:
             By table and column.
         table_of
             Gives the table as of the version whose pages give way.
-        final
-            Whether they are for the commit, so that they may be written early.
+        within
+            Ranges of rows by table and column, where only their pages are rewritten; see `rewrite_pages`.
         """
         rewritten: list[StagedSplice] = []
-        for (table_id, column), each in updates.items():
+        for table_id, column in updates if within is None else within:
             table = table_of(self._work.definitions[table_id])
-            for splice in rewrite_pages(table, column, each, self._memory_bytes // 8):
+            ranges = None if within is None else within[table_id, column]
+            for splice in rewrite_pages(table, column, updates[table_id, column], self.at_once_bytes, ranges):
                 rewritten.append(splice)
-                if final:
-                    self._held_bytes += sum(
-                        page.encoded.actual_len for page in splice.pages if isinstance(page, StagedPage)
-                    )
-                    self._stay_in_budget(rewritten)
+                self._held_bytes += _held_by(splice)
+                self._stay_in_budget(rewritten)
         return rewritten
+
+    def let_go(self, rewritten: Iterable[StagedSplice]) -> None:
+        """These are not for the commit, and are held by others, if at all."""
+        self._held_bytes -= sum(map(_held_by, rewritten))
 
     def swap(self, now_us: int) -> SwapOrAppend | None:
         """What is committed instead of a plain append, where all that is staged are few rows."""
@@ -234,6 +241,7 @@ class StagedRows:
     def clear(self) -> None:
         """Nothing waits any more."""
         self._ingests = {}
+        self._updates.clear()
 
     def forget_temporary(self) -> None:
         """Temporary tables end here, with what was appended to them."""
@@ -284,3 +292,8 @@ class StagedRows:
         splices = [*more, *self._work.splices, *open_splices]
         self._early.write([splice for splice in splices if not is_temporary(splice.table_id)])
         self._held_bytes = 0
+
+
+def _held_by(splice: StagedSplice) -> int:
+    """Bytes of its pages that have no place yet."""
+    return sum(page.encoded.actual_len for page in splice.pages if isinstance(page, StagedPage))

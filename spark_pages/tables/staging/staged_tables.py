@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spark_pages.log.log import Log
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
@@ -13,7 +16,7 @@ from spark_pages.tables.reading.expiry import moving_on
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.standing import Standing
-from spark_pages.tables.staging.updates import Updates
+from spark_pages.tables.staging.updates import SortedUpdates
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
 from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
@@ -62,7 +65,9 @@ class StagedTables:
     def table(self, name: str, ragged: bool = False) -> Table:
         """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
         self._rows.settle()
-        pending = self._work.with_pages(self.rewrites(final=False))
+        rewritten = self.rewrites()
+        self._rows.let_go(rewritten)
+        pending = self._work.with_pages(rewritten)
         pending.check_removed_once()
         if not ragged:
             pending.check_ragged()
@@ -94,13 +99,20 @@ class StagedTables:
         staged = self._view(on(base))
         return staged.uncommitted(lambda version: on(self._log.reopen(version))).table(name)
 
-    def rewrites(self, *, final: bool) -> list[StagedSplice]:
+    def updates(self) -> dict[tuple[TableId, str], SortedUpdates]:
+        """What is updated, by table and column."""
+        return {key: each.sorted() for key, each in self._work.updates.items()}
+
+    def rewrites(self) -> list[StagedSplice]:
         """Pages that updates touch, rewritten; see `StagedRows.rewrite`."""
         updates = self._work.updates
-        return self._rows.rewrite(updates, self.snapshot().table_of, final=final) if updates else []
+        return self._rows.rewrite(self.updates(), self.snapshot().table_of) if updates else []
 
     def rewrites_on(
-        self, base: LogSnapshot, updates: Mapping[tuple[TableId, str], Updates]
+        self,
+        base: LogSnapshot,
+        updates: Mapping[tuple[TableId, str], SortedUpdates],
+        within: Mapping[tuple[TableId, str], NDArray[np.int64]],
     ) -> list[StagedSplice]:
-        """The same for the commit, of pages of a newer version that hold the same rows."""
-        return self._rows.rewrite(updates, self._view(base).table_of, final=True)
+        """The same of a newer version: the pages that hold some ranges of these rows."""
+        return self._rows.rewrite(updates, self._view(base).table_of, within)

@@ -7,7 +7,7 @@ move rows to other pages and touch none of those that were there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,16 @@ class UpdatedRows:
 
     Parameters
     ----------
-    rows : int64 by chain, shape (n_rows,)
-        Row numbers in any order, at least one.
+    rows : arrays of int64 by chain
+        Row numbers, increasing in each array, which has at least one.
     rows_then
         Gives how many rows a chain had in that version.
     """
 
     def __init__(
-        self, rows: Mapping[ChainKey, NDArray[np.int64]], rows_then: Callable[[ChainKey], int]
+        self, rows: Mapping[ChainKey, Sequence[NDArray[np.int64]]], rows_then: Callable[[ChainKey], int]
     ) -> None:
-        self._rows = {key: np.unique(numbers) for key, numbers in rows.items()}
+        self._rows = rows
         self._traces = {key: ChainTrace(rows_then(key)) for key in rows}
         self._tables = {key[0] for key in rows}
 
@@ -44,9 +44,13 @@ class UpdatedRows:
 
     def _outlive(self, splice: Splice) -> bool:
         key = splice.table_id, splice.field_id
-        rows = self._rows.get(key)
-        if rows is None:
+        if key not in self._rows:
             return True
         touched = np.array(self._traces[key].splice(splice), np.int64).reshape(-1, 2)
-        first, end = np.searchsorted(rows, touched).T
-        return bool(rows[-1] < self._traces[key].kept and (first == end).all())
+        kept = self._traces[key].kept
+        return all(rows[-1] < kept and _are_apart(rows, touched) for rows in self._rows[key])
+
+
+def _are_apart(rows: NDArray[np.int64], touched: NDArray[np.int64]) -> bool:
+    first, end = np.searchsorted(rows, touched).T
+    return bool((first == end).all())

@@ -1,292 +1,271 @@
-"""Updates of single rows: gathered by column, then each page that they touch is rewritten once."""
+"""Updates of single rows, gathered by column: the last ones as they came, in memory, and those before sorted,
+in a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from spark_pages.catalog.resolve import check_columns
-from spark_pages.errors import InvalidInputError, RowOutOfRangeError
-from spark_pages.given import check_names_once, number_list
-from spark_pages.io import page_stats
-from spark_pages.model.columns import has_dictionary
-from spark_pages.model.page import PageDescriptor, PageKind
-from spark_pages.model.table import TableDefinition
-from spark_pages.tables.arrays.joining import DoesNotFitError, join, narrowed, take_entries, widened
-from spark_pages.tables.arrays.values import cast_column
-from spark_pages.tables.reading.page_meta import PageMeta
-from spark_pages.tables.table import Table
-from spark_pages.tables.writing.page_writer import StagedPage, stage_page, stage_pages
-from spark_pages.tables.writing.placing import StagedSplice
+from spark_pages.errors import InvalidInputError
+from spark_pages.io.pages.page_codec import trimmed_for_ipc
+from spark_pages.model.columns import has_dictionary, number_column, numbers_of
+from spark_pages.model.own_memory import is_loose
+from spark_pages.tables.arrays.joining import DoesNotFitError, copied, join, take_entries, widened
+from spark_pages.tables.staging.spill_file import Spilled, SpillFile
 
-_PAGES_AT_ONCE = 128
-"""No more pages are read, changed and encoded before others are read."""
+_ARRAY_BYTES = 512
+"""What an array takes besides its bytes, about; an update of one row is two of them."""
 
-_BYTES_AT_ONCE = 8 << 20
+_ROWS_AT_ONCE = 1 << 16
+
+Batch = tuple[NDArray[np.int64], pa.Array]
+"""Rows, and as many values."""
 
 
-@dataclass(eq=False, slots=True)
 class Updates:
     """Updates of one column, in the order given: later ones win.
 
     Attributes
     ----------
-    rows : list of int64 arrays
-        Row numbers.
-    values
-        As many values each.
+    count
+        How many were added.
+
+    Notes
+    -----
+    A batch in a file is older than all that wait.
     """
 
-    rows: list[NDArray[np.int64]] = field(default_factory=list)
-    values: list[pa.Array] = field(default_factory=list)
+    __slots__ = ("_kind", "_sorted", "_spilled", "_waiting", "count")
+
+    def __init__(self) -> None:
+        self._spilled: list[Spilled] = []
+        self._waiting: list[Batch] = []
+        self._kind: pa.DataType | None = None
+        self._sorted: SortedUpdates | None = None
+        self.count = 0
+
+    def add(self, batches: Sequence[Batch] | Sequence[Spilled]) -> None:
+        """These are updates, too: waiting ones, or, where none waits, such as are in a file."""
+        for each in batches:
+            if isinstance(each, Spilled):
+                self._spilled.append(each)
+            else:
+                self._waiting.append(each)
+        self.count += len(batches)
+        self._sorted = None
+
+    def mark(self) -> tuple[int, int, int]:
+        """A place to `rewind` to, until something is gathered or spilled."""
+        return len(self._spilled), len(self._waiting), self.count
+
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """What was added since is none of them."""
+        spilled, waiting, self.count = mark
+        del self._spilled[spilled:], self._waiting[waiting:]
+        self._sorted = None
+
+    def gather(self) -> int:
+        """Those that wait are one batch, with the last value of each row; gives the bytes that it takes."""
+        if not self._waiting:
+            return 0
+        self._waiting = [last_wins(self._waiting)]
+        return memory_of(self._waiting[0])
+
+    def spill(self, file: SpillFile) -> None:
+        """None waits any more.
+
+        Raises
+        ------
+        StorageError
+            If the file takes no more: then they wait as before.
+        """
+        if self._waiting:
+            self._spilled.append(spilled(last_wins(self._waiting), file))
+            self._waiting, self._sorted = [], None
+
+    def widen(self, kind: pa.DataType) -> None:
+        """The values are of a wider type."""
+        self._waiting = [(rows, values.cast(kind)) for rows, values in self._waiting]
+        self._kind, self._sorted = kind, None
+
+    def sorted(self) -> SortedUpdates:
+        """All of them, to be read by rows."""
+        if self._sorted is None:
+            self.gather()
+            opened = [each.open() for each in self._spilled]
+            batches = [(numbers_of(each.column(0)), each.column(1)) for each in opened]
+            self._sorted = SortedUpdates([*batches, *self._waiting], self._kind)
+        return self._sorted
 
 
-def checked_rows(table: str, rows: ArrayLike) -> NDArray[np.int64]:
-    """Row numbers that a caller gives.
+@dataclass(frozen=True, eq=False, slots=True)
+class SortedUpdates:
+    """Updates of one column in batches: rows increase in each of them, and later batches win.
 
-    Raises
-    ------
-    InvalidInputError, RowOutOfRangeError
-        If they are no list of integers, or one is negative.
-    """
-    numbers = number_list(rows)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise InvalidInputError(f"rows of {table} must be a list of integers from 0.")
-    if len(numbers) and int(numbers.min()) < 0:
-        raise RowOutOfRangeError(f"Row {int(numbers.min())} does not exist: rows are numbered from 0.")
-    if len(numbers) and int(numbers.max()) >= 1 << 63:
-        raise RowOutOfRangeError(f"Row {int(numbers.max())} does not exist.")
-    return numbers.astype(np.int64)
-
-
-def values_by_column(
-    definition: TableDefinition, column: str | None, count: int, values: Any
-) -> dict[str, pa.Array]:
-    """The values that a caller gives for `count` rows, by column and of its type.
-
-    Parameters
+    Attributes
     ----------
-    column
-        The column that they are of; None where `values` is a table, a record batch or a mapping of columns.
-
-    Raises
-    ------
-    InvalidInputError, ColumnNotFoundError, SchemaMismatchError
+    batches
+        At least one, none of them empty.
+    kind
+        The type that the column has got since; None where it is that of the values.
     """
-    if column is not None:
-        check_columns(definition, [column])
-        given: Mapping[str, Any] = {column: values}
-    elif isinstance(values, Mapping):
-        given = values
-    elif isinstance(values, pa.Table | pa.RecordBatch) or hasattr(values, "__arrow_c_stream__"):
-        given = _columns_of(definition, values)
-    else:
-        raise InvalidInputError(
-            f"Cannot update {definition.name!r}: without a column, values must be a table or a mapping of "
-            f"columns, found a {type(values).__name__}."
-        )
-    check_columns(definition, list(given))
-    cast = {
-        name: cast_column(each, definition.bare_schema.field(name), definition.name)
-        for name, each in given.items()
-    }
-    for name, array in cast.items():
-        if len(array) != count:
-            raise InvalidInputError(
-                f"Cannot update {definition.name}.{name}: {count} rows but {len(array)} values."
-            )
-    return cast
+
+    batches: Sequence[Batch]
+    kind: pa.DataType | None = None
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], values: pa.Array) -> SortedUpdates:
+        """Updates of these rows, in any order."""
+        return cls([last_wins([(rows, values)])])
+
+    @property
+    def rows(self) -> list[NDArray[np.int64]]:
+        """The rows of each batch, increasing."""
+        return [rows for rows, _ in self.batches]
+
+    def between(self, bounds: NDArray[np.int64]) -> Batch:
+        """Those of some rows: the rows, increasing, and the last value given for each.
+
+        Parameters
+        ----------
+        bounds : int64, shape (n_ranges, 2)
+            First row and end row of ranges that do not overlap, in order.
+        """
+        found: list[Batch] = []
+        for numbers, given in self.batches:
+            first, end = np.searchsorted(numbers, bounds).T
+            if (first[1:] == end[:-1]).all():
+                low, high = int(first[0]), int(end[-1])
+                rows, values = numbers[low:high], given.slice(low, high - low)
+            else:
+                counts = end - first
+                places = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+                rows, values = numbers[places], take_entries(given, number_column(places, pa.int64()))
+            if len(rows) or (not found and numbers is self.batches[-1][0]):
+                found.append((rows, _alone(values if self.kind is None else values.cast(self.kind))))
+        return last_wins(found)
+
+    def size_between(self, bounds: NDArray[np.int64]) -> tuple[int, int]:
+        """How many entries `between` looks at, and how many bytes they have, about."""
+        count, size = 0, 0
+        for rows, values in self.batches:
+            first, end = np.searchsorted(rows, bounds).T
+            inside, low, high = int((end - first).sum()), int(first[0]), int(end[-1])
+            if inside:
+                count += inside
+                size += bytes_of(values, low, high) * inside // (high - low) + 8 * inside
+        return count, size
 
 
-def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
-    """The columns of a table, a record batch or a stream of them.
+def stretches(updates: Sequence[SortedUpdates], most_bytes: int) -> Iterator[NDArray[np.int64]]:
+    """Ranges of rows, in order, that hold all that is updated, and no more of it than so many bytes each, or
+    one row; as `SortedUpdates.between` takes them.
+    """
+    numbers = [rows for each in updates for rows in each.rows]
+    todo = [(min(int(rows[0]) for rows in numbers), max(int(rows[-1]) for rows in numbers) + 1)]
+    while todo:
+        first, end = todo.pop()
+        bounds = np.array([[first, end]])
+        counts, sizes = zip(*(each.size_between(bounds) for each in updates), strict=True)
+        if end - first > 1 and (sum(sizes) > most_bytes or max(counts) > _ROWS_AT_ONCE):
+            middle = (first + end) // 2
+            todo += [(middle, end), (first, middle)]
+        elif any(counts):
+            yield bounds
+
+
+def last_wins(batches: Sequence[Batch]) -> Batch:
+    """Rows, increasing, and the last value given for each; dictionaries as `widened` makes them.
 
     Raises
     ------
     InvalidInputError
-        If it has no columns with names, or two of one name.
+        If one array cannot hold the values.
     """
+    rows = np.concatenate([rows for rows, _ in batches]) if len(batches) > 1 else batches[0][0]
+    given = [widened(values) for _, values in batches]
     try:
-        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else pa.table(values)
-    except pa.ArrowException as error:
+        values = join(given, given[0].type)
+        if (rows[1:] > rows[:-1]).all():
+            return rows, values
+        unique, last = np.unique(rows[::-1], return_index=True)
+        return unique, take_entries(values, number_column(len(rows) - 1 - last, pa.int64()))
+    except DoesNotFitError as error:
         raise InvalidInputError(
-            f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "
-            f"Arrow says of this {type(values).__name__}: {error}."
+            f"Values of {len(rows)} updated rows do not fit one array of type {given[0].type}: {error}.",
+            hint="Update fewer rows in one transaction.",
         ) from error
-    check_names_once(whole.column_names, f"update {definition.name!r}")
-    return dict(zip(whole.column_names, whole.columns, strict=True))
 
 
-def rewrite_pages(
-    table: Table, column: str, updates: Updates, memory_bytes: int = _BYTES_AT_ONCE
-) -> Iterator[StagedSplice]:
-    """Splices that put rewritten pages in the place of those that the updates touch, neighbours in one.
-
-    What an entry or a page has beside its values stays as it is.
-
-    Parameters
-    ----------
-    memory_bytes
-        So many bytes of pages are worked on together, or one page.
-
-    Notes
-    -----
-    Each page is read, changed and encoded once. Memory of the pages at work three times, of the updates, and
-    of what is given out.
-    """
-    rows, values = last_wins(updates)
-    if not len(rows):
-        return
-    chain = table.directory.chain(column)
-    found = chain.locate_rows(rows.astype(np.uint64))
-    begins = np.concatenate([[0], np.flatnonzero(np.diff(found.positions)) + 1])
-    positions, bounds = found.positions[begins], np.append(begins, len(rows))
-    kind = table.definition.bare_schema.field(column).type
-    at_once = max(1, min(_PAGES_AT_ONCE, memory_bytes // table.page_options.bytes_for(column)))
-    first = 0
-    while first < len(positions):
-        pages = chain.pages_at(positions[first : first + at_once])
-        sizes = np.cumsum([_bytes_at_work(page, kind) for page in pages])
-        pages = pages[: max(1, int(np.searchsorted(sizes, memory_bytes, side="right")))]  # some are larger
-        of_pages = bounds[first : first + len(pages) + 1]
-        wave = slice(int(of_pages[0]), int(of_pages[-1]))
-        touched = _Touched(
-            positions[first : first + len(pages)],
-            of_pages - of_pages[0],
-            rows[wave],
-            found.rows_in_page[wave],
-            values.slice(wave.start, wave.stop - wave.start),
-        )
-        first += len(pages)
-        staged = _rewritten(table, column, pages, touched)
-        for start, stop, ranges in touched.neighbours():
-            begin = int(touched.bounds[start])
-            yield StagedSplice(
-                table.definition.table_id,
-                table.definition.field_ids[column],
-                int(touched.rows[begin] - touched.offsets[begin]),
-                tuple(page.page_id for page in pages[start:stop]),
-                sum(page.entry_count for page in pages[start:stop]),
-                staged[start:stop],
-                touched=ranges,
-            )
+def own(batch: Batch) -> Batch:
+    """The same in memory of its own."""
+    rows, values = batch
+    return rows.copy(), copied(values)
 
 
-def _bytes_at_work(page: PageDescriptor, kind: pa.DataType) -> int:
-    """Bytes of a page that is opened, at least; of one of equal values, all of them."""
-    if page.kind is not PageKind.CONSTANT:
-        return page.actual_len
-    try:
-        width = int(kind.bit_width) // 8 + 1
-    except ValueError:  # text, lists
-        width = page.actual_len
-    return page.entry_count * width
+def alone_if_few(batch: Batch) -> Batch:
+    """The same, holding on to no values of dictionaries that it does not show, if it is no long one."""
+    rows, values = batch
+    return (rows, _alone(values)) if len(rows) <= _ROWS_AT_ONCE else batch
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Touched:
-    """Some pages of a chain, and the rows of them that get other values.
-
-    Attributes
-    ----------
-    positions : int64, shape (n_pages,)
-        Which pages, increasing.
-    bounds : int64, shape (n_pages + 1,)
-        The first of the rows of each page, and the number of rows last.
-    rows, offsets : int64, shape (n_rows,)
-        The rows, increasing, and where each is in its page.
-    values
-        What they get.
-    """
-
-    positions: NDArray[np.int64]
-    bounds: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    values: pa.Array
-
-    def neighbours(self) -> Iterator[tuple[int, int, tuple[tuple[int, int], ...]]]:
-        """Pages [start, stop) that lie behind each other, and their rows as ranges [start, end)."""
-        apart = np.flatnonzero(np.diff(self.positions) != 1) + 1
-        pages = np.concatenate([[0], apart, [len(self.positions)]])
-        begins = np.ones(len(self.rows), bool)
-        begins[1:] = np.diff(self.rows) != 1
-        begins[self.bounds[pages[:-1]]] = True
-        starts = np.flatnonzero(begins)
-        ends = self.rows[np.append(starts[1:], len(self.rows)) - 1] + 1
-        ranges = tuple(zip(self.rows[starts].tolist(), ends.tolist(), strict=True))
-        of_pages = np.searchsorted(starts, self.bounds[pages]).tolist()
-        for (start, stop), (low, high) in zip(pairwise(pages.tolist()), pairwise(of_pages), strict=True):
-            yield start, stop, ranges[low:high]
+def spilled(batch: Batch, file: SpillFile) -> Spilled:
+    """A batch with increasing rows, in a file."""
+    rows, values = batch
+    columns = [number_column(rows, pa.int64()), trimmed_for_ipc(values)]
+    return file.put(pa.record_batch(columns, ["row", "value"]))
 
 
-def _rewritten(
-    table: Table, column: str, pages: Sequence[PageDescriptor], touched: _Touched
-) -> list[StagedPage]:
-    """The pages with their new values, together where they hold values alone."""
-    options = table.page_options
-    codec, bloom = options.codec_for(column), options.bloom_for(column)
-    arrays = table.page_values(column, pages)
-    metas = [PageMeta.of([batch]) for batch in table.page_handler.get_pages(pages)]
-    if not has_dictionary(arrays[0].type) and all(meta.is_nothing for meta in metas):
-        ends = np.cumsum([0, *map(len, arrays)])
-        offsets = np.repeat(ends[:-1], np.diff(touched.bounds)) + touched.offsets
-        try:
-            return stage_pages(_changed(arrays, offsets, touched.values), ends, codec, bloom)
-        except DoesNotFitError:
-            pass  # more than one array can hold, though no page is
-    staged = []
-    for index, (array, meta) in enumerate(zip(arrays, metas, strict=True)):
-        low, high = touched.bounds[index : index + 2].tolist()
-        try:
-            values = touched.values.slice(low, high - low)
-            changed = narrowed(_changed([widened(array)], touched.offsets[low:high], values), array.type)
-        except DoesNotFitError as error:
-            raise InvalidInputError(
-                f"Cannot update {table.name}.{column}: the values do not fit one page with those that are "
-                f"there: {error}.",
-                hint="A dictionary type with wider indices holds more different values.",
-            ) from error
-        staged.append(stage_page(changed, page_stats(changed), codec, bloom, meta))
-    return staged
+def memory_of(batch: Batch) -> int:
+    """Bytes that rows and values take, of a slice those of the whole array; found out quickly."""
+    rows, values = batch
+    return int(8 * len(rows) + values.get_total_buffer_size() + 2 * _ARRAY_BYTES)
 
 
-def _changed(arrays: Sequence[pa.Array], offsets: NDArray[np.int64], values: pa.Array) -> pa.Array:
-    """The entries of the arrays, end to end, with other values at some offsets."""
-    count = sum(map(len, arrays))
-    if len(values) == count:
-        return values
-    order = np.arange(count)
-    order[offsets] = count + np.arange(len(values))
-    return take_entries(join([*arrays, values], values.type), pa.array(order))
+def exact_bytes_of(batch: Batch) -> int:
+    """Bytes that rows and values take in memory of their own."""
+    rows, values = batch
+    return 8 * len(rows) + bytes_of(values, 0, len(values)) + 2 * _ARRAY_BYTES
 
 
-def within(updates: Updates, bounds: NDArray[np.int64]) -> Updates:
-    """The updates of some rows alone.
-
-    Parameters
-    ----------
-    bounds : int64, shape (n_ranges, 2)
-        First row and end row of ranges that do not overlap, in order; at least one.
-    """
-    rows, values = last_wins(updates)
-    at = np.maximum(np.searchsorted(bounds[:, 0], rows, side="right") - 1, 0)
-    inside = np.flatnonzero((rows >= bounds[at, 0]) & (rows < bounds[at, 1]))
-    return Updates([rows[inside]], [take_entries(values, pa.array(inside))])
+def bytes_of(values: pa.Array, start: int, stop: int) -> int:
+    """Bytes of the entries [start, stop); where entries share what they show, their part of the whole."""
+    if _shares(values.type):
+        return int(values.nbytes * (stop - start) // max(1, len(values)))
+    return int(values.slice(start, stop - start).nbytes)
 
 
-def last_wins(updates: Updates) -> tuple[NDArray[np.int64], pa.Array]:
-    """Rows, increasing, and the last value given for each; dictionaries as `widened` makes them."""
-    rows = np.concatenate(updates.rows)
-    given = [widened(each) for each in updates.values]
-    values = join(given, given[0].type)
-    if (rows[1:] > rows[:-1]).all():
-        return rows, values
-    unique, last = np.unique(rows[::-1], return_index=True)
-    return unique, take_entries(values, pa.array(len(rows) - 1 - last))
+def portions(batches: Iterable[Batch], most_bytes: int) -> Iterator[list[Batch]]:
+    """The same, in order: what has no more than so many bytes together, or one row, in a list."""
+    portion: list[Batch] = []
+    held = 0
+    for rows, values in batches:
+        todo = [(0, len(rows))]
+        while todo:
+            start, stop = todo.pop()
+            size = 8 * (stop - start) + bytes_of(values, start, stop) + 2 * _ARRAY_BYTES
+            if stop - start > 1 and size > most_bytes:
+                middle = (start + stop) // 2
+                todo += [(middle, stop), (start, middle)]
+                continue
+            if portion and held + size > most_bytes:
+                yield portion
+                portion, held = [], 0
+            portion.append((rows[start:stop], values.slice(start, stop - start)))
+            held += size
+    if portion:
+        yield portion
+
+
+def _shares(kind: pa.DataType) -> bool:
+    """Whether a slice of an array may hold on to, and be joined with, more than it shows."""
+    return has_dictionary(kind) or is_loose(kind)
+
+
+def _alone(values: pa.Array) -> pa.Array:
+    return trimmed_for_ipc(values) if _shares(values.type) else values
