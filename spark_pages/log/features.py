@@ -34,7 +34,10 @@ CONSTRAINTS = "constraints"
 LOCATIONS = "locations"
 """Page files may lie outside of ``pages/``, where a namespace says so."""
 
-READER_FEATURES = frozenset({NAMESPACES, WIDENED})
+NAN_BOUNDS = "nan-bounds"
+"""Bounds of a page may pass NaN over, where its statistics say that it has some."""
+
+READER_FEATURES = frozenset({NAMESPACES, WIDENED, NAN_BOUNDS})
 """What this release knows to read."""
 
 WRITER_FEATURES = frozenset({CONSTRAINTS, LOCATIONS})
@@ -82,6 +85,8 @@ def with_needs(features: Features, records: Iterable[TransactionRecord]) -> Feat
     """The features of a commit: those of its parent, and what its records need besides."""
     reader, writer = set(features.reader), set(features.writer)
     for record in records:
+        if record.own.have_nan or any(manifest.have_nan for manifest in record.manifests):
+            reader.add(NAN_BOUNDS)
         if any(name.startswith(LOCATION_PROPERTY) for name in record.properties):
             writer.add(LOCATIONS)
         for intent in record.intents:

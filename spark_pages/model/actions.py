@@ -132,12 +132,16 @@ class ManifestRef:
         Ordinal of its first page.
     num_pages, page_bytes
         Pages that it lists, and the sum of their `actual_len`, for the history.
+    have_nan
+        Whether one of its pages says that some of its values are NaN. Only whoever wrote it knows; a commit
+        tells by its features.
     """
 
     location: Location
     base_ordinal: int
     num_pages: int
     page_bytes: int = 0
+    have_nan: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

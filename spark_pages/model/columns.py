@@ -108,6 +108,13 @@ def optional_flags(values: Sequence[bool | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(values), [_given(values), _pack([bool(v) for v in values])])
 
 
+def true_flags(values: Sequence[object]) -> pa.Array:
+    """A boolean column that is true where a value is, and null elsewhere."""
+    if not any(values):
+        return no_numbers(len(values), pa.bool_())
+    return optional_flags([True if value else None for value in values])
+
+
 def optional_bytes(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
     """A binary column, or of another type with 32-bit offsets, of Python bytes.
 
@@ -138,7 +145,7 @@ def no_bytes(count: int) -> pa.Array:
 
 
 def no_numbers(count: int, kind: pa.DataType) -> pa.Array:
-    """A numeric column of nothing but nulls, likewise."""
+    """A column of numbers or booleans that is nothing but nulls, likewise."""
     zeros = _zeros(max(1 << 13, 2 * count).bit_length())
     return pa.Array.from_buffers(kind, count, [zeros, zeros], null_count=count)
 

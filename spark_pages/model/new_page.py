@@ -16,9 +16,10 @@ from spark_pages.model.columns import (
     optional_flags,
     optional_numbers,
     optional_text,
+    true_flags,
 )
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
-from spark_pages.model.page_schema import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.page_schema import BLOOM_STATS, PAGE_SCHEMA, STATS_SCHEMA
 
 FEW_PAGES = 64
 """So many pages and no more are kept as values."""
@@ -94,6 +95,7 @@ def page_batches(
         optional_flags([page.stats.exact for page in pages]),
         optional_numbers([page.stats.distinct for page in pages], pa.int64()),
         *_bloom_columns([page.stats.bloom for page in pages]),
+        true_flags([page.stats.nan for page in pages]),
     ]
     return (
         pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA),
@@ -103,7 +105,7 @@ def page_batches(
 
 def _bloom_columns(blooms: Sequence[BloomLocation | None]) -> list[pa.Array]:
     if not any(blooms):
-        return [no_numbers(len(blooms), STATS_SCHEMA.field(name).type) for name in OPTIONAL_STATS[1:]]
+        return [no_numbers(len(blooms), STATS_SCHEMA.field(name).type) for name in BLOOM_STATS]
     given = np.array([bloom is not None for bloom in blooms])
     checksums = np.array([bloom.checksum if bloom else 0 for bloom in blooms], np.uint64).view(np.int64)
     return [

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_pages.model.columns import numbers_of
 from spark_pages.model.new_page import FEW_PAGES, NewPage, inline_bytes, memory_bytes, page_batches
-from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, have_nan
 
 
 class OwnPages:
@@ -75,6 +75,13 @@ class OwnPages:
     @property
     def _either(self) -> Sequence[NewPage] | pa.RecordBatch:
         return self.batches[0] if self.few is None else self.few
+
+    @property
+    def have_nan(self) -> bool:
+        """Whether one of them says that some of its values are NaN."""
+        if self.few is not None:
+            return any(page.stats.nan for page in self.few)
+        return have_nan(self.batches[1])
 
     def paths(self) -> list[str]:
         """The page files in which some of them are."""

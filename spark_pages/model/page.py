@@ -56,13 +56,17 @@ class PageStats:
     null_count
         Null entries of the page.
     min, max
-        Bounds in the form that ``docs/format.md`` ("Statistics") gives; None where there is no bound.
+        Bounds in the form that ``docs/format.md`` ("Statistics") gives; None where there is no bound. NaN
+        apart, if `nan` is true.
     exact
         Whether both bounds are values of the page; False where they were rounded outward.
     distinct
         About how many different values there are; None where nobody counted.
     bloom
         Where its bloom filter is, if it has one.
+    nan
+        Whether some value is NaN. Bounds and `exact` speak of the other values then; of a page that has no
+        others there are no bounds, and `exact` is true.
     """
 
     null_count: int
@@ -71,9 +75,12 @@ class PageStats:
     exact: bool = True
     distinct: int | None = None
     bloom: BloomLocation | None = None
+    nan: bool = False
 
     def __reduce__(self) -> tuple[type[PageStats], tuple[object, ...]]:
-        return PageStats, (self.null_count, self.min, self.max, self.exact, self.distinct, self.bloom)
+        return PageStats, (
+            self.null_count, self.min, self.max, self.exact, self.distinct, self.bloom, self.nan,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

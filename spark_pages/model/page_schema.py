@@ -35,11 +35,15 @@ STATS_SCHEMA = pa.schema(
         pa.field("bloom_offset", pa.int64()),
         pa.field("bloom_length", pa.int32()),
         pa.field("bloom_checksum", pa.int64()),
+        pa.field("nan", pa.bool_()),
     ]
 )
 """Columns of page statistics, row for row beside the pages; null where nothing is known."""
 
-OPTIONAL_STATS = ("distinct", "bloom_offset", "bloom_length", "bloom_checksum")
+BLOOM_STATS = ("bloom_offset", "bloom_length", "bloom_checksum")
+"""Statistics that say where a bloom filter is."""
+
+OPTIONAL_STATS = ("distinct", *BLOOM_STATS, "nan")
 """Statistics that objects of earlier releases lack."""
 
 LOCATION_COLUMNS = ("kind", "path", "offset", "alloc_len", "data")
@@ -51,6 +55,11 @@ def no_stats(num_pages: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.nulls(num_pages, column.type) for column in STATS_SCHEMA], schema=STATS_SCHEMA
     )
+
+
+def have_nan(stats: pa.RecordBatch) -> bool:
+    """Whether one of the pages says that some of its values are NaN."""
+    return bool(stats.column("nan").true_count)
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

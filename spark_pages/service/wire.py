@@ -35,7 +35,7 @@ from spark_pages.service.answers import (
     piece_names,
 )
 
-PROTOCOL = 1
+PROTOCOL = 2
 """What client and service must agree on."""
 
 DESCRIPTORS = pa.schema(

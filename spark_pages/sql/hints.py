@@ -75,7 +75,7 @@ def hint_of(condition: exp.Expr, name: str, kind: pa.DataType) -> pc.Expression 
         if condition.args.get("symmetric"):
             return None
         low, high = _number(condition.args["low"]), _number(condition.args["high"])
-        return None if low is None or high is None else _least(column, low, kind) & _most(column, high, kind)
+        return None if low is None or high is None else _within(column, low, high, kind)
     mirrored = not isinstance(condition.this, exp.Column)
     bound = _number(condition.this if mirrored else condition.expression)
     if bound is None:
@@ -85,7 +85,7 @@ def hint_of(condition: exp.Expr, name: str, kind: pa.DataType) -> pc.Expression 
         return _least(column, bound, kind)
     if operator in (exp.LT, exp.LTE):
         return _most(column, bound, kind)
-    return _least(column, bound, kind) & _most(column, bound, kind)
+    return _within(column, bound, bound, kind)
 
 
 def _least(column: pc.Expression, bound: float, kind: pa.DataType) -> pc.Expression:
@@ -94,6 +94,10 @@ def _least(column: pc.Expression, bound: float, kind: pa.DataType) -> pc.Express
 
 def _most(column: pc.Expression, bound: float, kind: pa.DataType) -> pc.Expression:
     return column <= _beside(bound, kind, np.inf)
+
+
+def _within(column: pc.Expression, low: float, high: float, kind: pa.DataType) -> pc.Expression:
+    return (column >= _beside(low, kind, -np.inf)) & _most(column, high, kind)  # NaN is greater than both
 
 
 def _beside(bound: float, kind: pa.DataType, towards: float) -> pa.Scalar:

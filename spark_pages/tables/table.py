@@ -278,8 +278,8 @@ class Table:
         Notes
         -----
         Reads the two pages at the ends at most, and these only where statistics do not tell. Of text and
-        binary of more than 32 bytes also the pages of the outermost cut bounds, mostly one for each side; and
-        every page with a NaN. See docs/statistics.md.
+        binary of more than 32 bytes also the pages of the outermost cut bounds, mostly one for each side. See
+        docs/statistics.md.
         """
         check_column(self.definition, column)
         start, stop = self._row_range(start, stop)

@@ -22,12 +22,15 @@ def bounds_hold(values: pa.Array, claimed: PageStats) -> bool:
     known = values.drop_null()
     bounded = claimed.min is not None or claimed.max is not None
     if not len(known):
-        return not bounded
+        return not bounded and not claimed.nan
     found = page_stats(known)
-    if not bounded:
-        return not claimed.exact
-    if found.min is None and found.max is None:
-        return False  # NaN, or a type without bounds
+    if claimed.nan and not found.nan:
+        return False
+    unbounded = found.min is None and found.max is None
+    if not bounded:  # `exact` without bounds says that there is nothing but NaN
+        return not claimed.exact or (claimed.nan and found.exact and unbounded)
+    if unbounded or claimed.nan != found.nan:
+        return False
     if is_bytes(values.type):
         plain = pc.min_max(known.cast(pa.large_binary()))
         low, high = plain["min"].as_py(), plain["max"].as_py()

@@ -30,7 +30,7 @@ from spark_pages.upkeep.bounds import bounds_hold
 from spark_pages.upkeep.faults import FaultKind
 from spark_pages.upkeep.troubles import Trouble, Troubles
 
-_PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact")])
+_PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact", "nan")])
 """The statistics that are true or not; the others are estimates and places."""
 _ERRORS = (DamageError, ObjectNotFoundError, StorageError)
 _KINDS: dict[type[SparkPagesError], FaultKind] = {
@@ -189,7 +189,9 @@ class PageValues:
                 continue
             row = told.slice(position, 1).to_pylist()[0]
             nulls = found.column("null_count")[position].as_py()
-            claimed = PageStats(row["null_count"], row["min"], row["max"], bool(row["exact"]))
+            claimed = PageStats(
+                row["null_count"], row["min"], row["max"], bool(row["exact"]), nan=bool(row["nan"])
+            )
             if claimed.null_count != nulls or not bounds_hold(values[index], claimed):
                 what = "holds other values than its statistics say"
                 self._troubles.add(
@@ -245,5 +247,6 @@ def _as_batch(stats: list[PageStats], order: list[int], pages: list[PageDescript
         pa.array([each.min for each in stats], pa.binary()),
         pa.array([each.max for each in stats], pa.binary()),
         pa.array([each.exact for each in stats], pa.bool_()),
+        pa.array([each.nan or None for each in stats], pa.bool_()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_PROVABLE)

@@ -32,7 +32,7 @@ from spark_pages.log.checkpoint.root import Root, encode_catalog, encode_root
 from spark_pages.log.checkpoint.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.encoding.commit_schema import COMMIT_SCHEMA
-from spark_pages.log.encoding.few_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN
+from spark_pages.log.encoding.few_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN, NAN
 from spark_pages.log.features import READER_FEATURES, WRITER_FEATURES
 from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.log.state import LogState
@@ -215,7 +215,7 @@ def test_every_kind_of_page_is_there_with_all_that_it_may_be_given() -> None:
     found = np.bitwise_or.reduce(np.frombuffer(b"".join(each["given"] for each in raw), np.uint8))
 
     assert set(b"".join(each["kind"] for each in raw)) == set(PageKind)
-    assert found == DATA | MIN | MAX | EXACT_KNOWN | EXACT | DISTINCT | BLOOM
+    assert found == DATA | MIN | MAX | EXACT_KNOWN | EXACT | DISTINCT | BLOOM | NAN
 
 
 def test_pages_show_fewer_and_more_rows_than_they_hold() -> None:
@@ -277,9 +277,11 @@ def test_every_column_has_a_value(folder: str, columns: list[str]) -> None:
 
 
 def test_every_feature_is_needed() -> None:
-    features = [(set(root["reader_features"]), set(root["writer_features"])) for root in roots()]
+    reader, writer = (
+        {name for root in roots() for name in root[f"{who}_features"]} for who in ("reader", "writer")
+    )
 
-    assert (READER_FEATURES, WRITER_FEATURES) in features
+    assert (READER_FEATURES, WRITER_FEATURES) == (reader, writer)
 
 
 def test_definitions_hold_everything_that_the_catalog_keeps_in_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import spark_pages as sp
 from spark_pages.tables.store import Store
 
 HERE = Path(__file__).parent / "v1"
-NAMES = ["bundle", "checkpoint-and-tail", "every-kind", "groups-tags-and-restore", "manifest", "only-log"]
+NAMES = ["bundle", "checkpoint-and-tail", "every-kind", "groups-tags-and-restore", "manifest", "nan", "only-log"]
 
 
 @pytest.fixture(params=NAMES)
@@ -87,6 +88,17 @@ def test_nothing_is_found_wrong_with_it(store: Store) -> None:
 
     assert found.damage == ()
     assert found.pages_read == found.pages > 0
+
+
+def test_pages_with_a_nan_are_known_by_their_other_values() -> None:
+    table = sp.open(str(HERE / "nan" / "store")).snapshot().table("t")
+    trace = sp.ReadTrace()
+
+    found = [table.aggregate(name) for name in table.columns]
+    rows = table.read(["x"], filter=[("x", ">", 6.0)], trace=trace)
+
+    assert [(each.min.as_py(), each.max.as_py(), each.pages_read) for each in found] == [(-inf, inf, 0)] * 3
+    assert (rows.num_rows, len(trace.page_ids)) == (3, 1)
 
 
 def test_it_can_be_written_to_and_older_versions_stay(

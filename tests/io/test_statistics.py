@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +15,7 @@ from spark_pages.errors import DamageError
 from spark_pages.io.pages.paginate import plan_pages
 from spark_pages.io.stats.bounds import decode_bound
 from spark_pages.io.stats.statistics import page_stats, stats_of_pages
+from spark_pages.model.page import PageStats
 from tests.io.strategies import ORDERED, arrays, steady
 
 
@@ -82,10 +85,56 @@ def test_a_maximum_that_cannot_be_rounded_up_is_no_bound(value):
     assert page_stats(pa.array([value])).max is None
 
 
-def test_a_page_with_a_nan_has_no_bounds_so_that_no_filter_skips_it():
-    stats = page_stats(pa.array([1.0, float("nan"), None]))
+NAN = float("nan")
+FLOATS: dict[str, Callable[[list[float | None]], pa.Array]] = {
+    "half": lambda values: pa.array(values, pa.float16()),
+    "single": lambda values: pa.array(values, pa.float32()),
+    "double": lambda values: pa.array(values, pa.float64()),
+    "a slice": lambda values: pa.array([NAN, *values, NAN])[1:-1],
+    "a dictionary": lambda values: pa.array(values).dictionary_encode(),
+    "runs": lambda values: pc.run_end_encode(pa.array(values)),
+}
 
-    assert (stats.null_count, stats.min, stats.max, stats.exact) == (1, None, None, False)
+
+@pytest.mark.parametrize("made", FLOATS.values(), ids=FLOATS)
+@pytest.mark.parametrize("times", [1, 100])
+@pytest.mark.parametrize(
+    "values", [[1.5, NAN, -2.0], [NAN, 1.5, None, -2.0, NAN], [-2.0, None, 1.5, -NAN], [NAN, -2.0, 1.5]]
+)
+def test_bounds_of_a_page_with_a_nan_are_those_of_its_other_values(made, times, values):
+    array = made(values * times)
+
+    stats = page_stats(array)
+
+    assert (stats.nan, stats.exact, stats.null_count) == (True, True, times * values.count(None))
+    assert [decode_bound(array.type, bound).as_py() for bound in (stats.min, stats.max)] == [-2.0, 1.5]
+    assert stats_of_pages(array, [0, len(array)]) == [stats]
+
+
+@pytest.mark.parametrize("made", FLOATS.values(), ids=FLOATS)
+@pytest.mark.parametrize("times", [1, 100])
+@pytest.mark.parametrize("values", [[NAN], [NAN, None], [NAN, NAN, None, NAN]])
+def test_a_page_of_nothing_but_nan_has_no_bounds_and_says_that_this_is_exact(made, times, values):
+    stats = page_stats(made(values * times))
+
+    assert stats == PageStats(times * values.count(None), None, None, True, 1, nan=True)
+
+
+def test_one_page_with_a_nan_changes_nothing_of_those_beside_it():
+    pages = [[1.0, 2.0], [NAN, 3.0], [-0.0, 0.0], [math.inf, NAN], [None, 5.0], [NAN, None], [None, None]]
+    array = pa.array([value for page in pages for value in page], pa.float64())
+
+    found = stats_of_pages(array, [0, 2, 4, 6, 8, 10, 12, 14])
+
+    assert found == [page_stats(pa.array(page, pa.float64())) for page in pages]
+    assert [each.nan for each in found] == [False, True, False, True, False, True, False]
+
+
+def test_a_zero_beside_a_nan_is_bounded_by_both_zeros():
+    for array in (pa.array([NAN, 0.0]), pa.array([NAN, 0.0] * 100)):
+        stats = page_stats(array)
+
+        assert (stats.min, stats.max) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
 
 
 def test_zeros_are_bounded_by_both_zeros():

@@ -109,6 +109,7 @@ page_stats = st.builds(
     st.booleans(),
     st.none() | count,
     st.none() | blooms,
+    st.booleans(),
 )
 
 

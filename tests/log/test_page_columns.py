@@ -28,6 +28,7 @@ MORE = [
         PageStats(1, None, None, False, 7, BloomLocation(12288, 64, 2**64 - 2)),
     ),
 ]
+WITH_NAN = replace(PAGES[0], stats=replace(PAGES[0].stats, nan=True))
 
 
 def test_estimates_and_places_of_filters_are_listed_for_the_pages_that_have_them():
@@ -62,6 +63,19 @@ def test_a_commit_of_a_release_without_estimates_and_filters_is_read():
     _, stats = pages_from_avro({**value, **absent}).batches
 
     assert stats.to_pylist() == page_batches(PAGES)[1].to_pylist()
+
+
+@pytest.mark.parametrize("pages", [[PAGES[0], WITH_NAN], [WITH_NAN, PAGES[0]] * FEW_PAGES])
+def test_a_page_with_a_nan_is_told_by_one_bit_and_nothing_else(pages):
+    value, without = as_read(OwnPages.of(pages)), as_read(OwnPages.of([PAGES[0]] * len(pages)))
+
+    assert [a ^ b for a, b in zip(value["given"], without["given"], strict=True)] == [
+        128 if page.stats.nan else 0 for page in pages
+    ]
+    assert {**value, "given": b""} == {**without, "given": b""}
+    assert pages_from_avro(value).batches[1].column("nan").to_pylist() == [
+        True if page.stats.nan else None for page in pages
+    ]
 
 
 def encoded() -> dict[str, Any]:
@@ -105,16 +119,16 @@ def many(times: int) -> list[NewPage]:
     constant = NewPage(
         9, 9, PageKind.CONSTANT, None, 0, 0, 70, 2**63, b"one", PageStats(9, None, None, True, 0)
     )
-    return [*MORE, constant, replace(MORE[1], path="pages/y")] * times
+    return [*MORE, constant, replace(MORE[1], path="pages/y"), WITH_NAN] * times
 
 
 def test_a_few_pages_are_told_in_the_same_bytes_as_columns_of_arrow():
-    for listed in ([], PAGES, MORE, many(1), many(FEW_PAGES // 5)):
+    for listed in ([], PAGES, MORE, many(1), many(FEW_PAGES // 6)):
         assert as_read(OwnPages.of(listed)) == as_read(OwnPages(*page_batches(listed)))
 
 
 def test_pages_read_as_values_are_those_read_as_columns():
-    for times in (1, FEW_PAGES // 5, FEW_PAGES // 5 + 1):
+    for times in (1, FEW_PAGES // 6, FEW_PAGES // 6 + 1):
         listed = many(times)
 
         read = pages_from_avro(as_read(OwnPages(*page_batches(listed))))

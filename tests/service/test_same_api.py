@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import spark_pages as sp
@@ -184,3 +186,16 @@ def test_many_clients_ask_storage_no_more_than_one(past, serve):
 
     assert first > 0
     assert others == [0] * 8
+
+
+def test_pages_with_a_nan_are_known_by_their_other_values_to_whoever_is_connected(past, serve):
+    with past.transaction() as txn:
+        txn.create_table("floats", pa.schema([("x", pa.float64())]))
+        txn.append("floats", pa.table({"x": [1.0, math.nan, 2.0]}))
+    table = serve(past).connect().snapshot().table("floats")
+
+    found = table.aggregate("x")
+
+    assert (found.min.as_py(), found.max.as_py(), found.pages_read) == (1.0, 2.0, 0)
+    assert table.explain(filter=[("x", ">", 3.0)]).rows == 0
+    assert table.read(filter=~(pc.field("x") <= 3.0)).num_rows == 1

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, SparkPagesError
+from spark_pages.spark import reconstruct_snapshot
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import commit_write, plan_write, write_task
@@ -78,6 +79,31 @@ def test_tasks_write_aligned_pages_with_statistics_and_bloom_filters(
     assert set(pa.compute.bit_wise_and(files.column("offset"), 4095).to_pylist()) == {0}
     assert table.aggregate("id").pages_read == 0
     assert plan.rows < ROWS // 10
+
+
+def test_pages_with_a_nan_are_skipped_and_told_apart_whoever_writes_them(
+    spark: SparkSession, store: sp.Store
+) -> None:
+    with store.transaction() as txn:
+        txn.create_table("floats", pa.schema([("x", pa.float64())]), properties={"page_bytes": "1024"})
+    numbers = spark.range(0, ROWS, 1, 3).select(
+        f.when(f.col("id") % 100 == 7, float("nan")).otherwise(f.col("id").cast("double")).alias("x")
+    )
+
+    write(numbers, store, table="floats")
+
+    table = sp.open(store.url).snapshot().table("floats")
+    found = spark.read.format("spark_pages").option("table", "floats")
+    store.checkpoint()
+    plan, whole = table.explain(filter=[("x", "<", 50.0)]), table.aggregate("x")
+    assert store.snapshot().log.state.features.reader == ("nan-bounds",)
+    assert plan.rows < ROWS // 10
+    assert (whole.min.as_py(), whole.max.as_py(), whole.pages_read) == (0.0, ROWS - 1.0, 0)
+    assert reconstruct_snapshot(spark, store.url)["equal_to_local"]
+    assert found.load(store.url).where("x >= 29950").count() == 50 + ROWS // 100
+    assert found.option("filter", "x < 50").load(store.url).count() == 49
+    assert found.option("filter", "not (x >= 50)").load(store.url).count() == 49 + ROWS // 100
+    assert store.verify("all").ok
 
 
 def test_few_rows_ride_in_the_commit(spark: SparkSession, store: sp.Store) -> None:

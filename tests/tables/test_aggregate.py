@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -225,22 +226,82 @@ def test_of_pages_whose_bounds_are_cut_alike_no_more_are_read_than_it_takes(firs
     assert (told(found), found.pages_read) == ((min(first_values), "d" * 33, 28, 0), pages_read)
 
 
-def test_a_page_with_a_nan_is_read_and_the_others_are_not():
-    tables = [pa.table({"c": [float(n), n + 0.5]}) for n in range(5)]
-    tables.append(pa.table({"c": [math.nan, -7.0]}))
+def test_no_page_is_read_for_its_nan():
+    tables = [pa.table({"c": [float(n), math.nan, n + 0.5]}) for n in range(5)]
+    tables += [pa.table({"c": [math.nan, -7.0]}), pa.table({"c": [math.nan, None]})]
     table = store_with(*tables).snapshot().table("t")
 
     found = table.aggregate("c")
 
-    assert (told(found), found.pages_read) == ((-7.0, 4.5, 12, 0), 1)
+    assert (told(found), found.pages_read) == ((-7.0, 4.5, 18, 1), 0)
 
 
-def test_pages_of_nothing_but_nan_hide_no_value_of_others():
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_of_an_interval_with_nan_everywhere_at_most_two_pages_are_read(kind):
+    random = np.random.default_rng(3)
+    values = np.where(random.random(60) < 0.4, np.nan, random.normal(size=60)).astype(kind.to_pandas_dtype())
+    pages = [pa.table({"c": pa.array(values[first : first + 6], kind)}) for first in range(0, 60, 6)]
+    table = store_with(*pages).snapshot().table("t")
+    rows = table.read().column("c")
+
+    for start in range(0, 60, 7):
+        for stop in range(start + 1, 61):
+            found = table.aggregate("c", start, stop)
+
+            assert same(told(found), expected(rows.slice(start, stop - start), kind))
+            assert found.pages_read <= 2
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64()], ids=str)
+@settings(steady, max_examples=10, phases=[Phase.explicit, Phase.generate])
+@given(
+    st.lists(
+        st.lists(st.sampled_from([None, math.nan]) | KINDS[pa.float16()], min_size=1, max_size=4),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_each_interval_of_pages_with_nan_and_nulls_is_told_from_two_pages(kind, pages):
+    tables = [pa.table({"c": pa.array(page, kind)}) for page in pages]
+    table = store_with(*tables).snapshot().table("t")
+    rows = table.read().column("c")
+
+    for start, stop in combinations(range(table.num_rows + 1), 2):
+        found = table.aggregate("c", start, stop)
+
+        assert same(told(found), expected(rows.slice(start, stop - start), kind))
+        assert found.pages_read <= 2
+
+
+def test_pages_of_nothing_but_nan_hide_no_value_of_others_and_are_not_read():
     store = store_with(pa.table({"c": [math.nan] * 2}), pa.table({"c": [1.0, 2.0, 3.0]}))
+    table = store.snapshot().table("t")
 
-    found = store.snapshot().table("t").aggregate("c", 0, 4)
+    assert (told(table.aggregate("c", 0, 4)), table.aggregate("c", 0, 4).pages_read) == ((1.0, 2.0, 4, 0), 1)
+    nothing_else = table.aggregate("c", 1, 2)
+    assert same((*told(nothing_else), nothing_else.pages_read), (math.nan, math.nan, 1, 0, 0))
 
-    assert (told(found), found.pages_read) == ((1.0, 2.0, 4, 0), 2)
+
+def test_of_part_of_a_page_of_nulls_and_nan_each_is_told_from_the_other():
+    table = store_with(pa.table({"c": pa.array([math.nan, None, math.nan])})).snapshot().table("t")
+
+    assert told(table.aggregate("c", 1, 2)) == (None, None, 0, 1)
+    assert same(told(table.aggregate("c", 1)), (math.nan, math.nan, 1, 1))
+
+
+def test_a_page_of_an_earlier_release_with_a_nan_is_read():
+    store = store_with(pa.table({"c": [3.0, math.nan, 1.0]}), pa.table({"c": [2.0]}))
+    foreign(store, [3.0, math.nan, 1.0], PageStats(0, None, None, False, 3))
+
+    found = store.snapshot().table("t").aggregate("c")
+
+    assert (told(found), found.pages_read) == ((1.0, 3.0, 4, 0), 1)
+
+
+def test_of_part_of_a_page_one_bound_says_nothing_where_there_is_a_nan():
+    table = store_with(pa.table({"c": [5.0, math.nan, math.nan]})).snapshot().table("t")
+
+    assert same(told(table.aggregate("c", 1)), (math.nan, math.nan, 2, 0))
 
 
 def test_the_nulls_of_part_of_a_page_are_counted_in_it():

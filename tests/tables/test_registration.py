@@ -121,6 +121,23 @@ def test_given_statistics_are_kept_if_they_are_true_and_refused_if_not(store):
     assert (last["min"], last["exact"]) == (wide.min, False)
 
 
+@pytest.mark.parametrize("wrong", [{"nan": False}, {"max": bytes(8)}, {"min": None, "max": None}])
+def test_given_statistics_of_a_page_with_a_nan_say_so_or_are_refused(wrong):
+    store = store_with(schema=pa.schema([("x", pa.float64())]))
+    values = pa.array([1.0, float("nan"), 2.0])
+    pages, true = write_file(store.objects, KEY, values), page_stats(values)
+
+    with store.transaction() as txn:
+        directory = txn.directory("t")
+        with pytest.raises(InvalidInputError, match="statistics given are not true"):
+            directory.register_batch([pending("x", KEY, pages, stats=replace(true, **wrong))])
+        directory.register_batch([pending("x", KEY, pages, stats=true)])
+
+    found = store.snapshot()
+    assert found.log.state.features.reader == ("nan-bounds",)
+    assert found.table("t").aggregate("x").pages_read == 0
+
+
 @pytest.mark.parametrize(
     ("stats", "said"),
     [

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 import os
+import struct
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -314,6 +316,54 @@ def test_statistics_that_are_wider_than_ours_are_true(
 ) -> None:
     monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
     store = store_with(pa.table({"n": [1, 9]}))
+
+    assert verify(store.objects).ok
+
+
+NAN = math.nan
+ONE, EIGHT, NINE, TEN = (struct.pack("<d", number) for number in (1, 8, 9, 10))
+
+
+@pytest.mark.parametrize(
+    ("values", "lie"),
+    [
+        ([1.0, NAN, 9.0], PageStats(0, ONE, NINE, True)),
+        ([1.0, NAN, 9.0], PageStats(0, ONE, TEN, False)),
+        ([1.0, NAN, 9.0], PageStats(0, ONE, EIGHT, True, nan=True)),
+        ([1.0, NAN, 9.0], PageStats(0, ONE, EIGHT, False, nan=True)),
+        ([1.0, NAN, 9.0], PageStats(0, None, None, True, nan=True)),
+        ([1.0, 9.0], PageStats(0, ONE, NINE, True, nan=True)),
+        ([1.0, 9.0], PageStats(0, None, None, False, nan=True)),
+        ([NAN, NAN], PageStats(0, ONE, NINE, False, nan=True)),
+        ([NAN, NAN], PageStats(0, None, None, True)),
+        ([None, None], PageStats(2, None, None, True, nan=True)),
+    ],
+)
+def test_statistics_that_are_not_true_of_a_nan_are_told(
+    monkeypatch: pytest.MonkeyPatch, values: list[float], lie: PageStats
+) -> None:
+    monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [lie] * (len(bounds) - 1))
+    store = store_with(pa.table({"x": pa.array(values, pa.float64())}))
+
+    assert "other values than its statistics say: page" in told(verify(store.objects))
+
+
+@pytest.mark.parametrize(
+    ("values", "truth"),
+    [
+        ([1.0, NAN, 9.0], PageStats(0, None, None, False)),
+        ([1.0, NAN, 9.0], PageStats(0, None, None, False, nan=True)),
+        ([1.0, NAN, 9.0], PageStats(0, ONE, NINE, True, nan=True)),
+        ([1.0, NAN, 9.0], PageStats(0, ONE, TEN, False, nan=True)),
+        ([NAN, NAN], PageStats(0, None, None, False)),
+        ([NAN, NAN], PageStats(0, None, None, True, nan=True)),
+    ],
+)
+def test_statistics_of_pages_with_a_nan_are_true_if_they_say_less_as_those_of_earlier_releases_do(
+    monkeypatch: pytest.MonkeyPatch, values: list[float], truth: PageStats
+) -> None:
+    monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
+    store = store_with(pa.table({"x": pa.array(values, pa.float64())}))
 
     assert verify(store.objects).ok
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
 from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.page_schema import have_nan
 
 _TEXT = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES = (*_TEXT, pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
@@ -77,6 +79,27 @@ def has_bounds(kind: pa.DataType) -> bool:
     """Whether pages of a column of this type have bounds: it has an order."""
     kind = plain_type(kind)
     return is_bytes(kind) or bound_width(kind) is not None
+
+
+def has_nan(kind: pa.DataType, stats: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Which pages say that some of their values are NaN, shape (n_pages,)."""
+    if not have_nan(stats) or not pa.types.is_floating(plain_type(kind)):
+        return np.zeros(stats.num_rows, dtype=bool)
+    return _true(stats.column("nan"))
+
+
+def all_nan(kind: pa.DataType, stats: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Which pages say that each of their values is NaN, likewise."""
+    found = has_nan(kind, stats)
+    if found.any():
+        bounded = valid_of(stats.column("min")) | valid_of(stats.column("max"))
+        found &= _true(stats.column("exact")) & ~bounded
+    return found
+
+
+def _true(flags: pa.BooleanArray) -> NDArray[np.bool_]:
+    known: NDArray[np.bool_] = flags.fill_null(False).to_numpy(zero_copy_only=False)
+    return known
 
 
 def decode_bound(kind: pa.DataType, bound: bytes) -> pa.Scalar:

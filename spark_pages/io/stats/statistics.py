@@ -56,9 +56,8 @@ def page_stats(array: pa.Array) -> PageStats:
         For numbers, booleans, dates, times, durations and decimals the bounds are the value as Arrow
         keeps it, little-endian; a boolean is one byte, 0 or 1. For text and binary they are the bytes,
         cut to ``STATISTIC_MAX_BYTES`` and rounded outward, so that text stays text; a maximum that cannot
-        be rounded up is None. Bounds are None where there is no value, where a float is NaN (so that
-        a filter never skips it), and for nested types. The lower bound of a float is never +0.0, the upper
-        never -0.0.
+        be rounded up is None. Bounds are None where there is no value but NaN, and for nested types; beside
+        others NaN is passed over. The lower bound of a float is never +0.0, the upper never -0.0.
 
     Notes
     -----
@@ -120,29 +119,43 @@ def _of_few(array: pa.Array) -> PageStats | None:
         return None
     width = struct.calcsize(code)
     values = struct.unpack_from(f"<{len(array)}{code}", array.buffers()[1], array.offset * width)
-    low, high = min(values), max(values)
     if code in "fd":
-        if any(map(isnan, values)):
-            return None
-        low, high = low or -0.0, high or 0.0
-        bits = "i" if code == "f" else "q"
-        values = struct.unpack_from(f"<{len(array)}{bits}", array.buffers()[1], array.offset * width)
+        return _of_few_floats(values, code, array)
+    low, high = min(values), max(values)
     different = 1 if low == high else len(set(values))
     return PageStats(0, struct.pack(f"<{code}", low), struct.pack(f"<{code}", high), True, different)
 
 
+def _of_few_floats(values: tuple[float, ...], code: str, array: pa.Array) -> PageStats:
+    bits, width = ("i", 4) if code == "f" else ("q", 8)
+    told_apart = struct.unpack_from(f"<{len(array)}{bits}", array.buffers()[1], array.offset * width)
+    nan = any(map(isnan, values))
+    known = [value for value in values if not isnan(value)] if nan else values
+    if not known:
+        return PageStats(0, distinct=len(set(told_apart)), nan=True)
+    low, high = min(known) or -0.0, max(known) or 0.0
+    different = 1 if low == high and not nan else len(set(told_apart))
+    bounds = struct.pack(f"<{code}", low), struct.pack(f"<{code}", high)
+    return PageStats(0, *bounds, True, different, nan=nan)
+
+
 def _extremes(
-    values: NDArray[Any], pages: PageRows, most: Any, least: Any
+    values: NDArray[Any],
+    pages: PageRows,
+    most: Any,
+    least: Any,
+    smaller: np.ufunc = np.minimum,
+    greater: np.ufunc = np.maximum,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Least and greatest of each page; `most` and `least` stand in for nulls."""
     if pages.valid is None:
-        return np.minimum.reduceat(values, pages.starts), np.maximum.reduceat(values, pages.starts)
+        return smaller.reduceat(values, pages.starts), greater.reduceat(values, pages.starts)
     lows, highs = np.empty((2, len(pages.starts)), values.dtype)
     most, least = values.dtype.type(most), values.dtype.type(least)
     for index, (start, end) in enumerate(pages.cuts()):  # page by page, in the processor's cache
         piece, valid = values[start:end], pages.valid[start:end]
-        lows[index] = np.where(valid, piece, most).min()
-        highs[index] = np.where(valid, piece, least).max()
+        lows[index] = smaller.reduce(np.where(valid, piece, most))
+        highs[index] = greater.reduce(np.where(valid, piece, least))
     return lows, highs
 
 
@@ -191,18 +204,23 @@ def _of_floats(array: pa.Array, pages: PageRows) -> list[PageStats]:
     width = array.type.bit_width // 8
     values = np.frombuffer(array.buffers()[1], f"<f{width}", len(array), width * array.offset)
     lows, highs = _extremes(values, pages, np.inf, -np.inf)  # NaN wins in both
-    zero = values.dtype.type(0)
-    lows[lows == zero] = -zero
-    highs[highs == zero] = zero
     counts = [
         1 if low == high else different
         for different, low, high in zip(
             distinct_numbers(values.view(f"<u{width}"), pages), lows, highs, strict=True
         )
     ]
+    with_nan = np.flatnonzero(np.isnan(lows)).tolist()
+    if with_nan:
+        lows, highs = _extremes(values, pages, np.nan, np.nan, np.fmin, np.fmax)  # only where nothing else is
+    zero = values.dtype.type(0)
+    lows[lows == zero] = -zero
+    highs[highs == zero] = zero
     stats = _told(pages.nulls, lows, highs, counts)
-    for index in np.flatnonzero(np.isnan(lows)).tolist():
-        stats[index] = PageStats(int(pages.nulls[index]), exact=False, distinct=counts[index])
+    for index in with_nan:
+        each = stats[index]
+        bounds = (None, None) if np.isnan(lows[index]) else (each.min, each.max)
+        stats[index] = PageStats(each.null_count, *bounds, True, each.distinct, nan=True)
     return stats
 
 

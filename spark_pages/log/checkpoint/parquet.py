@@ -64,7 +64,7 @@ def decode_table(
     dictionary
         String columns to give as dictionary arrays, which is quicker than to encode them afterwards.
     optional
-        Numeric columns that earlier releases did not write: null where they are missing.
+        Columns of numbers or booleans that may be missing: null there.
     whole
         Whether other columns are decoded too, and so checked.
 

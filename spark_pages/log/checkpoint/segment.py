@@ -251,7 +251,7 @@ def _rounded(actual: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def encode_stats(stats: pa.RecordBatch, version: int | None = None) -> bytes:
     """Statistics of a segment's pages as Parquet, row for row; `version` is the checkpoint's."""
-    table = pa.Table.from_batches([stats])
+    table = pa.table(_stored_stats(stats))
     return encode_table(table, dictionary=True, encodings=None, metadata=written_for(version))
 
 
@@ -261,11 +261,19 @@ def decode_stats(data: bytes, key: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=STATS_SCHEMA)
 
 
+def _stored_stats(stats: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Their columns; hardly any pages have a NaN, and what nobody has takes nothing."""
+    columns = dict(zip(STATS_SCHEMA.names, stats.columns, strict=True))
+    if columns["nan"].null_count == stats.num_rows:
+        del columns["nan"]
+    return columns
+
+
 def encode_manifest(pages: pa.RecordBatch, stats: pa.RecordBatch) -> bytes:
     """A page manifest: descriptors, whose ids are ordinals, and their statistics, side by side."""
     columns = {name: pages.column(name) for name in PAGE_SCHEMA.names if name != "page_id"}
     columns["path"] = columns["path"].cast(pa.string())
-    columns.update({name: stats.column(name) for name in STATS_SCHEMA.names})
+    columns.update(_stored_stats(stats))
     return encode_table(pa.table(columns), dictionary=["path", "kind", "entry_count"], encodings=None)
 
 

@@ -14,7 +14,7 @@ from spark_pages.log.encoding.page_numbers import wrong_page
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 
-DATA, MIN, MAX, EXACT_KNOWN, EXACT, DISTINCT, BLOOM = 1, 2, 4, 8, 16, 32, 64
+DATA, MIN, MAX, EXACT_KNOWN, EXACT, DISTINCT, BLOOM, NAN = 1, 2, 4, 8, 16, 32, 64, 128
 """Bits of `given`: what a page has."""
 
 UNKNOWN = -1
@@ -64,7 +64,9 @@ def _given(page: NewPage, stats: PageStats) -> int:
         given |= EXACT_KNOWN | EXACT if stats.exact else EXACT_KNOWN
     if stats.distinct is not None:
         given |= DISTINCT
-    return given if stats.bloom is None else given | BLOOM
+    if stats.bloom is not None:
+        given |= BLOOM
+    return given | NAN if stats.nan else given
 
 
 def _packed(code: str, values: Sequence[int]) -> bytes:
@@ -138,7 +140,7 @@ def _stats(
         bloom = BloomLocation(offset, length, checksum)
     known: Any = None if nulls == UNKNOWN else nulls  # None, as in the columns of Arrow
     exact: Any = bool(given & EXACT) if given & EXACT_KNOWN else None
-    return PageStats(known, least, most, exact, distinct, bloom)
+    return PageStats(known, least, most, exact, distinct, bloom, bool(given & NAN))
 
 
 def _numbers(data: bytes, count: int, code: str) -> tuple[int, ...]:

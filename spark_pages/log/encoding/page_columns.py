@@ -21,6 +21,7 @@ from spark_pages.log.encoding.few_columns import (
     EXACT_KNOWN,
     MAX,
     MIN,
+    NAN,
     UNKNOWN,
     few_from_avro,
     few_to_avro,
@@ -34,14 +35,15 @@ from spark_pages.model.columns import (
     optional_bytes,
     optional_flags,
     optional_text,
+    true_flags,
     valid_of,
 )
 from spark_pages.model.new_page import FEW_PAGES
 from spark_pages.model.own_pages import OwnPages
-from spark_pages.model.page_schema import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
+from spark_pages.model.page_schema import BLOOM_STATS, PAGE_SCHEMA, STATS_SCHEMA
 
 _NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len", "checksum")
-_OPTIONAL = {name: DISTINCT if name == "distinct" else BLOOM for name in OPTIONAL_STATS}
+_OPTIONAL = {"distinct": DISTINCT, **dict.fromkeys(BLOOM_STATS, BLOOM)}
 _GIVEN = {"data": DATA, "min": MIN, "max": MAX, "exact": EXACT_KNOWN, **_OPTIONAL}
 
 
@@ -52,7 +54,7 @@ def pages_to_avro(own: OwnPages) -> dict[str, Any]:
     pages, stats = own.batches
     columns = dict(zip(PAGE_SCHEMA.names, pages.columns, strict=True))
     columns |= zip(STATS_SCHEMA.names, stats.columns, strict=True)
-    given: Any = _true(columns["exact"], EXACT)
+    given: Any = _true(columns["exact"], EXACT) | _true(columns["nan"], NAN)
     for name, bit in _GIVEN.items():
         given = given | _where(columns[name], bit)
     path = columns["path"]
@@ -63,7 +65,7 @@ def pages_to_avro(own: OwnPages) -> dict[str, Any]:
         "null_count": _raw(columns["null_count"], instead=UNKNOWN),
         "given": given.tobytes() if isinstance(given, np.ndarray) else bytes([given]) * len(path),
         **{name: columns[name].drop_null() for name in ("data", "min", "max")},
-        **{name: _raw_if_given(columns[name]) for name in OPTIONAL_STATS},
+        **{name: _raw_if_given(columns[name]) for name in _OPTIONAL},
     }
 
 
@@ -116,6 +118,7 @@ def pages_from_avro(value: dict[str, Any]) -> OwnPages:
             _spread_numbers(value[name] or b"", (given & bit) != 0, STATS_SCHEMA.field(name).type)
             for name, bit in _OPTIONAL.items()
         ),
+        true_flags((given & NAN).tolist()),
     ]
     pages = pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
     wrong = wrong_numbers(numbers, index >= 0, (given & DATA) != 0)

@@ -122,9 +122,12 @@ def _candidates(table: Table, key: Sequence[str], new: pa.Table) -> RowRanges:
         return table.rows_to_read([(key[0], "in", new.column(0).to_pylist())])
     conditions = []
     for name in key:
-        bounds = pc.min_max(new.column(name).cast(plain_type(new.column(name).type)))
+        values = new.column(name).cast(plain_type(new.column(name).type))
+        if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+            continue  # which no bounds enclose
+        bounds = pc.min_max(values)
         conditions += [(name, ">=", bounds["min"].as_py()), (name, "<=", bounds["max"].as_py())]
-    return table.rows_to_read(conditions)
+    return table.rows_to_read(conditions) if conditions else RowRanges.of(0, table.num_rows)
 
 
 def _portions(ranges: RowRanges) -> Iterator[RowRanges]:

@@ -59,8 +59,7 @@ class ExpressionParts:
 class _Truth:
     """What holds of rows for which a part is true, and of rows for which it is false; it may be null as well.
 
-    A comparison with NaN is false, and so is its opposite. A page with a NaN has no bounds, so it is read
-    anyway.
+    A comparison of NaN is false, and so is its opposite: NaN is among the rows for which ``x > 5`` is false.
     """
 
     true: Tree
@@ -251,4 +250,5 @@ def _truth(node: _Node) -> _Truth:
 def _compared(column: str, operator: str, value: pa.Scalar) -> _Truth:
     if not value.is_valid:
         return _NEITHER
-    return _Truth(Condition(column, operator, value), Condition(column, _OPPOSITE[operator], value))
+    opposite = Condition(column, _OPPOSITE[operator], value, or_nan=True)
+    return _Truth(Condition(column, operator, value), opposite)

@@ -40,12 +40,15 @@ class Condition:
         What is compared; the operator is one of `OPERATORS`.
     field
         The column in the catalog; None before the tree is `resolved`.
+    or_nan
+        Whether NaN meets it too, as it does what is not less than a value.
     """
 
     column: str
     operator: str
     value: Any = None
     field: LogicalFieldId | None = None
+    or_nan: bool = False
 
     @property
     def key(self) -> PhysicalKey:

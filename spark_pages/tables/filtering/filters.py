@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from spark_pages.catalog.identifiers import VisibleTable, column_of
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.io.stats.bounds import comparable, decode_bounds, plain_type
+from spark_pages.io.stats.bounds import all_nan, comparable, decode_bounds, has_nan, plain_type
 from spark_pages.tables.filtering.asked_values import exact_values, with_nanoseconds
 from spark_pages.tables.filtering.expression_tree import expression_parts
 from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
@@ -226,8 +226,10 @@ def may_match(
             tests = [_test(condition.operator, low, high, stats.column("exact"), given[0])]
     except (pa.ArrowException, DamageError, OverflowError, TypeError, ValueError):
         return some_value
-    matching: NDArray[np.bool_] = some_value & reduce(or_, tests)
-    return matching
+    matching = reduce(or_, tests)
+    passes_nan = condition.or_nan or condition.operator == "!="
+    matching = matching | has_nan(kind, stats) if passes_nan else matching & ~all_nan(kind, stats)
+    return some_value & matching
 
 
 def _hulls(given: pa.Array) -> Iterator[tuple[pa.Scalar, pa.Scalar]]:

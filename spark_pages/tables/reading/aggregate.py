@@ -7,6 +7,7 @@ still hold the answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
 from spark_pages.io.stats.bounds import (
+    all_nan,
     comparable,
     decode_bounds,
     from_comparable,
     has_bounds,
+    has_nan,
     plain_type,
     plain_values,
 )
@@ -87,17 +90,17 @@ def aggregate_rows(
     -----
     Where every page between has exact bounds, at most the two pages at the ends are read, and these only if
     they could matter. Text and binary of more than 32 bytes take one page more for each side, that of the
-    outermost bound; beside it only pages with the very same cut bound, and none once a value is that bound. A
-    page with a NaN has no bounds, and is always read. Loads the segments that hold the rows, with their
-    statistics; O(pages) in numpy.
+    outermost bound; beside it only pages with the very same cut bound, and none once a value is that bound.
+    Loads the segments that hold the rows, with their statistics; O(pages) in numpy.
     """
     ordered = has_bounds(kind)
     pages = _Pages.of(chain, kind, start, stop, told=told and ordered)
     known = _Known(pages, read, ordered)
-    known.look_at((pages.nulls < 0) | (ordered & pages.valued & ~pages.bounded))
+    known.look_at((pages.nulls < 0) | (ordered & pages.valued & ~pages.bounded & ~pages.only_nan))
     if ordered:
         known.add_bounds(pages.attained)
-        known.narrow(pages.valued & ~pages.attained)
+        known.add_nan(bool(pages.only_nan.any()))
+        known.narrow(pages.valued & pages.bounded & ~pages.attained)
     low, high = known.extremes(kind)
     nulls = int(known.nulls.sum())
     return Aggregate(low, high, stop - start - nulls, nulls, int(np.count_nonzero(known.looked_at)))
@@ -119,6 +122,8 @@ class _Pages:
         Bounds in a type that Arrow compares; null where there is none.
     attained
         Whether both bounds are values of the rows that count.
+    only_nan
+        Whether there is a NaN among the rows that count, and no other value.
     """
 
     run: PageRun
@@ -128,6 +133,7 @@ class _Pages:
     lows: pa.Array
     highs: pa.Array
     attained: Flags
+    only_nan: Flags
 
     @classmethod
     def of(cls, chain: ColumnChain, kind: pa.DataType, start: int, stop: int, *, told: bool) -> _Pages:
@@ -147,14 +153,16 @@ class _Pages:
         starts, rows, entries = starts[touched], rows[touched], entries[touched]
         lows, highs = (_bounds(kind, stats.column(name), told) for name in ("min", "max"))
         nulls = np.where(valid_of(stats.column("null_count")), numbers_of(stats.column("null_count")), -1)
-        one_value = _flags(pc.equal(lows, highs)) & (nulls == 0)
+        one_value = _flags(pc.equal(lows, highs)) & (nulls == 0) & ~has_nan(kind, stats)
         told_of_rows = (rows == entries) | one_value
         exact = valid_of(stats.column("exact")) & _flags(stats.column("exact"))
         whole = (rows == entries) | (nulls == 0)
         counted = np.where(whole, nulls, np.where(nulls == entries, rows, -1))
+        some_value = (counted >= 0) & (counted < rows)
         return cls(
             *(chosen, starts, rows, counted, lows, highs),
-            exact & told_of_rows & valid_of(lows) & valid_of(highs) & (counted >= 0) & (counted < rows),
+            exact & told_of_rows & valid_of(lows) & valid_of(highs) & some_value,
+            all_nan(kind, stats) & some_value & pa.types.is_floating(lows.type),
         )
 
     @property
@@ -222,6 +230,12 @@ class _Known:
         mask = pa.array(chosen)
         for name, bounds in (("min", self.pages.lows), ("max", self.pages.highs)):
             self.found[name].append(pc.min_max(bounds.filter(mask))[name])
+
+    def add_nan(self, some: bool) -> None:
+        """Some of the values are NaN."""
+        if some:
+            for values in self.found.values():
+                values.append(pa.scalar(math.nan, self.pages.lows.type))
 
     def _could_change(self, chosen: Flags) -> tuple[Flags, Flags]:
         """Which of some pages could have a smaller value than the least so far, and which a greater one."""

@@ -30,7 +30,7 @@ from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, Transa
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch, have_nan
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.catalog_changes import catalog_changes
@@ -173,7 +173,7 @@ def _prepare(
         location = locate(manifest_key(f"{version:020d}-{token}-0"), data)
         store.put(location.key, data)
         page_bytes = int(pages.column("actual_len").to_numpy().sum())
-        manifest = ManifestRef(location, 0, pages.num_rows, page_bytes)
+        manifest = ManifestRef(location, 0, pages.num_rows, page_bytes, have_nan(stats))
         splices = tuple(replace(splice, source=1) for splice in splices)
         pages, stats = empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)
     zero = Snapshot(head, handler).table("system.catalog")

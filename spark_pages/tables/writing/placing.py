@@ -15,6 +15,7 @@ from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import NO_PAGES, OwnPages
 from spark_pages.model.page import PageKind
+from spark_pages.model.page_schema import have_nan
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.writing.page_writer import PlacedPages, StagedPage, fits_inline
 
@@ -82,13 +83,14 @@ def place_splices(
         staged.pages = pages[placed.start : placed.stop]
     if len(pages) <= MANIFEST_PAGES:
         return Prepared(OwnPages.of(pages), splices)
-    data = encode_manifest(*page_batches(pages))
+    batch, stats = page_batches(pages)
+    data = encode_manifest(batch, stats)
     location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
     return Prepared(
         NO_PAGES,
         tuple(replace(splice, source=1) for splice in splices),
-        (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages)),),
+        (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages), have_nan(stats)),),
     )
 
 

@@ -24,7 +24,7 @@ from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.location import Location
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.own_pages import OwnPages
-from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
+from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, have_nan
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
@@ -57,6 +57,8 @@ class WrittenRows:
         A page manifest: where it is, or its bytes.
     read_version
         The version for which they were written: vacuum judges the pages by it.
+    have_nan
+        Whether one of the pages says that some of its values are NaN.
     """
 
     num_rows: int
@@ -65,6 +67,7 @@ class WrittenRows:
     columns: Mapping[str, tuple[int, int]]
     listing: Location | bytes
     read_version: int
+    have_nan: bool
 
 
 def write_rows(
@@ -127,13 +130,14 @@ def write_rows(
         start = len(pages)
         pages += [page for page in splice.pages if isinstance(page, NewPage)]
         columns[name] = (start, len(pages))
-    listing = encode_manifest(*page_batches(pages))
+    batch, stats = page_batches(pages)
+    listing, nan = encode_manifest(batch, stats), have_nan(stats)
     page_bytes = sum(page.actual_len for page in pages)
     if len(pages) <= LISTED_PAGES:
-        return WrittenRows(num_rows, len(pages), page_bytes, columns, listing, read_version)
+        return WrittenRows(num_rows, len(pages), page_bytes, columns, listing, read_version, nan)
     location = locate(manifest_key(f"{max(read_version, 0):020d}-{token}-0"), listing)
     objects.put(location.key, listing)
-    return WrittenRows(num_rows, len(pages), page_bytes, columns, location, read_version)
+    return WrittenRows(num_rows, len(pages), page_bytes, columns, location, read_version, nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ def with_written(
                 source, shift = own_source, base
                 base += each.num_pages
             else:
-                manifests.append(ManifestRef(each.listing, 0, each.num_pages, each.page_bytes))
+                manifests.append(ManifestRef(each.listing, 0, each.num_pages, each.page_bytes, each.have_nan))
                 source, shift = len(manifests), 0
             splices += _appends(of, each, first_row, source, shift)
             first_row += each.num_rows
@@ -224,4 +228,4 @@ def _manifest(store: ObjectStore, manifest: str, pages: pa.RecordBatch, stats: p
     location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
     sizes = pages.column("actual_len").to_numpy()
-    return ManifestRef(location, 0, pages.num_rows, int(sizes.sum()))
+    return ManifestRef(location, 0, pages.num_rows, int(sizes.sum()), have_nan(stats))

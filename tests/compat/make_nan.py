@@ -1,0 +1,64 @@
+"""Makes the store of ``tests/compat/v1/nan/``: ``python -m tests.compat.make_nan``.
+
+Its pages have NaN beside other values, nothing but NaN, and none, and are listed by commits, a page manifest
+and a checkpoint. As with `make_v1`, neither this file nor what it made is edited after a release.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import shutil
+import socket
+import sys
+from math import inf, nan
+from unittest.mock import patch
+
+import pyarrow as pa
+
+import spark_pages as sp
+from spark_pages.tables.store import Store
+from spark_pages.tables.writing import placing
+from tests.compat.make_v1 import HERE, answers
+
+SCHEMA = pa.schema([("x", pa.float64()), ("half", pa.float16()), ("single", pa.float32())])
+PAGES = [[1.5, nan, -0.0], [nan, nan, None], [7.0, 8.0, inf], [-inf, nan, nan]]
+
+
+def rows(values: list[float | None]) -> pa.Table:
+    """The same values in each type."""
+    return pa.table([pa.array(values, kind) for kind in SCHEMA.types], schema=SCHEMA)
+
+
+def make(url: str) -> Store:
+    """A manifest, a checkpoint, and inline pages behind it."""
+    properties = {"log_compaction_commits": "0", "checkpoint_commits": "0", "tail_page_bytes": "0"}
+    store = sp.create(url, properties=properties)
+    with patch.object(placing, "MANIFEST_PAGES", 2), store.transaction() as txn:
+        txn.create_table("t", SCHEMA)
+        txn.append("t", rows(PAGES[0]))
+    for page in PAGES[1:]:
+        with store.transaction() as txn:
+            txn.append("t", rows(page))
+        if page == PAGES[2]:
+            store.checkpoint()
+    return store
+
+
+def main() -> None:
+    """Make the store and its answers anew. No name of a machine or person goes into them."""
+    getpass.getuser = lambda: "somebody"
+    socket.gethostname = lambda: "somewhere"
+    folder = HERE / "nan"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    make(str(folder / "store")).close()
+    shutil.rmtree(folder / "store" / "_tmp", ignore_errors=True)
+    found = answers(sp.open(str(folder / "store")), folder)
+    (folder / "answers.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    sys.stdout.write(f"{len(found['versions'])} versions, {size:,} bytes\n")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
