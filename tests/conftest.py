@@ -9,16 +9,17 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import spark_pages as sp
 from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.tables.store import Store
 
 # The same examples on every machine and in every run, so that a red test speaks of the change at hand. Long
-# runs draw new ones: that is where to hunt.
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("drawn", print_blob=True)
+# runs draw new ones: that is where to hunt. How long one takes says how busy the machine is.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", _UNTIMED, derandomize=True)
+settings.register_profile("drawn", _UNTIMED, print_blob=True)
 settings.load_profile("drawn" if os.environ.get("SPARK_PAGES_TESTS") == "long" else "fixed")
 
 

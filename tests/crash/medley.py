@@ -40,18 +40,18 @@ def run_medley(place: Place, folder: Path, seed: int, seconds: float, writers: i
     outcome = Outcome()
     chance = random.Random(seed)
     began = time.monotonic()
-    end = began + seconds
     notes = [folder / f"notes-{writer}" for writer in range(writers)]
-    chronicle, stop = folder / "chronicle", folder / "stop"
+    chronicle, enough, stop = folder / "chronicle", folder / "enough", folder / "stop"
     warm_up(folder)
     wait_for(fork(lambda: make(place, chance)), outcome.faults, killed=False)
     follower = fork(lambda: follow(place, Notes(chronicle), stop))
     lives = [0] * writers
 
     def start(writer: int) -> int:
-        return fork(lambda: work(place, f"w{writer}", lives[writer], notes[writer], seed, end))
+        return fork(lambda: work(place, f"w{writer}", lives[writer], notes[writer], seed, enough))
 
     children = [start(writer) for writer in range(writers)]
+    end = time.monotonic() + seconds
     while time.monotonic() < end - 1:
         pause = chance.random() * min(2 * _KILL_S, seconds / 2)
         time.sleep(min(pause, max(0.0, end - 1 - time.monotonic())))
@@ -65,6 +65,8 @@ def run_medley(place: Place, folder: Path, seed: int, seconds: float, writers: i
         outcome.kills += 1
         lives[writer] += 1
         children[writer] = start(writer)
+    time.sleep(max(0.0, end - time.monotonic()))
+    enough.touch()
     for child in children:
         wait_for(child, outcome.faults, killed=False)
     stop.touch()

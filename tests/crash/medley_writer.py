@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -73,8 +72,8 @@ class Notes:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def work(place: Place, who: str, life: int, notes: Path, seed: int, end_s: float) -> None:
-    """Act in several threads on one store until the time is up, on the clock that all processes share."""
+def work(place: Place, who: str, life: int, notes: Path, seed: int, enough: Path) -> None:
+    """Act in several threads on one store until there is a file that says that it is enough."""
     shrink_trees(seed)
     store = sp.open(place[0], storage_options=place[1])
     earlier = [note for note in Notes.read(notes) if "app" in note]
@@ -87,7 +86,7 @@ def work(place: Place, who: str, life: int, notes: Path, seed: int, end_s: float
             store, f"{app}.{life}", app, number, Notes(notes), random.Random(f"{seed} {app} {life}")
         )
         try:
-            while time.monotonic() < end_s and not failures:
+            while not enough.exists() and not failures:
                 writer.act()
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             error.add_note(f"{writer.name} in {writer.doing}")

@@ -414,8 +414,10 @@ def test_a_cut_file_is_damage_that_names_it_through_every_layer(tmp_path):
 
 def test_no_more_threads_read_through_queues_than_there_are_turns():
     tools, most, now = read_tools.ReadTools(2), [], []
+    together = threading.Barrier(6)
 
     def read():
+        together.wait()
         for _ in range(20):
             with tools.lend_in_turn():
                 now.append(1)

@@ -125,7 +125,9 @@ def test_calls_that_want_some_of_the_same_pages_each_load_the_rest(store, pages,
     first = threads.submit(handler.get_pages, pages[:4])
     assert store.was_asked.wait(DEADLINE_S)
     trace = ReadTrace()
+    store.was_asked.clear()
     second = threads.submit(handler.get_pages, pages[2:], trace=trace)
+    assert store.was_asked.wait(DEADLINE_S), "it has joined the first by now, and asks for the rest"
     assert not second.done()
 
     store.gate.set()

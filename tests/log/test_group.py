@@ -21,7 +21,14 @@ from spark_pages.log.state import LogState
 from tests.tables.stores import store_with
 
 LONG_S = 60.0
-SOON_S = 10.0
+
+
+def until(true: Callable[[], object], otherwise: str) -> None:
+    """It has come true."""
+    deadline = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.001)
 
 
 class Commits:
@@ -48,10 +55,10 @@ class Commits:
 
     def wait_for(self, count: int) -> None:
         """So many are in line."""
-        deadline = time.monotonic() + 10
-        while len(self.group._waiting) < count:
-            assert time.monotonic() < deadline, f"{count} should be in line; commits so far: {self.sizes}"
-            time.sleep(0.001)
+        until(
+            lambda: len(self.group._waiting) >= count,
+            f"{count} should be in line; commits so far: {self.sizes}",
+        )
 
     def is_stopped(self, when: Callable[[], object]) -> None:
         """The thread of the test wants to commit, and is stopped by Ctrl-C then."""
@@ -117,7 +124,7 @@ def test_whoever_leads_waits_for_no_more_than_one_of_those_that_prepare():
     with ThreadPoolExecutor(9) as threads, door, way, inside:
         for work in [prepare] * 8 + [lead]:
             threads.submit(work)
-            time.sleep(0.02)
+        until(turn.leading[1].locked, "nobody but the leader can be on the way")
 
     assert len(order) == 9
     assert order.index("leads") <= 1
@@ -148,7 +155,7 @@ def test_a_thread_that_is_stopped_while_it_takes_a_turn_or_gives_it_back_keeps_n
     sys.settrace(None)
     another = threading.Thread(target=append, daemon=True)
     another.start()
-    another.join(SOON_S)
+    another.join(LONG_S)
 
     assert not another.is_alive()
 
@@ -207,10 +214,9 @@ def test_members_go_on_by_themselves_if_their_leader_is_stopped_before_anything_
         ends = [threads.submit(group.commit, Member(0, lambda _: None))]
         for waiting in (1, 2):
             ends.append(threads.submit(group.commit, Member(0, lambda _: None)))
-            deadline = time.monotonic() + 10
-            while len(group._waiting) < waiting or not sizes:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            until(
+                lambda count=waiting: len(group._waiting) >= count and sizes, f"{waiting} should be in line"
+            )
         may_go_on.set()
         errors = [end.exception(LONG_S) for end in ends]
 
@@ -226,11 +232,11 @@ def test_a_forked_child_commits_although_a_thread_of_its_parent_was_leading(comm
 
     child = os.fork()
     if child == 0:
-        some.may_end.release(2)
+        some.began, some.may_end = threading.Semaphore(0), threading.Semaphore(2)  # the old may be locked
         some.group.commit(Member(0, lambda _: None))
         os._exit(0)
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LONG_S
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(child, 9)
@@ -251,7 +257,7 @@ def test_one_that_is_stopped_while_it_waits_is_in_nobodys_way(commits):
     some.may_end.release(2)
 
     for each in [*first, *some.begin(1)]:
-        each.result(SOON_S)
+        each.result(LONG_S)
     assert some.sizes == [1, 1]
 
 
@@ -273,7 +279,7 @@ def test_one_that_is_stopped_while_a_commit_has_it_is_not_put_off_to_the_next(co
     some.may_end.release(2)
 
     for each in [*first, *second, *some.begin(1)]:
-        each.result(SOON_S)
+        each.result(LONG_S)
     assert some.sizes == [1, 2, 1]
 
 
@@ -293,7 +299,7 @@ def test_a_leader_that_is_stopped_while_it_waits_for_others_leaves_the_lead_to_t
     some.may_end.release()
 
     for each in others:
-        each.result(SOON_S)
+        each.result(LONG_S)
     assert some.sizes == [1, 7, 3]
 
 
@@ -317,5 +323,5 @@ def test_those_behind_one_that_is_stopped_while_a_commit_has_it_are_told_all_the
     some.may_end.release(2)
 
     for each in [*first, *second, *behind]:
-        each.result(SOON_S)
+        each.result(LONG_S)
     assert some.sizes == [1, 4]

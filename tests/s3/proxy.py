@@ -53,7 +53,7 @@ class Fault:
         (``"half"``), all of it bit by bit (``"trickle"``), a closed connection (``"drop"``), a reset one
         (``"reset"``), or nothing for as long as it waits (``"never"``).
     late_s
-        Seconds until the server gets it, if late.
+        Seconds until the server gets it, if late; None for as long as nobody calls `settle`.
     delay_s
         Seconds until the client gets its answer.
     """
@@ -61,7 +61,7 @@ class Fault:
     name: str
     applied: Literal["no", "now", "late"]
     answer: int | Literal["real", "half", "trickle", "drop", "reset", "never"]
-    late_s: float = 0.0
+    late_s: float | None = 0.0
     delay_s: float = 0.0
 
 
@@ -108,6 +108,8 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._late: set[asyncio.Task[None]] = set()
         self._clients: set[asyncio.Task[None]] = set()
+        self._settling = asyncio.Event()
+        self._asking = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
         self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
@@ -162,7 +164,7 @@ class FaultProxy:
             self._shared.seen.clear()
 
     def settle(self, timeout_s: float = 20.0) -> None:
-        """What was late has arrived."""
+        """What was late has arrived, and so has what clients have given up."""
         asyncio.run_coroutine_threadsafe(self._settle(), self._loop).result(timeout_s)
 
     @property
@@ -184,8 +186,10 @@ class FaultProxy:
         return port
 
     async def _settle(self) -> None:
-        while self._late:
-            await asyncio.gather(*self._late, return_exceptions=True)
+        self._settling.set()
+        while self._late or self._asking:
+            await asyncio.gather(*self._late, asyncio.sleep(0.001), return_exceptions=True)
+        self._settling.clear()
 
     async def _stop(self) -> None:
         await self._settle()
@@ -256,9 +260,9 @@ class FaultProxy:
             return rule.fault if isinstance(rule.fault, Fault) else rule.fault()
         return None
 
-    def _apply_late(self, request: _Request, late_s: float) -> None:
+    def _apply_late(self, request: _Request, late_s: float | None) -> None:
         async def apply() -> None:
-            await asyncio.sleep(late_s)
+            await (self._settling.wait() if late_s is None else asyncio.sleep(late_s))
             await self._ask(request)
 
         task = self._loop.create_task(apply())
@@ -267,15 +271,19 @@ class FaultProxy:
 
     async def _ask(self, request: _Request) -> bytes:
         """The whole answer of the server."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._server_port, limit=_LIMIT)
+        self._asking += 1
         try:
-            writer.write(request.raw)
-            await writer.drain()
-            return await _read_answer(reader, request.method)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._server_port, limit=_LIMIT)
+            try:
+                writer.write(request.raw)
+                await writer.drain()
+                return await _read_answer(reader, request.method)
+            finally:
+                writer.close()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
         finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+            self._asking -= 1
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request | None:

@@ -37,7 +37,7 @@ class Served:
         self.settings = ServiceSettings(
             certificate=certificate.cert_chain_pems[0].bytes(),
             private_key=certificate.private_key_pem.bytes(),
-            **{"staleness_s": 0.001, "http_port": 0, "drain_s": 5.0, **more},
+            **{"staleness_s": 1e-6, "http_port": 0, "drain_s": 5.0, **more},
         )
         self.ca = ca.cert_pem.bytes()
         self.serving = Serving(objects, self.settings, TokenVerifier([SECRET], "HS256", AUDIENCE))

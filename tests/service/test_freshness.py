@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -149,12 +151,18 @@ def test_when_storage_fails_all_who_wait_are_told_and_later_ones_try_again():
     clock.now_s += 2
     store.failing, store.barrier = True, threading.Event()
     before = store.counts.requests
-    threading.Timer(0.3, store.barrier.set).start()
 
-    results = together(service.moment)
+    def fail_once_all_wait() -> None:
+        while (flight := service.freshness._flight) is None or len(flight._condition._waiters) < THREADS - 1:
+            time.sleep(0.001)
+        store.barrier.set()
+
+    with ThreadPoolExecutor(1) as storage:
+        storage.submit(fail_once_all_wait)
+        results = together(service.moment)
 
     assert all(isinstance(each, StorageError) for each in results)
-    assert store.counts.requests - before < THREADS
+    assert store.counts.requests - before == 1
     store.failing = False
     assert service.moment().version == newest
 

@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -167,15 +168,17 @@ def test_answers_come_in_messages_of_bounded_size(serve):
     assert client.snapshot().table("t").read().equals(store.snapshot().table("t").read())
 
 
-def test_a_call_that_takes_too_long_is_refused_and_still_counts_until_its_work_ends(serve):
+def test_a_call_that_takes_too_long_is_refused_and_still_counts_until_its_work_ends(serve, monkeypatch):
     store = store_with_a_past(versions=1)
     gated = Gated(store.objects)
-    served = serve(gated, deadline_s=0.2)
+    served = serve(gated)
     client = served.connect()
     gated.closed = True
 
-    with pytest.raises(StorageError, match="The service did not answer in time"):
-        client.snapshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(served.serving._flight, "_settings", replace(served.settings, deadline_s=0.2))
+        with pytest.raises(StorageError, match="The service did not answer in time"):
+            client.snapshot()
     assert b"spark_pages_calls_in_flight 1.0" in served.serving.metrics.text()
 
     gated.closed = False

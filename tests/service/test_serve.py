@@ -103,7 +103,7 @@ def test_it_serves_until_sigterm_and_ends_with_zero(files):
 
 @pytest.mark.slow
 def test_it_ends_in_bounded_time_though_a_call_hangs_in_storage(files):
-    process = serve(files, "--drain", "0.2", "--staleness", "0.001", program=_HANGING)
+    process = serve(files, "--drain", "0.2", "--staleness", "0.000001", program=_HANGING)
     told = json.loads(process.stdout.readline())
     store = sp.connect(told["url"], token(), certificate=str(files / "ca.pem"), retry_s=0.0)
     store.snapshot()

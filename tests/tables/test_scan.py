@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import signal
+import sys
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +67,7 @@ def scanning_threads() -> int:
 
 def until(true) -> bool:
     """Whether it comes true before long."""
-    for _ in range(500):
+    for _ in range(6_000):
         if true():
             return True
         time.sleep(0.01)
@@ -245,17 +247,27 @@ def test_a_scan_holds_a_few_windows_however_long_the_table(tmp_path, monkeypatch
 
 
 def test_a_caller_that_is_interrupted_while_it_waits_leaves_no_thread():
-    go_on = threading.Event()
-    jobs = iter([lambda: 0, lambda: go_on.wait(20), lambda: 2])
+    go_on, caller = threading.Event(), threading.main_thread().ident
+    jobs = iter([lambda: 0, lambda: go_on.wait(60), lambda: 2])
     ahead = read_ahead(jobs, 2)
     next(ahead)
-    alarm = threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
-    alarm.start()
 
+    def waits() -> bool:
+        frame = sys._current_frames()[caller]
+        codes = (frame.f_code, frame.f_back.f_code)
+        return codes == (threading.Condition.wait.__code__, Future.result.__code__)
+
+    def interrupt() -> None:
+        assert until(waits)
+        signal.pthread_kill(caller, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
     try:
-        with pytest.raises(KeyboardInterrupt):
-            next(ahead)
+        with ThreadPoolExecutor(1) as other:
+            interrupted = other.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                next(ahead)
+            interrupted.result()
     finally:
         signal.signal(signal.SIGINT, before)
 
