@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -326,6 +328,30 @@ def test_the_file_is_gone_with_the_transaction_and_was_never_in_its_folder(spill
         assert sorted(os.listdir("/proc/self/fd")) == before
 
     assert spilling
+
+
+AT_EXIT = """
+import atexit
+atexit.register(lambda: print(commit()))  # before all that others register, so it runs after them
+import pyarrow as pa
+import spark_pages as sp
+store = sp.create("memory://at-exit")
+with store.transaction() as txn:
+    txn.create_table("t", pa.schema([("n", pa.int64())]))
+    txn.append("t", {"n": range(10_000)})
+txn = store.transaction(memory_bytes=1 << 20)
+txn.update("t", "n", range(10_000), [7] * 10_000)
+def commit():
+    txn.update("t", "n", range(10_000), [8] * 10_000)
+    txn.commit()
+    return store.snapshot().table("t").read()["n"].unique().to_pylist()
+"""
+
+
+def test_the_file_is_there_until_the_interpreter_has_ended():
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("[8]\n", "")
 
 
 def test_a_forked_process_writes_no_file_of_the_one_that_it_comes_from():
