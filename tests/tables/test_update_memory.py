@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -206,6 +208,9 @@ MORE_TYPES = TYPES | {
     "list view": pa.array([[i] * (i % 4) for i in range(300)], pa.list_view(pa.int64())),
     "lists of views": pa.array([[f"longer than twelve {i}"] for i in range(300)], pa.list_(pa.string_view())),
     "lists of dictionaries": pa.ListArray.from_arrays(pa.array(PLACES), LABELS),
+    "list views of dictionaries": pa.ListViewArray.from_arrays(
+        pa.array(PLACES[:-1]), pa.array([1] * 300, pa.int32()), LABELS
+    ),
     "struct of dictionaries": pa.StructArray.from_arrays([LABELS, TYPES["dictionary"]], ["a", "b"]),
     "lists of runs": pa.ListArray.from_arrays(pa.array(PLACES), TYPES["run ends"]),
     "dictionary with nulls": pa.DictionaryArray.from_arrays(
@@ -274,6 +279,36 @@ def test_a_column_that_is_widened_renamed_or_dropped_takes_its_updates_along(spi
     assert store.snapshot().table("t").read().to_pydict() == expected
 
 
+@pytest.mark.parametrize("memory_bytes", [16 << 10, 16 << 20])
+def test_a_column_that_is_widened_to_the_type_that_it_has_keeps_its_updates(spilling, memory_bytes):
+    values = MORE_TYPES["list views of dictionaries"]
+    store = store_with(pa.table({"v": values}))
+
+    with store.transaction(memory_bytes=memory_bytes) as txn:
+        txn.update("t", "v", np.arange(300), values.slice(0, 300).take(np.arange(299, -1, -1)))
+        txn.widen_column("t", "v", values.type)
+
+    assert store.snapshot().table("t").read()["v"].to_pylist() == values.to_pylist()[::-1]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_values_of_a_dictionary_that_the_caller_changes_afterwards_are_what_he_gave(inside):
+    offsets, characters = np.arange(4, dtype=np.int32), bytearray(b"xyz")
+    labels = pa.Array.from_buffers(pa.string(), 3, [None, *map(pa.py_buffer, (offsets, characters))])
+    values = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8()), labels)
+    if inside:
+        values = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), values)
+    expected = values.to_pylist()
+    store = store_with(pa.table({"v": values}))
+
+    with store.transaction() as txn:
+        txn.update("t", "v", [0, 1, 2], values)
+        txn.append("t", {"v": values})
+        characters[:] = b"???"
+
+    assert store.snapshot().table("t").read()["v"].to_pylist() == expected * 2
+
+
 def test_the_file_is_gone_with_the_transaction_and_was_never_in_its_folder(spilling, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = store_with(pa.table({"n": range(300)}))
@@ -293,6 +328,30 @@ def test_the_file_is_gone_with_the_transaction_and_was_never_in_its_folder(spill
         assert sorted(os.listdir("/proc/self/fd")) == before
 
     assert spilling
+
+
+AT_EXIT = """
+import atexit
+atexit.register(lambda: print(commit()))  # before all that others register, so it runs after them
+import pyarrow as pa
+import spark_pages as sp
+store = sp.create("memory://at-exit")
+with store.transaction() as txn:
+    txn.create_table("t", pa.schema([("n", pa.int64())]))
+    txn.append("t", {"n": range(10_000)})
+txn = store.transaction(memory_bytes=1 << 20)
+txn.update("t", "n", range(10_000), [7] * 10_000)
+def commit():
+    txn.update("t", "n", range(10_000), [8] * 10_000)
+    txn.commit()
+    return store.snapshot().table("t").read()["n"].unique().to_pylist()
+"""
+
+
+def test_the_file_is_there_until_the_interpreter_has_ended():
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("[8]\n", "")
 
 
 def test_a_forked_process_writes_no_file_of_the_one_that_it_comes_from():

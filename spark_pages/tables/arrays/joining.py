@@ -58,7 +58,19 @@ def copied(array: pa.Array) -> pa.Array:
     """The same entries in memory of their own: whose the other one is may change it."""
     if not len(array):
         return empty_array(array.type)
-    return in_own_memory(join([array, array.slice(0, 0)], array.type))
+    return _with_own_dictionaries(in_own_memory(join([array, array.slice(0, 0)], array.type)))
+
+
+def _with_own_dictionaries(array: pa.Array) -> pa.Array:
+    """The same entries: arrays with equal dictionaries are joined over the memory of one of these."""
+    kind = array.type
+    if not has_dictionary(kind):
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(kind, _with_own_dictionaries(array.storage))
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, copied(array.dictionary), ordered=kind.ordered)
+    return with_children(array, kind, [_with_own_dictionaries(each) for each in children(array)])
 
 
 def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:

@@ -133,7 +133,7 @@ class ColumnChanges:
         definition = self._tables.begin(table)
         changed = with_wider_column(definition, column, wider)
         updates = self._work.updates.get((definition.table_id, column))
-        if updates is not None:
+        if updates is not None and changed != definition:
             updates.widen(wider)
         self._work.alter(definition, changed)
 

@@ -91,7 +91,7 @@ class _NamelessFile:
 
     def __init__(self) -> None:
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with the last who refers to it
-        weakref.finalize(self, file.close)
+        weakref.finalize(self, file.close).atexit = False  # what runs even later may still commit
         self.process = os.getpid()
         self._number = file.fileno()
         self._end = 0

@@ -203,9 +203,9 @@ def last_wins(batches: Sequence[Batch]) -> Batch:
 
 
 def own(batch: Batch) -> Batch:
-    """The same in memory of its own."""
+    """The same in memory of its own, without values of dictionaries that it does not show."""
     rows, values = batch
-    return rows.copy(), copied(values)
+    return rows.copy(), copied(_alone(values))
 
 
 def alone_if_few(batch: Batch) -> Batch:
