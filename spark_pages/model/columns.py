@@ -115,6 +115,12 @@ def true_flags(values: Sequence[object]) -> pa.Array:
     return optional_flags([True if value else None for value in values])
 
 
+def flags_of(column: pa.BooleanArray | pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Booleans as numpy; null is False."""
+    flags: NDArray[np.bool_] = column.fill_null(False).to_numpy(zero_copy_only=False)
+    return flags
+
+
 def optional_bytes(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
     """A binary column, or of another type with 32-bit offsets, of Python bytes.
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
-from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.columns import flags_of, number_column, numbers_of, valid_of
 from spark_pages.model.page_schema import have_nan
 
 _TEXT = (pa.string(), pa.large_string(), pa.string_view())
@@ -85,7 +85,7 @@ def has_nan(kind: pa.DataType, stats: pa.RecordBatch) -> NDArray[np.bool_]:
     """Which pages say that some of their values are NaN, shape (n_pages,)."""
     if not have_nan(stats) or not pa.types.is_floating(plain_type(kind)):
         return np.zeros(stats.num_rows, dtype=bool)
-    return _true(stats.column("nan"))
+    return flags_of(stats.column("nan"))
 
 
 def all_nan(kind: pa.DataType, stats: pa.RecordBatch) -> NDArray[np.bool_]:
@@ -93,13 +93,8 @@ def all_nan(kind: pa.DataType, stats: pa.RecordBatch) -> NDArray[np.bool_]:
     found = has_nan(kind, stats)
     if found.any():
         bounded = valid_of(stats.column("min")) | valid_of(stats.column("max"))
-        found &= _true(stats.column("exact")) & ~bounded
+        found &= flags_of(stats.column("exact")) & ~bounded
     return found
-
-
-def _true(flags: pa.BooleanArray) -> NDArray[np.bool_]:
-    known: NDArray[np.bool_] = flags.fill_null(False).to_numpy(zero_copy_only=False)
-    return known
 
 
 def decode_bound(kind: pa.DataType, bound: bytes) -> pa.Scalar:

@@ -28,7 +28,7 @@ from spark_pages.io.stats.bounds import (
     plain_values,
 )
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.columns import nulls_of, number_column, numbers_of, valid_of
+from spark_pages.model.columns import flags_of, nulls_of, number_column, numbers_of, valid_of
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.run import PageRun
@@ -153,9 +153,9 @@ class _Pages:
         starts, rows, entries = starts[touched], rows[touched], entries[touched]
         lows, highs = (_bounds(kind, stats.column(name), told) for name in ("min", "max"))
         nulls = np.where(valid_of(stats.column("null_count")), numbers_of(stats.column("null_count")), -1)
-        one_value = _flags(pc.equal(lows, highs)) & (nulls == 0) & ~has_nan(kind, stats)
+        one_value = flags_of(pc.equal(lows, highs)) & (nulls == 0) & ~has_nan(kind, stats)
         told_of_rows = (rows == entries) | one_value
-        exact = valid_of(stats.column("exact")) & _flags(stats.column("exact"))
+        exact = valid_of(stats.column("exact")) & flags_of(stats.column("exact"))
         whole = (rows == entries) | (nulls == 0)
         counted = np.where(whole, nulls, np.where(nulls == entries, rows, -1))
         some_value = (counted >= 0) & (counted < rows)
@@ -242,7 +242,7 @@ class _Known:
         low, high = self._best("min"), self._best("max")
         if low is None or high is None or not chosen.any():
             return chosen, chosen
-        return chosen & _flags(pc.less(self.pages.lows, low)), chosen & _flags(
+        return chosen & flags_of(pc.less(self.pages.lows, low)), chosen & flags_of(
             pc.greater(self.pages.highs, high)
         )
 
@@ -283,12 +283,6 @@ def _bounds(kind: pa.DataType, column: pa.Array, told: bool) -> pa.Array:
     return pa.nulls(len(column), pa.int64())
 
 
-def _flags(column: pa.Array) -> Flags:
-    """Booleans; null is False."""
-    flags: Flags = column.fill_null(False).to_numpy(zero_copy_only=False)
-    return flags
-
-
 def _first(chosen: Flags, most: int) -> Flags:
     """The first so many of the pages chosen."""
     first: Flags = chosen & (np.cumsum(chosen) <= most)
@@ -298,9 +292,9 @@ def _first(chosen: Flags, most: int) -> Flags:
 def _least(lows: pa.Array, chosen: Flags) -> Flags:
     """Those of the pages chosen whose lower bound is the least."""
     mask = pa.array(chosen)
-    return chosen & _flags(pc.equal(lows, pc.min_max(lows.filter(mask))["min"]))
+    return chosen & flags_of(pc.equal(lows, pc.min_max(lows.filter(mask))["min"]))
 
 
 def _greatest(highs: pa.Array, chosen: Flags) -> Flags:
     mask = pa.array(chosen)
-    return chosen & _flags(pc.equal(highs, pc.min_max(highs.filter(mask))["max"]))
+    return chosen & flags_of(pc.equal(highs, pc.min_max(highs.filter(mask))["max"]))

@@ -19,7 +19,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
-from spark_pages.model.columns import number_column
+from spark_pages.model.columns import flags_of, number_column
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from spark_pages.model.pieces import ChainKey
@@ -275,7 +275,7 @@ def _alike_pages(old: pa.RecordBatch, new: pa.RecordBatch) -> NDArray[np.bool_]:
             left, right = left.cast(pa.string()), right.cast(pa.string())
         if field.name != "page_id":
             equal = pc.or_kleene(pc.equal(left, right), pc.and_(left.is_null(), right.is_null()))
-            alike &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+            alike &= flags_of(equal)
     return alike
 
 
