@@ -6,11 +6,6 @@ set low. As with `make_v1`, neither this file nor what it made is edited after a
 
 from __future__ import annotations
 
-import getpass
-import json
-import shutil
-import socket
-import sys
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -18,7 +13,7 @@ import pyarrow as pa
 import spark_pages as sp
 from spark_pages.log.ranges import log_range
 from spark_pages.tables.store import Store
-from tests.compat.make_v1 import HERE, answers
+from tests.compat.make_v1 import make_anew
 
 
 def make(url: str) -> Store:
@@ -37,20 +32,5 @@ def make(url: str) -> Store:
     return store
 
 
-def main() -> None:
-    """Make the store and its answers anew. No name of a machine or person goes into them."""
-    getpass.getuser = lambda: "somebody"
-    socket.gethostname = lambda: "somewhere"
-    folder = HERE / "bundle"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    make(str(folder / "store")).close()
-    shutil.rmtree(folder / "store" / "_tmp", ignore_errors=True)
-    found = answers(sp.open(str(folder / "store")), folder)
-    (folder / "answers.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    sys.stdout.write(f"{len(found['versions'])} versions, {size:,} bytes\n")  # type: ignore[arg-type]
-
-
 if __name__ == "__main__":
-    main()
+    make_anew("bundle", make)

@@ -6,11 +6,6 @@ and a checkpoint. As with `make_v1`, neither this file nor what it made is edite
 
 from __future__ import annotations
 
-import getpass
-import json
-import shutil
-import socket
-import sys
 from math import inf, nan
 from unittest.mock import patch
 
@@ -19,7 +14,7 @@ import pyarrow as pa
 import spark_pages as sp
 from spark_pages.tables.store import Store
 from spark_pages.tables.writing import placing
-from tests.compat.make_v1 import HERE, answers
+from tests.compat.make_v1 import make_anew
 
 SCHEMA = pa.schema([("x", pa.float64()), ("half", pa.float16()), ("single", pa.float32())])
 PAGES = [[1.5, nan, -0.0], [nan, nan, None], [7.0, 8.0, inf], [-inf, nan, nan]]
@@ -45,20 +40,5 @@ def make(url: str) -> Store:
     return store
 
 
-def main() -> None:
-    """Make the store and its answers anew. No name of a machine or person goes into them."""
-    getpass.getuser = lambda: "somebody"
-    socket.gethostname = lambda: "somewhere"
-    folder = HERE / "nan"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    make(str(folder / "store")).close()
-    shutil.rmtree(folder / "store" / "_tmp", ignore_errors=True)
-    found = answers(sp.open(str(folder / "store")), folder)
-    (folder / "answers.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    sys.stdout.write(f"{len(found['versions'])} versions, {size:,} bytes\n")  # type: ignore[arg-type]
-
-
 if __name__ == "__main__":
-    main()
+    make_anew("nan", make)

@@ -17,14 +17,15 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from threading import Barrier, Thread
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spark_pages as sp
-from spark_pages.tables import staging
 from spark_pages.tables.store import Store
+from spark_pages.tables.writing import placing
 
 HERE = Path(__file__).parent / "v1"
 
@@ -111,14 +112,9 @@ def checkpoint_and_tail(url: str) -> Store:
 def manifest(url: str) -> Store:
     """A transaction that lists its pages in a page manifest, and a table whose columns are independent."""
     store = sp.create(url)
-    limit = staging.MANIFEST_PAGES
-    staging.MANIFEST_PAGES = 2
-    try:
-        with store.transaction() as txn:
-            txn.create_table("many", pa.schema([("n", pa.int64())]))
-            txn.append("many", pa.table({"n": np.arange(20_000) // 100}))
-    finally:
-        staging.MANIFEST_PAGES = limit
+    with patch.object(placing, "MANIFEST_PAGES", 2), store.transaction() as txn:
+        txn.create_table("many", pa.schema([("n", pa.int64())]))
+        txn.append("many", pa.table({"n": np.arange(20_000) // 100}))
     with store.transaction() as txn:
         txn.create_table("ragged", pa.schema([("a", pa.int64()), ("b", pa.int64())]), aligned=False)
         txn.append("ragged", pa.table({"a": [1, 2]}))
@@ -191,21 +187,25 @@ def _tags(store: Store) -> dict[str, int]:
     return {name: int(version) for name, version in store.snapshot().log.state.tags.items()}
 
 
-def main() -> None:
-    """Make every store and its answers anew. No name of a machine or person goes into them."""
+def make_anew(name: str, make: Callable[[str], Store]) -> None:
+    """Make a store and its answers. No name of a machine or person goes into them."""
     getpass.getuser = lambda: "somebody"
     socket.gethostname = lambda: "somewhere"
-    shutil.rmtree(HERE, ignore_errors=True)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    make(str(folder / "store")).close()
+    shutil.rmtree(folder / "store" / "_tmp", ignore_errors=True)
+    found = answers(sp.open(str(folder / "store")), folder)
+    (folder / "answers.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    sys.stdout.write(f"{name}: {len(found['versions'])} versions, {size:,} bytes\n")
+
+
+def main() -> None:
+    """Make every store of this file and its answers anew."""
     for name, make in STORES.items():
-        folder = HERE / name
-        folder.mkdir(parents=True)
-        store = make(str(folder / "store"))
-        store.close()
-        shutil.rmtree(folder / "store" / "_tmp", ignore_errors=True)
-        found = answers(sp.open(str(folder / "store")), folder)
-        (folder / "answers.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        sys.stdout.write(f"{name}: {len(found['versions'])} versions, {size:,} bytes\n")
+        make_anew(name, make)
 
 
 if __name__ == "__main__":
