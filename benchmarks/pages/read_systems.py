@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import lz4.block
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +21,8 @@ from numpy.typing import NDArray
 
 import spark_pages as sp
 from benchmarks.pages.mixed_table import SCHEMA
+from spark_pages.io import Codec, parse_header
+from spark_pages.model.page import PAGE_HEADER_SIZE
 
 INSTALL = "pip install pylance==14.0.2"
 IPC_BATCH_ROWS = 1 << 16
@@ -186,7 +192,124 @@ class ArrowFile:
         return self.take(handle, np.arange(start, stop), [column])
 
 
-SYSTEMS: tuple[ReadSystem, ...] = (SparkPages(), Lance(), Parquet(), ArrowFile())
+@dataclass(frozen=True, slots=True)
+class BareColumn:
+    """The pages of a column, in the order of their rows, as arrays.
+
+    Attributes
+    ----------
+    ends
+        One past the last row of each page.
+    file, offset, alloc_len, actual_len
+        Descriptor of the open file, and the place in it.
+    decompressed_len
+        Bytes that its LZ4 block holds; 0 where it is not compressed.
+    """
+
+    ends: NDArray[np.int64]
+    file: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    alloc_len: NDArray[np.int64]
+    actual_len: NDArray[np.int64]
+    decompressed_len: NDArray[np.int64]
+
+
+class BareReads:
+    """The pages that the question of spark-pages touches, read past the page cache and decompressed; no more.
+
+    Two threads, neighbours in one request. Nothing is checked, put into its place or given to the caller,
+    so this is the least that pages of this size take: a bound, not a system.
+    """
+
+    name, module = "bare", "spark_pages"
+    threads, request_bytes = 2, 1 << 20
+
+    def make(self, folder: Path, pieces: Iterator[pa.Table]) -> None:
+        SparkPages().make(folder, pieces)
+
+    def open(self, folder: Path) -> dict[str, BareColumn]:
+        table = sp.open(str(folder)).snapshot().table("t")
+        files: dict[str, int] = {}
+        return {column: self._layout(folder, table.pages(column), files) for column in table.columns}
+
+    def forget(self, handle: Any) -> None:
+        """It keeps no values."""
+
+    def take(self, handle: dict[str, BareColumn], rows: NDArray[np.int64], columns: Columns) -> int:
+        asked = [handle[name] for name in columns or handle]
+        self._fetch([(column, np.unique(np.searchsorted(column.ends, rows, "right"))) for column in asked])
+        return len(rows)
+
+    def scan(self, handle: dict[str, BareColumn]) -> int:
+        self._fetch([(column, np.arange(len(column.ends))) for column in handle.values()])
+        return int(next(iter(handle.values())).ends[-1])
+
+    def read(self, handle: dict[str, BareColumn], column: str, start: int, stop: int) -> int:
+        self.take(handle, np.arange(start, stop), [column])
+        return stop - start
+
+    @staticmethod
+    def _layout(folder: Path, pages: pa.Table, files: dict[str, int]) -> BareColumn:
+        def of(name: str) -> NDArray[np.int64]:
+            return np.asarray(pages[name].to_numpy(), np.int64)
+
+        paths = pages["path"].to_pylist()
+        for path in set(paths) - files.keys():
+            files[path] = os.open(folder / path, os.O_RDONLY | os.O_DIRECT)
+        sizes = []
+        for path, offset in zip(paths, pages["offset"].to_pylist(), strict=True):
+            memory = mmap.mmap(-1, mmap.PAGESIZE)  # as O_DIRECT wants it
+            os.preadv(files[path], [memory], offset)
+            header = parse_header(memory[:PAGE_HEADER_SIZE])
+            sizes.append(0 if header.codec is Codec.NONE else header.uncompressed_size)
+        return BareColumn(
+            np.cumsum(of("entry_count")),
+            np.array([files[path] for path in paths]),
+            of("offset"),
+            of("alloc_len"),
+            of("actual_len"),
+            np.array(sizes),
+        )
+
+    def _fetch(self, wanted: Sequence[tuple[BareColumn, NDArray[np.int64]]]) -> None:
+        found = np.concatenate(
+            [
+                np.stack(
+                    [
+                        each[pages]
+                        for each in (c.file, c.offset, c.alloc_len, c.actual_len, c.decompressed_len)
+                    ]
+                )
+                for c, pages in wanted
+            ],
+            axis=1,
+        )
+        found = found[:, np.lexsort((found[1], found[0]))]
+        file, offset, alloc_len = found[:3]
+        apart = (file[1:] != file[:-1]) | (offset[1:] != offset[:-1] + alloc_len[:-1])
+        runs: list[list[list[int]]] = []
+        for begins, page in zip(np.append(True, apart).tolist(), found.T.tolist(), strict=True):
+            if begins or page[1] + page[2] - runs[-1][0][1] > self.request_bytes:
+                runs.append([])
+            runs[-1].append(page)
+        if len(runs) == 1:
+            self._read(runs)
+            return
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(self._read, [runs[first :: self.threads] for first in range(self.threads)]))
+
+    def _read(self, runs: Sequence[Sequence[Sequence[int]]]) -> None:
+        memory = memoryview(mmap.mmap(-1, self.request_bytes))
+        for run in runs:
+            begin, end = run[0][1], run[-1][1] + run[-1][2]
+            os.preadv(run[0][0], [memory[: end - begin]], begin)
+            for _, offset, _, actual_len, decompressed_len in run:
+                payload = memory[offset - begin + PAGE_HEADER_SIZE : offset - begin + actual_len]
+                if decompressed_len:
+                    lz4.block.decompress(payload, uncompressed_size=decompressed_len)
+
+
+SYSTEMS: tuple[ReadSystem, ...] = (SparkPages(), Lance(), Parquet(), ArrowFile(), BareReads())
 
 
 def is_installed(system: ReadSystem) -> bool:

@@ -5,6 +5,9 @@ the kernel. Warm means the same question, asked before (spark-pages has a cache 
 others have the page cache of the kernel). The systems take turns within each round; times are medians over
 the rounds. A ratio is the time of the peer by the time of spark-pages: above 1, spark-pages is quicker.
 
+*Bare* is no system but a bound: the pages that spark-pages has to touch, read past the page cache by two
+threads and decompressed, with no check, no value put anywhere and no answer.
+
 With ``--cpu`` what is counted is processor time of all threads, which tells more on a machine that others use
 too.
 
@@ -25,7 +28,15 @@ import numpy as np
 
 from benchmarks.log.report import Row, arguments, log_note, show
 from benchmarks.pages.mixed_table import pieces
-from benchmarks.pages.read_systems import INSTALL, SYSTEMS, ReadSystem, drop_page_cache, is_installed, make
+from benchmarks.pages.read_systems import (
+    INSTALL,
+    SYSTEMS,
+    BareReads,
+    ReadSystem,
+    drop_page_cache,
+    is_installed,
+    make,
+)
 
 Clock = Callable[[], float]
 Ask = Callable[[ReadSystem, Any, np.random.Generator], int]
@@ -93,10 +104,11 @@ def tasks(rows: int) -> list[Task]:
 
 def measure(task: Task, systems: Sequence[ReadSystem], root: Path, rounds: int, clock: Clock) -> Row:
     """Milliseconds of each system, and the ratios."""
-    handles = {system.name: system.open(root / system.module) for system in systems}
-    times: dict[str, list[float]] = {system.name: [] for system in systems}
+    asked = [system for system in systems if not (task.opens and isinstance(system, BareReads))]
+    handles = {system.name: system.open(root / system.module) for system in asked}
+    times: dict[str, list[float]] = {system.name: [] for system in asked}
     for number in range(rounds):
-        for system in systems:
+        for system in asked:
             for repeat in range(task.repeats):
                 random = np.random.default_rng([number, repeat] if task.cold or task.repeats > 1 else 0)
                 handle = handles[system.name]
@@ -120,8 +132,9 @@ def measure(task: Task, systems: Sequence[ReadSystem], root: Path, rounds: int, 
                     )
     medians = {name: statistics.median(each) * 1e3 for name, each in times.items()}
     own = medians[systems[0].name]
-    row: Row = {"task": task.name, **{f"{name} ms": each for name, each in medians.items()}}
-    return row | {f"x {name}": medians[name] / own for name in list(medians)[1:]}
+    names = [system.name for system in systems]
+    row: Row = {"task": task.name} | {f"{name} ms": medians.get(name, "") for name in names}
+    return row | {f"x {name}": medians[name] / own if name in medians else "" for name in names[1:]}
 
 
 def main() -> None:
