@@ -60,6 +60,7 @@ INDEX = struct.pack("<i", 1)
 FORGED = {
     "text whose offsets decrease": (TEXT, ENDS_OF_TEXT, ends(7, 3)),
     "text whose last offset is beyond it": (TEXT, ENDS_OF_TEXT, ends(ROWS, FAR)),
+    "text whose last offset is a little beyond it": (TEXT, ENDS_OF_TEXT, ends(ROWS, 2 * ROWS + 3)),
     "text with an offset beyond it": (TEXT, ENDS_OF_TEXT, ends(50, FAR)),
     "text with a negative offset": (TEXT, ENDS_OF_TEXT, ends(9, -FAR)),
     "text that begins before it": (TEXT, ENDS_OF_TEXT, ends(0, -4)),

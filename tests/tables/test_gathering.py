@@ -66,6 +66,27 @@ def test_long_text_and_much_of_it_is_copied_by_arrow_and_the_same():
     assert found.combine_chunks().equals(columns[0].take(pa.array(offsets)))
 
 
+def test_text_of_many_pages_is_the_same_whatever_they_are():
+    pages, columns = [], []
+    for number in range(150):
+        length = 3000 if 70 <= number < 140 else 3
+        values = pa.array(
+            [None if row % 7 == number % 11 else f"{number}-{row}" + "é" * length for row in range(20)]
+        )
+        columns.append(values)
+        pages.append(values if number % 40 == 39 else page_of(values))
+    bounds = np.concatenate([[0], np.cumsum(np.arange(150) % 3)])
+    offsets = np.random.default_rng(4).integers(0, 20, bounds[-1])
+    shift = np.repeat(np.arange(150) * 20, np.diff(bounds))
+    expected = pa.concat_arrays(columns).take(pa.array(offsets + shift))
+
+    for _ in range(3):
+        found = gather_in_parts(pages, bounds, offsets, None, pa.string())
+
+        found.validate(full=True)
+        assert found.combine_chunks().equals(expected)
+
+
 TEXTS = {name: case for name, case in FORGED.items() if pa.types.is_string(case[0].type)}
 
 

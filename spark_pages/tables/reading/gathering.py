@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.io import PlainPage
+from spark_pages.io.pages.plain_page import taken_texts
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import number_column, valid_of
 from spark_pages.model.own_memory import is_loose, taken_directly, takes
@@ -19,6 +21,12 @@ from spark_pages.tables.reading.assembling import Values, as_array, entries_of
 _DENSE = 8
 """Where less than so many entries stand in the pages for each one wanted, the pages are joined as they are.
 """
+
+_TEXTS_TOGETHER = 64
+"""Pages of text that entries are taken from together: more save little, and take memory."""
+
+Share: TypeAlias = tuple[Values, tuple[int, int]]
+"""A page, and which of the entries wanted are in it."""
 
 
 def gather(
@@ -38,8 +46,8 @@ def gather(
     DoesNotFitError
         As `join`.
     """
-    wanted = number_column(offsets, pa.int64())
     if len(pages) < 2:
+        wanted = number_column(offsets, pa.int64())
         return take_entries(as_array(pages[0]), wanted) if pages else empty_array(kind)
     lengths = np.array(list(map(entries_of, pages)))
     if lengths.sum() <= _DENSE * len(offsets):
@@ -51,23 +59,42 @@ def gather(
     width = _plain_width(kind)
     if width:
         return _gather_plain(shares, offsets, kind, width)
-    # Asked once, because to hash a type takes as long as a take.
-    take = taken_directly if takes(kind) and not is_loose(kind) else take_entries
-    chosen: list[pa.Array] = []
-    unchecked = False  # text is, page by page, until all of it is
-    for page, (low, high) in shares:
-        text = page.take_text(offsets[low:high]) if isinstance(page, PlainPage) else None
-        unchecked |= text is not None
-        chosen.append(take(as_array(page), wanted.slice(low, high - low)) if text is None else text)
-    found = join(chosen, kind)
-    if unchecked:
+    found = join(list(_chosen(shares, offsets, kind)), kind)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         try:
-            check_values(found)
+            check_values(found)  # text is not, page by page
         except pa.ArrowInvalid:
             for page in pages:
                 as_array(page)  # of which one says what is wrong, and where
             raise
     return found
+
+
+def _chosen(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataType) -> Iterator[pa.Array]:
+    """The entries of each page, or of several neighbours, one after another; not known to be UTF-8."""
+    wanted = number_column(offsets, pa.int64())
+    # Asked once, because to hash a type takes as long as a take.
+    take = taken_directly if takes(kind) and not is_loose(kind) else take_entries
+    for offers_text, group in groupby(shares, _offers_text):
+        some = list(group)
+        size = _TEXTS_TOGETHER if offers_text else len(some)
+        for part in (some[first : first + size] for first in range(0, len(some), size)):
+            texts = _texts(part, offsets) if offers_text else None
+            if texts is not None:
+                yield texts
+            else:
+                yield from (take(as_array(page), wanted.slice(low, high - low)) for page, (low, high) in part)
+
+
+def _offers_text(share: Share) -> bool:
+    return isinstance(share[0], PlainPage) and share[0].offers_text
+
+
+def _texts(shares: Sequence[Share], offsets: NDArray[np.int64]) -> pa.Array | None:
+    """Text of neighbours; None where there is much of it."""
+    pages, places = zip(*shares, strict=True)
+    low, high = places[0][0], places[-1][1]
+    return taken_texts(pages, [0, *(stop - low for _, stop in places)], offsets[low:high])
 
 
 def _plain_width(kind: pa.DataType) -> int:
@@ -78,7 +105,7 @@ def _plain_width(kind: pa.DataType) -> int:
 
 
 def _gather_plain(
-    shares: Sequence[tuple[Values, tuple[int, int]]],
+    shares: Sequence[Share],
     offsets: NDArray[np.int64],
     kind: pa.DataType,
     width: int,
