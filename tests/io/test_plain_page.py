@@ -149,9 +149,9 @@ def test_text_that_lies_outside_of_its_page_is_damage():
     page = opened(encode_page(values, codec=Codec.NONE))
     assert isinstance(page, PlainPage)
     offsets = np.frombuffer(page.block._memory, np.uint8).copy()
-    offsets[page.block._values[0] : page.block._values[0] + 12] = np.array([0, 3, 99], np.int32).view(
-        np.uint8
-    )
+    offsets[page.block._shape.values[0] : page.block._shape.values[0] + 12] = np.array(
+        [0, 3, 99], np.int32
+    ).view(np.uint8)
     forged = plain_page(pa.py_buffer(offsets), 0, where="pages/x@0")
 
     assert forged is not None

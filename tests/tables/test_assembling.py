@@ -75,7 +75,9 @@ def test_text_outside_of_its_page_is_damage_also_among_others():
     page = page_of(pa.array(["abc", "de"]))
     assert isinstance(page, PlainPage)
     stream = np.frombuffer(page.block._memory, np.uint8).copy()
-    stream[page.block._values[0] : page.block._values[0] + 12] = np.array([0, 3, 99], np.int32).view(np.uint8)
+    stream[page.block._shape.values[0] : page.block._shape.values[0] + 12] = np.array(
+        [0, 3, 99], np.int32
+    ).view(np.uint8)
     forged = plain_page(pa.py_buffer(stream), 0, where="pages/x@0")
     assert forged is not None
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from spark_pages.errors import SparkPagesError
 from spark_pages.io.pages.codecs import Codec, check_uncompressed_size
 from spark_pages.io.pages.lz4_block import decompress_block, decompress_blocks
-from spark_pages.io.pages.narrow import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, TableEntry, check_stream_bytes
-from spark_pages.io.pages.page_block import PageBlock
+from spark_pages.io.pages.narrow import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, check_stream_bytes
+from spark_pages.io.pages.page_block import PageBlock, PageShape
 from spark_pages.io.pages.page_header import (
     ALIKE,
     CHECKSUM,
@@ -35,7 +35,7 @@ from spark_pages.io.pages.page_header import (
 )
 from spark_pages.io.pages.page_key import PageKey
 from spark_pages.io.pages.plain_page import PlainPage, layout_of
-from spark_pages.io.pages.stream_shape import Extent, numbers_of_alike
+from spark_pages.io.pages.stream_shape import numbers_of_alike
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
 _FEWEST = 4
@@ -175,12 +175,9 @@ def _open_blocks(
         alike = _held_against_first(plains[0], heads, words, entries, where[0])
         if alike is None:
             return []
-        extent, entry, *numbers = alike
+        shape, *numbers = alike
         each_page = zip(plains, *numbers, where, strict=True)
-        return [
-            PageBlock(p, p.size, extent, entry, (n,), (t,), (b,), (f,), (w,))
-            for p, n, t, b, f, w in each_page
-        ]
+        return [PageBlock(p, p.size, shape, (n,), (t,), (b,), (f,), (w,)) for p, n, t, b, f, w in each_page]
     where_they_are = _in_place(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
     if where_they_are is not None:
         memory, stride = where_they_are
@@ -230,7 +227,7 @@ def _all_plain(
 
 def _held_against_first(
     first: pa.Buffer, heads: NDArray[np.uint8], words: NDArray[np.uint64], entries: int, where: str
-) -> tuple[Extent, TableEntry | None, list[int], list[int], list[int], list[int]] | None:
+) -> tuple[PageShape, list[int], list[int], list[int], list[int]] | None:
     """What the first page says of itself, and in what alone the others differ; None if there is more.
 
     Parameters
@@ -244,7 +241,7 @@ def _held_against_first(
 
     Returns
     -------
-    Extent, TableEntry or None, and four lists of int
+    PageShape, and four lists of int
         Nulls and bytes of text of each page, and `base` and `first` of its narrowed numbers.
     """
     sizes, streams = words[:, SIZE].astype(np.int64), words[:, STREAM_SIZE].astype(np.int64)
@@ -270,4 +267,4 @@ def _held_against_first(
     if alike is None:
         return None
     nulls, texts = alike
-    return extent, entry, nulls.tolist(), texts.tolist(), bases, firsts
+    return PageShape.of(extent, entry), nulls.tolist(), texts.tolist(), bases, firsts

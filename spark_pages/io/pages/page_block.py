@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,39 @@ from spark_pages.io.pages.stream_shape import Extent, FlatColumn, Place
 
 _NO_TEXT = np.zeros(0, np.uint8)
 _UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+
+
+class PageShape(NamedTuple):
+    """What pages that were cut alike have in common: use `of`.
+
+    Attributes
+    ----------
+    extent
+        What the messages of each say, but for the number of nulls and the bytes of text.
+    entry
+        How the numbers of each are narrowed, but for what they are measured from; None where they are not.
+    validity, values, text_at
+        Where the buffers of each lie: two places, and where text begins.
+    wide_bytes
+        What its numbers take once they are widened; 0 where they need not be.
+    """
+
+    extent: Extent
+    entry: TableEntry | None
+    validity: Place
+    values: Place
+    text_at: int
+    wide_bytes: int
+
+    @classmethod
+    def of(cls, extent: Extent, entry: TableEntry | None) -> PageShape:
+        """The shape of such pages."""
+        if entry is None:
+            return cls(extent, None, extent.validity, extent.values, extent.text[0], 0)
+        wide_bytes = entry[1] * entry[3]
+        text_at = extent.text[0] + ONE_ENTRY_BYTES - (wide_bytes - kept_bytes(entry))
+        validity, values = _moved(extent.validity), _moved(extent.values)
+        return cls(extent, entry, validity, values, text_at, wide_bytes)
 
 
 class PageBlock:
@@ -27,10 +60,8 @@ class PageBlock:
         One page after another.
     stride
         From the first byte of a page to that of the next.
-    extent
-        What the messages of each say, but for the number of nulls and the bytes of text.
-    entry
-        How the numbers of each are narrowed, but for `bases` and `firsts`; None where they are not.
+    shape
+        What all of them have in common.
     nulls, texts, bases, firsts
         Of each page: how many entries are null, bytes of text, and what narrowed numbers are measured from.
     where
@@ -46,14 +77,10 @@ class PageBlock:
 
     __slots__ = (
         "_bases",
-        "_entry",
-        "_extent",
         "_firsts",
         "_memory",
-        "_text_at",
+        "_shape",
         "_texts",
-        "_validity",
-        "_values",
         "_wide",
         "column",
         "has_plain_text",
@@ -68,34 +95,27 @@ class PageBlock:
         self,
         memory: pa.Buffer,
         stride: int,
-        extent: Extent,
-        entry: TableEntry | None,
+        shape: PageShape,
         nulls: Sequence[int],
         texts: Sequence[int],
         bases: Sequence[int],
         firsts: Sequence[int],
         where: Sequence[str],
     ) -> None:
+        extent = shape.extent
         self.schema: pa.Schema = extent.schema
         self.column: FlatColumn = extent.column
         self.rows: int = extent.rows
         self.stride, self.nulls, self.where = stride, nulls, where
-        self._memory, self._extent = memory, extent
-        self._entry, self._bases, self._firsts = entry, bases, firsts
-        self._validity, self._values = extent.validity, extent.values
-        self._text_at, self._texts = extent.text[0], texts
+        self._memory, self._shape = memory, shape
+        self._texts, self._bases, self._firsts = texts, bases, firsts
         self._wide: pa.Buffer | None = None
         self.has_plain_text = False
-        if entry is not None:
-            saved = entry[1] * entry[3] - kept_bytes(entry)
-            self._validity = _moved(extent.validity, ONE_ENTRY_BYTES)
-            self._values = _moved(extent.values, ONE_ENTRY_BYTES)
-            self._text_at += ONE_ENTRY_BYTES - saved
 
     @property
     def held_bytes(self) -> int:
         """About the memory that a page takes, with its numbers widened."""
-        return self.stride + (0 if self._entry is None else self._entry[1] * self._entry[3])
+        return self.stride + self._shape.wide_bytes
 
     def alone(self, index: int) -> PageBlock:
         """The same page in a block, and memory, of its own."""
@@ -104,7 +124,7 @@ class PageBlock:
         memory = pa.py_buffer(self._memory.slice(index * self.stride, self.stride).to_pybytes())
         share = slice(index, index + 1)
         return PageBlock(
-            memory, self.stride, self._extent, self._entry,
+            memory, self.stride, self._shape,
             self.nulls[share], self._texts[share], self._bases[share], self._firsts[share], self.where[share],
         )  # fmt: skip
 
@@ -115,10 +135,10 @@ class PageBlock:
         -----
         For who wants the entries of all of them: half of what it takes page by page.
         """
-        pages, entry, width = len(self.where), self._entry, self.column.offset_bytes
-        if pages < 2 or entry is None:
+        pages, width = len(self.where), self.column.offset_bytes
+        if pages < 2 or not self._shape.wide_bytes:
             return
-        wide = pa.allocate_buffer(pages * entry[1] * entry[3])
+        wide = pa.allocate_buffer(pages * self._shape.wide_bytes)
         self.numbers_into(0, pages, np.frombuffer(wide, np.uint8))
         if width:
             self.has_plain_text = self._is_plain_text(np.frombuffer(wide, f"<i{width}").reshape(pages, -1))
@@ -132,7 +152,7 @@ class PageBlock:
         if (offsets[:, 1:] < offsets[:, :-1]).any():
             return False
         least, most = int(texts.min()), int(texts.max())
-        text = self._rows_of(self._text_at, len(texts), most, _UNSIGNED[1])
+        text = self._rows_of(self._shape.text_at, len(texts), most, _UNSIGNED[1])
         ends = np.where(np.arange(least, most) < texts[:, None], text[:, least:], 0)
         return max(int(part.max(initial=0)) for part in (text[:, :least], ends)) < 0x80
 
@@ -142,19 +162,18 @@ class PageBlock:
         Narrowed numbers are in new memory, which they share once all were `put_together`.
         """
         begin = index * self.stride
-        validity = self._memory.slice(begin + self._validity[0], self._validity[1])
-        if self._entry is None:
-            numbers = self._memory.slice(begin + self._values[0], self._values[1])
+        _, entry, (valid_at, valid_bytes), (values_at, values_bytes), _, wide_bytes = self._shape
+        validity = self._memory.slice(begin + valid_at, valid_bytes)
+        if entry is None:
+            numbers = self._memory.slice(begin + values_at, values_bytes)
+        elif self._wide is not None:
+            numbers = self._wide.slice(index * wide_bytes, wide_bytes)
         else:
-            size = self._entry[1] * self._entry[3]
-            if self._wide is not None:
-                numbers = self._wide.slice(index * size, size)
-            else:
-                numbers = pa.allocate_buffer(size)
-                self.numbers_into(index, index + 1, np.frombuffer(numbers, np.uint8))
+            numbers = pa.allocate_buffer(wide_bytes)
+            self.numbers_into(index, index + 1, np.frombuffer(numbers, np.uint8))
         found = [validity if self.nulls[index] else None, numbers]
         if self.column.offset_bytes:
-            found.append(self._memory.slice(begin + self._text_at, self._texts[index]))
+            found.append(self._memory.slice(begin + self._shape.text_at, self._texts[index]))
         return found
 
     def numbers_into(self, first: int, stop: int, out: NDArray[np.uint8]) -> None:
@@ -164,7 +183,7 @@ class PageBlock:
         ----------
         out : uint8, shape (bytes of all of them,)
         """
-        begin, pages, entry = first * self.stride + self._values[0], stop - first, self._entry
+        begin, pages, entry = first * self.stride + self._shape.values[0], stop - first, self._shape.entry
         if entry is None:
             if pages == 1:
                 out[:] = np.frombuffer(self._memory, np.uint8, len(out), begin)
@@ -184,7 +203,7 @@ class PageBlock:
 
     def take_into(self, index: int, entries: NDArray[np.int64], out: NDArray[Any]) -> bool:
         """Some numbers of a page are written to `out`, unless all have to be widened for that."""
-        begin, entry = index * self.stride + self._values[0], self._entry
+        begin, entry = index * self.stride + self._shape.values[0], self._shape.entry
         if entry is None:
             out[:] = np.frombuffer(self._memory, out.dtype, self.rows, begin)[entries]
             return True
@@ -199,18 +218,19 @@ class PageBlock:
 
     def valid_into(self, index: int, out: NDArray[np.bool_]) -> None:
         """Which entries of a page are not null; shape (rows,)."""
-        place, size = self._validity
+        place, size = self._shape.validity
         bits = np.frombuffer(self._memory, np.uint8, size, index * self.stride + place)
         out[:] = np.unpackbits(bits, count=self.rows, bitorder="little").view(np.bool_)
 
     def text(self, index: int) -> NDArray[np.uint8]:
         """The bytes that the offsets of a page point into."""
-        size, at = self._texts[index], index * self.stride + self._text_at
+        size, at = self._texts[index], index * self.stride + self._shape.text_at
         return np.frombuffer(self._memory, np.uint8, size, at) if size else _NO_TEXT
 
     def _rows_of(self, begin: int, pages: int, count: int, number: np.dtype[Any]) -> NDArray[Any]:
         return np.ndarray((pages, count), number, self._memory, begin, (self.stride, number.itemsize))
 
 
-def _moved(place: Place, by: int) -> Place:
-    return place[0] + by, place[1]
+def _moved(place: Place) -> Place:
+    """Where a buffer lies behind the table of narrowed ranges."""
+    return place[0] + ONE_ENTRY_BYTES, place[1]

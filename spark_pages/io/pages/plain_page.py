@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
 from spark_pages.io.pages.narrow import TableEntry, narrow_table
-from spark_pages.io.pages.page_block import PageBlock
+from spark_pages.io.pages.page_block import PageBlock, PageShape
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.io.pages.stream_shape import Extent, FlatColumn, extent_of
 
@@ -252,7 +252,9 @@ def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> PlainPage 
     extent, entry = found
     base, first = (0, 0) if entry is None else entry[6:]
     nulls, texts = (extent.nulls,), (extent.text[1],)
-    block = PageBlock(plain, plain.size, extent, entry, nulls, texts, (base,), (first,), (where,))
+    block = PageBlock(
+        plain, plain.size, PageShape.of(extent, entry), nulls, texts, (base,), (first,), (where,)
+    )
     return PlainPage(block, 0)
 
 
