@@ -1,4 +1,4 @@
-"""Which versions go together, and which of those found do not. `wrong_pair` is pure; no pyspark here."""
+"""Which versions go together, and which of those found do not. `wrong_pair` is pure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,19 @@ def wrong_pair(found: Versions, *, delta: bool = False) -> tuple[str, str] | Non
 
 def installed(java: str | None = None) -> Versions:
     """What this interpreter would use, and the Java of this path."""
-    return Versions(_package("pyspark"), _package("delta-spark"), _package("pandas"), _java(java))
+    return Versions(_pyspark(), _package("delta-spark"), _package("pandas"), _java(java))
+
+
+def _pyspark() -> str | None:
+    """Spark brings its own to a driver on a cluster, as a zip file of which no installed package tells."""
+    told = _package("pyspark")
+    if told is not None:
+        return told
+    try:
+        from pyspark.version import __version__
+    except ImportError:
+        return None
+    return str(__version__)
 
 
 def _package(name: str) -> str | None:

@@ -10,8 +10,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -33,6 +35,17 @@ GOOD = Versions("4.2.0", "4.4.0", "2.3.1", 17, "4.2.0")
 def test_versions_that_are_installed_go_together() -> None:
     assert wrong_pair(installed(), delta=True) is None
     assert wrong_pair(GOOD, delta=True) is None
+
+
+def test_the_pyspark_that_spark_brings_to_a_driver_is_seen_though_no_package_tells_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("spark_pages.spark.versions.version", nothing)
+
+    assert installed() == Versions(pyspark=pyspark.__version__)
 
 
 @pytest.mark.parametrize(
