@@ -1,6 +1,7 @@
 """What a session of Spark Connect makes of a store; run by `test_connect` in a process of its own.
 
-Prints one line of JSON. Its server is one of this machine, in which Spark starts what it needs itself.
+Prints one line of JSON. Arguments are the store, a folder, and where Spark is: `local[2]`, for which Spark
+starts a server itself, or the address of one.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.verify import verify
 
 
-def main(url: str, folder: Path) -> dict[str, Any]:
+def main(url: str, folder: Path, remote: str) -> dict[str, Any]:
     """The answers by name."""
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark = SparkSession.builder.remote(remote).getOrCreate()
 
     def pages(**options: Any) -> DataFrame:
         return spark.read.format("spark_pages").options(**options).load(url)
@@ -79,4 +80,4 @@ def _refused(work: Callable[[], object]) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))), flush=True)
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])), flush=True)
