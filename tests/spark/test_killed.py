@@ -32,7 +32,8 @@ def killed(job: str, arguments: list[str], folder: Path, within_s: float) -> Non
     """Begin the job, and kill it and all its processes so long after its first change below the folder, or
     sooner."""
     code = f"from spark_pages.spark import submit; submit({job!r}, {arguments!r})"
-    before, wait = [*os.walk(folder)], random.Random(time.time_ns())
+    before, wait_s = [*os.walk(folder)], random.uniform(0, within_s)
+    print(f"{job} is killed {wait_s:.3f} s after its first change")
     running = subprocess.Popen(
         [sys.executable, "-c", code],
         start_new_session=True,
@@ -41,11 +42,13 @@ def killed(job: str, arguments: list[str], folder: Path, within_s: float) -> Non
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
+    has_ended = False
     while [*os.walk(folder)] == before:
-        assert running.poll() is None, f"{job} ended before it changed anything"
+        assert not has_ended, f"{job} ended before it changed anything"
+        has_ended = running.poll() is not None  # what it has changed by then is seen by one more look
         time.sleep(0.005)
     try:
-        running.wait(wait.uniform(0, within_s))
+        running.wait(wait_s)
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()

@@ -45,7 +45,7 @@ def test_two_ingests_of_one_application_version_bring_every_row_once(
     source = External("parquet", str(tmp_path / "rows.parquet"), {})
     into = WriteOptions("flights", app_id="nightly", app_version=1)
     before = own_history.store.snapshot().table("flights").num_rows
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=240)
 
     def meeting(tasks: list[TaskRows], plan: Any) -> int | None:
         both.wait()  # both have planned and written before one commits
@@ -66,7 +66,7 @@ def test_of_two_reconstructions_into_one_folder_one_is_there_whole(
     spark: SparkSession, own_history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = Output(path=str(tmp_path / "out"))
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=240)
     move = OutputFolder._move
 
     def meeting(self: OutputFolder, *arguments: Any) -> None:
