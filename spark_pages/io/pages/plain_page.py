@@ -146,7 +146,7 @@ class PlainPage:
 
 def taken_texts(
     pages: Sequence[PlainPage], bounds: Sequence[int], entries: NDArray[np.int64]
-) -> pa.Array | None:
+) -> tuple[pa.Buffer, pa.Buffer] | None:
     """Some entries of pages of text or binary, page after page; not known to be UTF-8.
 
     Parameters
@@ -160,21 +160,20 @@ def taken_texts(
 
     Returns
     -------
-    pyarrow.Array or None
-        None where so much text is wanted that `array` is better.
+    two of pyarrow.Buffer, or None
+        Offsets and text, as Arrow has them. None where so much text is wanted that `array` is better.
 
     Raises
     ------
     DamageError
-        If an entry lies outside of its page, or other entries are null than a page says.
+        If an entry lies outside of its page.
 
     Notes
     -----
     Five calls of numpy a page: what can be done for all of them is done once. Needs eight bytes for each byte
     of text that is wanted.
     """
-    column = pages[0].column
-    begins = np.empty(len(entries), f"<i{column.offset_bytes}")
+    begins = np.empty(len(entries), f"<i{pages[0].column.offset_bytes}")
     stops = np.empty_like(begins)
     behind = entries + 1
     texts = []
@@ -187,10 +186,7 @@ def taken_texts(
     if wrong.any():
         index = int(np.searchsorted(bounds, np.argmax(wrong), "right")) - 1
         here = slice(*bounds[index : index + 2])
-        raise DamageError(
-            f"Cannot decode {pages[index].where}: expected text in {len(texts[index])} bytes, found it from "
-            f"{begins[here].min()} to {stops[here].max()}."
-        )
+        raise text_outside(pages[index].where, begins[here].min(), stops[here].max(), len(texts[index]))
     lengths = stops - begins
     if lengths.sum() > _SHORT_BYTES * len(pages):
         return None
@@ -202,21 +198,14 @@ def taken_texts(
         text.take(bytes_of[low:high], out=data[low:high], mode="clip")  # in a buffer of its own otherwise
     for page in pages:
         page._taken_from = True
-    valid = _valid_of(pages, bounds, entries)
-    return pa.Array.from_buffers(column.kind, len(entries), [valid, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.py_buffer(ends), pa.py_buffer(data)
 
 
-def _valid_of(
-    pages: Sequence[PlainPage], bounds: Sequence[int], entries: NDArray[np.int64]
-) -> pa.Buffer | None:
-    """Which of some entries of pages are not null, as bits; None where no page has nulls."""
-    if not any(page.nulls for page in pages):
-        return None
-    valid = np.ones(len(entries), np.bool_)
-    for page, (low, high) in zip(pages, pairwise(bounds), strict=True):
-        if page.nulls:
-            valid[low:high] = page.valid()[entries[low:high]]
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+def text_outside(where: str, first: int, last: int, size: int) -> DamageError:
+    """The error for text that lies from `first` to `last` of a page with so many bytes of it."""
+    return DamageError(
+        f"Cannot decode {where}: expected text in {size} bytes, found it from {first} to {last}."
+    )
 
 
 def as_batch(content: pa.RecordBatch | PlainPage) -> pa.RecordBatch:

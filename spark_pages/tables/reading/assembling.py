@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.errors import DamageError
 from spark_pages.io import FlatColumn, PageBlock, PlainPage
+from spark_pages.io.pages.plain_page import text_outside
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import valid_of
 from spark_pages.tables.arrays.joining import DoesNotFitError, join
@@ -162,7 +162,8 @@ def _text(parts: Sequence[Part], rows: int, width: int) -> list[pa.Buffer]:
         for (values, _, _), begin, end in zip(parts[first:last], begins, stops, strict=True):
             text = _text_of(values)
             if not 0 <= begin <= end <= len(text):
-                raise _outside(values, begin, end, len(text))
+                where = values.where if isinstance(values, PlainPage) else "a page"
+                raise text_outside(where, begin, end, len(text))
             pieces.append(text[begin:end])
             shifts.append(total - begin)
             total += end - begin
@@ -187,13 +188,6 @@ def _text_of(values: Values) -> NDArray[np.uint8]:
         return values.text()
     text = values.buffers()[2]
     return np.frombuffer(text, np.uint8) if text else np.zeros(0, np.uint8)
-
-
-def _outside(values: Any, first: int, last: int, size: int) -> DamageError:
-    where = values.where if isinstance(values, PlainPage) else "a page"
-    return DamageError(
-        f"Cannot decode {where}: expected text in {size} bytes, found it from {first} to {last}."
-    )
 
 
 def _validity(parts: Sequence[Part], rows: int) -> tuple[pa.Buffer | None, int]:

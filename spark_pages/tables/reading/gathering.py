@@ -79,7 +79,7 @@ def _chosen(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataTy
         some = list(group)
         size = _TEXTS_TOGETHER if offers_text else len(some)
         for part in (some[first : first + size] for first in range(0, len(some), size)):
-            texts = _texts(part, offsets) if offers_text else None
+            texts = _texts(part, offsets, kind) if offers_text else None
             if texts is not None:
                 yield texts
             else:
@@ -90,11 +90,30 @@ def _offers_text(share: Share) -> bool:
     return isinstance(share[0], PlainPage) and share[0].offers_text
 
 
-def _texts(shares: Sequence[Share], offsets: NDArray[np.int64]) -> pa.Array | None:
+def _texts(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataType) -> pa.Array | None:
     """Text of neighbours; None where there is much of it."""
     pages, places = zip(*shares, strict=True)
     low, high = places[0][0], places[-1][1]
-    return taken_texts(pages, [0, *(stop - low for _, stop in places)], offsets[low:high])
+    texts = taken_texts(pages, [0, *(stop - low for _, stop in places)], offsets[low:high])
+    if texts is None:
+        return None
+    validity, nulls = _validity(shares, offsets)
+    return pa.Array.from_buffers(kind, high - low, [validity, *texts], nulls)
+
+
+def _validity(shares: Sequence[Share], offsets: NDArray[np.int64]) -> tuple[pa.Buffer | None, int]:
+    """Which entries of neighbours are not null, as bits, and how many are."""
+    valid: NDArray[np.bool_] | None = None
+    for page, (low, high) in shares:
+        if page.nulls if isinstance(page, PlainPage) else page.null_count:
+            if valid is None:
+                begin = shares[0][1][0]
+                valid = np.ones(shares[-1][1][1] - begin, np.bool_)
+            of_page = page.valid() if isinstance(page, PlainPage) else valid_of(page)
+            valid[low - begin : high - begin] = of_page[offsets[low:high]]
+    if valid is None:
+        return None, 0
+    return pa.py_buffer(np.packbits(valid, bitorder="little")), len(valid) - int(np.count_nonzero(valid))
 
 
 def _plain_width(kind: pa.DataType) -> int:
@@ -116,20 +135,13 @@ def _gather_plain(
     """
     plain = np.dtype((np.void, width)) if width > 8 else np.dtype(f"u{width}")
     found = np.empty(len(offsets), plain)
-    valid: NDArray[np.bool_] | None = None
     for page, (low, high) in shares:
         wanted = offsets[low:high]
-        nulls = page.nulls if isinstance(page, PlainPage) else page.null_count
         if not isinstance(page, PlainPage) or not page.take_into(wanted, found[low:high]):
             array = as_array(page)
             values = np.frombuffer(array.buffers()[1], plain, len(array), array.offset * width)
             found[low:high] = values[wanted]
-        if nulls:
-            if valid is None:
-                valid = np.ones(len(offsets), np.bool_)
-            valid[low:high] = (page.valid() if isinstance(page, PlainPage) else valid_of(page))[wanted]
-    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    nulls = 0 if valid is None else len(valid) - int(np.count_nonzero(valid))
+    validity, nulls = _validity(shares, offsets)
     return pa.Array.from_buffers(kind, len(found), [validity, pa.py_buffer(found)], nulls)
 
 
