@@ -9,9 +9,8 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import lz4.block
 import numpy as np
@@ -192,26 +191,20 @@ class ArrowFile:
         return self.take(handle, np.arange(start, stop), [column])
 
 
-@dataclass(frozen=True, slots=True)
-class BareColumn:
-    """The pages of a column, in the order of their rows, as arrays.
+class BareColumn(NamedTuple):
+    """The pages of a column, in the order of their rows.
 
     Attributes
     ----------
-    ends
+    ends : shape (n_pages,)
         One past the last row of each page.
-    file, offset, alloc_len, actual_len
-        Descriptor of the open file, and the place in it.
-    decompressed_len
-        Bytes that its LZ4 block holds; 0 where it is not compressed.
+    places : shape (5, n_pages)
+        Descriptor of its open file, offset, bytes reserved, those of header and payload, and those that its
+        LZ4 block holds; 0 of the last where it is not compressed.
     """
 
     ends: NDArray[np.int64]
-    file: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    alloc_len: NDArray[np.int64]
-    actual_len: NDArray[np.int64]
-    decompressed_len: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 class BareReads:
@@ -257,33 +250,16 @@ class BareReads:
         for path in set(paths) - files.keys():
             files[path] = os.open(folder / path, os.O_RDONLY | os.O_DIRECT)
         sizes = []
+        memory = mmap.mmap(-1, mmap.PAGESIZE)  # as O_DIRECT wants it
         for path, offset in zip(paths, pages["offset"].to_pylist(), strict=True):
-            memory = mmap.mmap(-1, mmap.PAGESIZE)  # as O_DIRECT wants it
             os.preadv(files[path], [memory], offset)
             header = parse_header(memory[:PAGE_HEADER_SIZE])
             sizes.append(0 if header.codec is Codec.NONE else header.uncompressed_size)
-        return BareColumn(
-            np.cumsum(of("entry_count")),
-            np.array([files[path] for path in paths]),
-            of("offset"),
-            of("alloc_len"),
-            of("actual_len"),
-            np.array(sizes),
-        )
+        places = [[files[path] for path in paths], of("offset"), of("alloc_len"), of("actual_len"), sizes]
+        return BareColumn(np.cumsum(of("entry_count")), np.stack(places))
 
     def _fetch(self, wanted: Sequence[tuple[BareColumn, NDArray[np.int64]]]) -> None:
-        found = np.concatenate(
-            [
-                np.stack(
-                    [
-                        each[pages]
-                        for each in (c.file, c.offset, c.alloc_len, c.actual_len, c.decompressed_len)
-                    ]
-                )
-                for c, pages in wanted
-            ],
-            axis=1,
-        )
+        found = np.concatenate([column.places[:, pages] for column, pages in wanted], axis=1)
         found = found[:, np.lexsort((found[1], found[0]))]
         file, offset, alloc_len = found[:3]
         apart = (file[1:] != file[:-1]) | (offset[1:] != offset[:-1] + alloc_len[:-1])
