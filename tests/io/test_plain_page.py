@@ -46,6 +46,15 @@ def opened(page: EncodedPage) -> PlainPage | pa.RecordBatch:
     return open_page(page.data, where="pages/x@0", expected_checksum=None, expected_entries=None)
 
 
+def with_offsets(page: PlainPage, offsets: list[int]) -> PlainPage:
+    """The page of text, not narrowed, with other offsets."""
+    stream, begin = np.frombuffer(page.block._memory, np.uint8).copy(), page.block._shape.values[0]
+    stream[begin : begin + 4 * len(offsets)] = np.array(offsets, np.int32).view(np.uint8)
+    forged = plain_page(pa.py_buffer(stream), 0, where="pages/x@0")
+    assert forged is not None
+    return forged
+
+
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.NONE])
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("kind", PLAIN.values(), ids=PLAIN)
@@ -148,13 +157,8 @@ def test_text_that_lies_outside_of_its_page_is_damage():
     opened(encode_page(values, codec=Codec.NONE))
     page = opened(encode_page(values, codec=Codec.NONE))
     assert isinstance(page, PlainPage)
-    offsets = np.frombuffer(page.block._memory, np.uint8).copy()
-    offsets[page.block._shape.values[0] : page.block._shape.values[0] + 12] = np.array(
-        [0, 3, 99], np.int32
-    ).view(np.uint8)
-    forged = plain_page(pa.py_buffer(offsets), 0, where="pages/x@0")
+    forged = with_offsets(page, [0, 3, 99])
 
-    assert forged is not None
     with pytest.raises(DamageError, match="pages/x@0"):
         forged.array()
 

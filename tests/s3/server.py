@@ -52,7 +52,7 @@ class S3Server:
                 "ROOT_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY,
             },
         )
-        self._wait_until_it_answers()
+        wait_until_it_answers(self._process, self.port, _START_S, self._log.name)
 
     def __enter__(self) -> S3Server:
         return self
@@ -69,17 +69,6 @@ class S3Server:
     def folder_of(self, url: str) -> str:
         """Where the server keeps the objects of a store."""
         return str(self.folder / url.removeprefix(f"s3://{BUCKET}/"))
-
-    def _wait_until_it_answers(self) -> None:
-        end = time.monotonic() + _START_S
-        while time.monotonic() < end:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"versitygw ended with {self._process.returncode}; see {self._log.name}")
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.02)
-        raise TimeoutError(f"versitygw did not answer within {_START_S} s")
 
 
 def options_for(
@@ -104,6 +93,19 @@ def options_for(
 def new_url() -> str:
     """The address of a store that no other test has."""
     return f"s3://{BUCKET}/{uuid4().hex}/store"
+
+
+def wait_until_it_answers(server: subprocess.Popen[bytes], port: int, within_s: float, log: str) -> None:
+    """A server of this machine, just started, takes connections."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise RuntimeError(f"{server.args} ended with {server.returncode}; see {log}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise TimeoutError(f"{server.args} did not answer within {within_s} s; see {log}")
 
 
 def free_port() -> int:

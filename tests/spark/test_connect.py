@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.session import PROJECT, find_java
-from tests.s3.server import free_port
+from tests.s3.server import free_port, wait_until_it_answers
 from tests.spark.conftest import History
 
 ENVIRONMENT = {
@@ -35,7 +33,7 @@ def connect_server(log: Path) -> Iterator[str]:
     submit = Path(pyspark.__file__).parent / "bin/spark-submit"
     conf = ["--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.ui.enabled=false"]
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    with log.open("w") as told:
+    with log.open("wb") as told:
         process = subprocess.Popen(
             [str(submit), "--master", "local[2]", *conf, *server],
             cwd=log.parent,
@@ -44,23 +42,18 @@ def connect_server(log: Path) -> Iterator[str]:
             stderr=told,
         )
     try:
-        while not _answers(port):
-            assert process.poll() is None, log.read_text()[-2000:]
-            time.sleep(0.2)
+        wait_until_it_answers(process, port, 240, str(log))
         yield f"sc://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(60)
 
 
-def _answers(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.fixture(params=["a server that Spark starts", "a server elsewhere"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where Spark is."""
+    for package in ("grpc", "grpc_status", "zstandard"):
+        pytest.importorskip(package, reason=f"Spark Connect asks for {package}")
     if request.param == "a server elsewhere":
         with connect_server(tmp_path / "server.log") as address:
             yield address
@@ -73,8 +66,6 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_a_connect_session_reads_writes_and_streams_and_leaves_jobs_to_others(
     remote: str, own_history: History, tmp_path: Path
 ) -> None:
-    for package in ("grpc", "grpc_status", "zstandard"):
-        pytest.importorskip(package, reason=f"Spark Connect asks for {package}")
     flights = own_history.store.snapshot().table("flights")
     pages = sum(flights.pages(name).num_rows for name in flights.columns)
     own = Feed(own_history.url, "rows", flights.definition.table_id).read(-1, own_history.latest)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,12 +8,11 @@ from hypothesis import strategies as st
 from spark_pages.errors import DamageError
 from spark_pages.io import PlainPage, encode_page
 from spark_pages.io.pages.page_codec import open_page
-from spark_pages.io.pages.plain_page import plain_page
 from spark_pages.tables.arrays.joining import DoesNotFitError
 from spark_pages.tables.reading import assembling
 from spark_pages.tables.reading.assembling import assemble, assembled
 from tests.io.strategies import steady
-from tests.io.test_plain_page import PLAIN, values_of
+from tests.io.test_plain_page import PLAIN, values_of, with_offsets
 
 KINDS = {**PLAIN, "list": pa.list_(pa.int64()), "dictionary": pa.dictionary(pa.int8(), pa.string())}
 
@@ -74,12 +72,7 @@ def test_text_that_does_not_fit_one_array_comes_as_several(monkeypatch):
 def test_text_outside_of_its_page_is_damage_also_among_others():
     page = page_of(pa.array(["abc", "de"]))
     assert isinstance(page, PlainPage)
-    stream = np.frombuffer(page.block._memory, np.uint8).copy()
-    stream[page.block._shape.values[0] : page.block._shape.values[0] + 12] = np.array(
-        [0, 3, 99], np.int32
-    ).view(np.uint8)
-    forged = plain_page(pa.py_buffer(stream), 0, where="pages/x@0")
-    assert forged is not None
+    forged = with_offsets(page, [0, 3, 99])
 
     with pytest.raises(DamageError, match="pages/x@0"):
         assemble([(page, 0, 2), (forged, 0, 2)], pa.string())
