@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.io.stats.bounds import plain_values
 
 if TYPE_CHECKING:
@@ -95,7 +95,20 @@ def _spark_field(field: pa.Field) -> pa.Field:
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in exactly the types of `schema`, which Spark expects."""
+    """The batch in exactly the types of `schema`, which Spark expects.
+
+    Raises
+    ------
+    DamageError
+        If a column has a null that cannot have any: Spark would take what lies there for a value.
+    """
+    for column, field in zip(batch.columns, schema, strict=True):
+        if not field.nullable and column.null_count:
+            raise DamageError(
+                f"Column {field.name!r} has a null, where the table or the statistics of its pages say that "
+                f"there is none.",
+                hint="spark-pages verify names the page; nullability = declared does not ask statistics.",
+            )
     columns = [
         column
         if column.type == field.type

@@ -10,6 +10,7 @@
 | ``columns`` | view ``rows`` | names parted by commas, in backquotes where they hold one |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
+| ``nullability`` | view ``rows`` | ``declared`` (default) or ``found``: by what the version holds |
 | ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
 | ``startingVersion``, ``endingVersion`` | ``changes`` | first and last version that is told |
 | ``maxVersionsPerTrigger`` | streams | most versions of a micro-batch |
@@ -43,7 +44,7 @@ _EVERYWHERE = ("path", "profile", "serialization.format")
 
 _OF_A_VERSION = ("view", "table", "versionAsOf", "timestampAsOf", "tag")
 _OF_VIEWS = {
-    "rows": ("columns", "filter", "partitions"),
+    "rows": ("columns", "filter", "partitions", "nullability"),
     "changes": ("grain", "startingVersion", "endingVersion"),
 }
 _OF_USES = {
@@ -165,6 +166,7 @@ class SourceOptions:
             raise InvalidInputError(f"startingVersion {starting} comes after endingVersion {ending}.")
         self.query(0)
         self.filter()
+        self.finds_nullability()
 
     def check_read(self) -> None:
         """Nothing, if the view that is asked for has all options, be it as a frame or as a stream.
@@ -297,6 +299,18 @@ class SourceOptions:
                 hint="Filter the frame of another view by where().",
             )
         return given
+
+    def finds_nullability(self) -> bool:
+        """Whether a column in which the version has no null comes as one that cannot have any.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        given = self._text("nullability") or "declared"
+        if given not in ("declared", "found"):
+            raise InvalidInputError(f"nullability is {given!r}: expected declared or found.")
+        return given == "found"
 
     def _text(self, option: str) -> str | None:
         return self._given.get(option.lower()) or None

@@ -6,6 +6,7 @@ which a worker runs: it makes chains of the descriptors that it was given, and r
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -19,6 +20,9 @@ from pyspark.sql.types import StructType
 
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.model.chain import ColumnChain
+from spark_pages.model.columns import numbers_of
+from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.page import PageKind
 from spark_pages.model.pieces import LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
@@ -28,8 +32,8 @@ from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.reading.row_ranges import RowRanges, intersection
 from spark_pages.tables.table import Table
 
-PARTITION_BYTES = 64 << 20
-"""Stored bytes that one task reads, about."""
+PARTITION_BYTES = 128 << 20
+"""Stored bytes that one task reads, about: as many as Spark gives a task of Parquet."""
 
 MIN_PARTITIONS = 4
 """A table of more pages than this is cut at least into so many tasks."""
@@ -108,15 +112,40 @@ class RowsReader(DataSourceReader):
         """The rows of one task as Arrow batches."""
         if not isinstance(partition, RowsPartition) or not partition.ranges:
             return
+        if not gc.get_freeze_count():  # once: what was imported stays, and looking through it took a tenth
+            gc.freeze()
         chains = {key: _chain(runs) for key, runs in zip(self._keys, partition.columns, strict=True)}
         fields = [self._definition.schema.field(name) for name in self._read]
         # A table tells its rows by its first column, which the task may not have been given.
         definition = replace(self._definition, schema=pa.schema(fields))
-        table = Table(definition, _GivenChains(definition, chains), pages_of(self._url))
+        pages = pages_of(self._url)
+        table = Table(definition, _GivenChains(definition, chains), pages)
         target = to_arrow_schema(self._schema, timezone="UTC")
+        # Spark runs a task for each processor, and its JVM makes rows of what is sent while this goes on. So
+        # only a remote store, which is waited for, is read by threads.
+        ahead = not pages.is_local
         for start, stop in partition.ranges:
-            for batch in table.scan(self._names, start, stop, self._rows):
+            for batch in table.scan(self._names, start, stop, self._rows, ahead=ahead):
                 yield to_spark(batch, target)
+
+
+def may_be_null(table: Table, column: str) -> bool:
+    """Whether the version has a null in a column, as far as statistics of its pages tell.
+
+    Notes
+    -----
+    Loads the segments of the column with their statistics, up to a page that may hold a null. A third of a
+    second for a million pages.
+    """
+    if table.definition.table_id == CATALOG_TABLE:  # its rows are not read as they are stored
+        return True
+    for part in table.directory.chain(column).runs(0, table.num_rows):
+        constant = part.run.numbers("kind") == PageKind.CONSTANT
+        kept = constant | (part.run.numbers("payload_entries") == part.run.numbers("entry_count"))
+        nulls = part.run.stats.column("null_count")
+        if nulls.null_count or numbers_of(nulls).any() or not kept.all():
+            return True
+    return False
 
 
 def _cells(rows: RowRanges, runs: list[PageRun]) -> RowRanges:

@@ -25,7 +25,7 @@ from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
-from spark_pages.spark.rows import RowsReader
+from spark_pages.spark.rows import RowsReader, may_be_null
 from spark_pages.spark.shipping import store_of
 from spark_pages.spark.stream import ChangeStream
 from spark_pages.spark.views import VIEWS, ViewReader
@@ -81,7 +81,10 @@ class SparkPagesDataSource(DataSource):
                 hint="Double it in the frame, by select(...).",
             )
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
-        return _struct_of(spark_schema(pa.schema([table.schema.field(name) for name in names])), table.name)
+        fields = [table.schema.field(name) for name in names]
+        if self._given.finds_nullability():
+            fields = [each.with_nullable(each.nullable and may_be_null(table, each.name)) for each in fields]
+        return _struct_of(spark_schema(pa.schema(fields)), table.name)
 
     # reading
 

@@ -15,11 +15,14 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 import spark_pages as sp
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.model.page_schema import STATS_SCHEMA
+from spark_pages.model.run import PageRun
 from spark_pages.spark.arrow_types import spark_schema, spark_type, to_spark
 from spark_pages.spark.options import SourceOptions
-from spark_pages.spark.rows import RowsPartition, RowsReader
+from spark_pages.spark.rows import RowsPartition, RowsReader, may_be_null
 from spark_pages.spark.shipping import unpack_run
+from spark_pages.tables.table import Table
 from tests.spark.conftest import ROWS, History
 
 
@@ -417,3 +420,97 @@ def test_a_column_for_which_spark_has_no_type_is_named_and_the_others_can_be_rea
 def test_a_column_that_is_named_twice_is_refused_by_load(spark: SparkSession, history: History) -> None:
     with pytest.raises(AnalysisException, match="'id' of table 'flights' more than once"):
         read(spark, history, table="flights", columns="id,carrier,ID")
+
+
+def changed(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), table.schema.field(name), values)
+
+
+@pytest.fixture(scope="module")
+def half_empty(tmp_path_factory: pytest.TempPathFactory) -> sp.Store:
+    """Version 1 has no null but in `never`, 2 has some in `later`, and 3 has none there any more."""
+    rows = pa.table(
+        {
+            "id": pa.array(range(1_000), pa.int64()),
+            "later": pa.array(range(1_000), pa.int32()),
+            "text": [f"row {i}" for i in range(1_000)],
+            "one": pa.array([7] * 1_000, pa.int64()),
+            "never": pa.nulls(1_000, pa.float64()),
+            "list": [[None, i] for i in range(1_000)],
+        }
+    )
+    store = sp.create(str(tmp_path_factory.mktemp("half") / "store"))
+    with store.transaction() as txn:
+        txn.create_table("t", rows.schema)
+        txn.append("t", rows)
+    with store.transaction() as txn:
+        txn.append("t", changed(rows, "later", pa.nulls(1_000, pa.int32())))
+    with store.transaction() as txn:
+        txn.update("t", {"later": pa.array(range(1_000), pa.int32())}, rows=range(1_000, 2_000))
+    return store
+
+
+NEVER_NULL = {"id", "later", "text", "one", "list"}
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "expected"),
+    [
+        (1, "found", NEVER_NULL),
+        (2, "found", NEVER_NULL - {"later"}),
+        (3, "found", NEVER_NULL),
+        (1, "declared", set()),
+        (1, None, set()),
+    ],
+)
+def test_columns_without_a_null_are_found_where_that_is_asked_for(
+    spark: SparkSession, half_empty: sp.Store, version: int, found: str | None, expected: set[str]
+) -> None:
+    reading = spark.read.format("spark_pages").options(table="t", versionAsOf=version)
+
+    frame = (reading.option("nullability", found) if found else reading).load(half_empty.url)
+
+    assert {field.name for field in frame.schema if not field.nullable} == expected
+    local = half_empty.snapshot(version).table("t").read()
+    assert_df_equality(frame.orderBy("id", "later"), as_spark(spark, local).orderBy("id", "later"),
+                       ignore_nullable=True)  # fmt: skip
+
+
+def test_statistics_that_nobody_gave_prove_nothing(half_empty: sp.Store, monkeypatch: Any) -> None:
+    table = half_empty.snapshot(1).table("t")
+    assert not may_be_null(table, "id")
+
+    runs = table.directory.chain("id").runs(0, 1_000)
+    unknown = next(runs).run.stats.set_column(
+        0, STATS_SCHEMA.field("null_count"), pa.nulls(1, STATS_SCHEMA.field("null_count").type)
+    )
+    monkeypatch.setattr(PageRun, "stats", unknown)
+
+    assert may_be_null(table, "id")
+
+
+def test_a_nullability_that_is_no_word_of_ours_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="nullability is 'maybe': expected declared or found"):
+        SourceOptions({"path": "/data/shop", "nullability": "maybe"})
+
+
+def test_a_null_where_there_must_be_none_is_damage_and_no_value() -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    batch = pa.record_batch({"n": pa.array([1, None, 3])})
+
+    with pytest.raises(DamageError, match="Column 'n' has a null"):
+        to_spark(batch, schema)
+    assert to_spark(batch.slice(2), schema).column(0).to_pylist() == [3]
+
+
+def test_a_task_of_a_store_on_this_machine_starts_no_thread(history: History, monkeypatch: Any) -> None:
+    table = history.store.snapshot().table("flights")
+    reader = RowsReader(history.url, table, from_arrow_schema(spark_schema(table.schema)))
+    asked = []
+    scan = Table.scan
+    monkeypatch.setattr(Table, "scan", lambda *args, **how: asked.append(how) or scan(*args, **how))
+
+    for part in reader.partitions():
+        assert sum(batch.num_rows for batch in reader.read(part)) > 0
+
+    assert {how["ahead"] for how in asked} == {False}

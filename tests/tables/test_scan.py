@@ -181,6 +181,39 @@ def test_nothing_is_read_before_the_first_batch_and_no_thread_is_begun_for_it(
     assert scanning_threads() == 0
 
 
+@pytest.mark.parametrize("condition", [None, "n % 3 = 0 and flag"])
+def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, monkeypatch, condition):
+    monkeypatch.setattr(windows, "LONE_WINDOW_BYTES", (8_000, 8_000))
+    monkeypatch.setattr(windows, "BATCH_ROWS", 64)
+    loads, trace = [], ReadTrace()
+    obtain = PageHandler._obtain
+    monkeypatch.setattr(
+        PageHandler, "_obtain", lambda *args: loads.append(threading.current_thread()) or obtain(*args)
+    )
+
+    reader = table.scan(filter=condition, trace=trace, ahead=False)
+    first = reader.read_next_batch()
+    of_one_window = len(loads)
+    found = pa.Table.from_batches([first, *reader])
+
+    assert set(loads) == {threading.current_thread()}
+    assert 0 < of_one_window * 5 < len(loads), "the others are read when they are asked for"
+    assert found == table.read(filter=condition)
+    assert len(trace.page_ids) == len(set(trace.page_ids))
+
+
+def test_a_scan_that_reads_nothing_ahead_has_windows_of_its_own_size(table, monkeypatch):
+    for name, size in (("FIRST_WINDOW_BYTES", 8_000), ("WINDOW_BYTES", 8_000), ("BATCH_ROWS", 64)):
+        monkeypatch.setattr(windows, name, size)
+    monkeypatch.setattr(windows, "LONE_WINDOW_BYTES", (80_000, 80_000))
+    one_by_one, alone = ReadTrace(), ReadTrace()
+
+    table.scan(trace=one_by_one).read_next_batch()
+    table.scan(trace=alone, ahead=False).read_next_batch()
+
+    assert len(alone.page_ids) > 2 * len(one_by_one.page_ids)
+
+
 def test_a_scan_is_never_more_than_two_windows_ahead(table, small_windows):
     begun = []
 

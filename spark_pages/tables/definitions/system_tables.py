@@ -109,10 +109,13 @@ class SystemTable(Table):
         batch_rows: int | None = None,
         *,
         trace: ReadTrace | None = None,
+        ahead: bool = True,
     ) -> pa.RecordBatchReader:
         """See `Table.scan`."""
         chosen = self._chosen(start, stop, filter)
-        return super(SystemTable, chosen).scan(columns, start, stop, filter, batch_rows, trace=trace)
+        return super(SystemTable, chosen).scan(
+            columns, start, stop, filter, batch_rows, trace=trace, ahead=ahead
+        )
 
     def _chosen(self, start: int, stop: int | None, filter: Filter | None) -> SystemTable:
         """The table with no more rows than the filter may let pass; itself where rows are told by number."""

@@ -46,6 +46,8 @@ class ScanRequest:
         Most rows of a batch, where the caller says.
     admit
         Whether the caches keep what is read.
+    ahead
+        Whether threads read windows before the caller asks for them.
     """
 
     names: Sequence[str]
@@ -54,6 +56,7 @@ class ScanRequest:
     parsed: ParsedFilter | None = None
     batch_rows: int | None = None
     admit: bool = False
+    ahead: bool = True
 
 
 def scan_tables(source: RowSource, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
@@ -77,7 +80,8 @@ def _scan(
     source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Rows]:
     jobs = _jobs(source, request, shape, trace is not None)
-    for found, counts in read_ahead(jobs, WINDOWS_AHEAD):
+    windows = read_ahead(jobs, WINDOWS_AHEAD) if request.ahead else (job() for job in jobs)
+    for found, counts in windows:
         if trace is not None and counts is not None:
             trace.merge(counts)
         yield from found
@@ -115,7 +119,8 @@ def windows_of(source: RowSource, request: ScanRequest) -> Iterator[RowRanges]:
     kinds = [source.schema.field(name).type for name in names]
     candidates = partial(rows_to_read, source, request.parsed.tree) if request.parsed else RowRanges.of
     pieces = partial(source.pieces_at, names)
-    return plan_windows(pieces, kinds, request.start, request.stop, request.batch_rows, candidates)
+    alone = not request.ahead
+    return plan_windows(pieces, kinds, request.start, request.stop, request.batch_rows, candidates, alone)
 
 
 def _read_window(

