@@ -446,7 +446,7 @@ def half_empty(tmp_path_factory: pytest.TempPathFactory) -> sp.Store:
     with store.transaction() as txn:
         txn.append("t", changed(rows, "later", pa.nulls(1_000, pa.int32())))
     with store.transaction() as txn:
-        txn.update("t", {"later": pa.array(range(1_000), pa.int32())}, rows=range(1_000, 2_000))
+        txn.update("t", "later", range(1_000, 2_000), pa.array(range(1_000), pa.int32()))
     return store
 
 
