@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
-from spark_pages.spark.session import PROJECT, find_java
+from spark_pages.spark.session import ARROW_IN_JVM, KEEPS_FREED_MEMORY, PROJECT, find_java
 from tests.spark.conftest import flights
 
 needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
@@ -160,6 +160,17 @@ def test_a_profile_of_the_configuration_holds_properties_of_spark_and_no_secret(
     assert any(
         re.fullmatch(r"spark\.driver\.extraJavaOptions .*/?log4j2\.properties", line) for line in lines
     )
+
+
+@pytest.mark.parametrize("file", sorted((PROJECT / "conf").glob("*.conf")), ids=lambda file: file.stem)
+def test_a_profile_of_the_configuration_makes_rows_from_python_as_cheap_as_session_does(file: Path) -> None:
+    lines = file.read_text().splitlines()
+    properties = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+
+    assert properties.items() >= KEEPS_FREED_MEMORY.items()
+    java = [value for name, value in properties.items() if name.endswith(".extraJavaOptions")]
+    assert java
+    assert all(ARROW_IN_JVM in value.split() for value in java)
 
 
 _OF_ANY_NAME = re.compile(

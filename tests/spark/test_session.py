@@ -22,7 +22,7 @@ from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.profiles import split_profile, with_profile
-from spark_pages.spark.session import session
+from spark_pages.spark.session import ARROW_IN_JVM, KEEPS_FREED_MEMORY, SHORT_RUN, java_options, session
 from spark_pages.spark.shipping import store_url
 from spark_pages.spark.source import SparkPagesDataSource
 from spark_pages.spark.versions import Versions, installed, wrong_pair
@@ -35,6 +35,23 @@ GOOD = Versions("4.2.0", "4.4.0", "2.3.1", 17, "4.2.0")
 def test_versions_that_are_installed_go_together() -> None:
     assert wrong_pair(installed(), delta=True) is None
     assert wrong_pair(GOOD, delta=True) is None
+
+
+def test_a_session_makes_rows_from_python_cheap_in_the_jvm_and_in_workers(spark: SparkSession) -> None:
+    name, value = ARROW_IN_JVM.removeprefix("-D").split("=")
+    assert spark._jvm.System.getProperty(name) == value  # type: ignore[union-attr]
+
+    told = spark.sparkContext.parallelize([0], 1).map(lambda _: dict(os.environ)).first()
+
+    assert {f"spark.executorEnv.{name}": value for name, value in told.items()}.items() >= (
+        KEEPS_FREED_MEMORY.items()
+    )
+
+
+def test_a_session_for_large_reads_compiles_all_it_can() -> None:
+    assert SHORT_RUN in java_options()
+    assert not set(SHORT_RUN.split()) & set(java_options(large=True).split())
+    assert ARROW_IN_JVM in java_options(large=True).split()
 
 
 def test_the_pyspark_that_spark_brings_to_a_driver_is_seen_though_no_package_tells_of_it(
