@@ -197,7 +197,8 @@ class Table:
         windows of 32 MiB at most. Dropping the reader stops them once these are done. The caches are left to
         random reads. See `docs/reading.md`.
         """
-        request = self._scan_request(columns, start, stop, filter, batch_rows, bool(ahead))
+        check_kind(ahead, bool, "ahead", "True or False")
+        request = self._scan_request(columns, start, stop, filter, batch_rows, ahead)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         return pa.RecordBatchReader.from_batches(
             self._source.schema_of(request.names), scan_batches(self._source, request, trace)
