@@ -7,17 +7,17 @@ A class exists only where a caller would act differently::
     │   ├── StoreNotFoundError           no store at this address: create it
     │   ├── ObjectNotFoundError          no object under this key
     │   ├── NamespaceNotFoundError       no such namespace in this version
-    │   ├── TableNotFoundError           no such table in this version
-    │   ├── ColumnNotFoundError          no such column in this table
+    │   ├── TableNotFoundError           no such table in this version; also a KeyError
+    │   ├── ColumnNotFoundError          no such column in this table; also a KeyError
     │   ├── PageNotFoundError            no page of this id in this version
     │   └── VersionNotFoundError         no such version; names the readable range
     │       └── SnapshotExpiredError     it was there, and has been cleaned away
     ├── AlreadyExistsError               choose another name
     │   ├── StoreExistsError
     │   └── TableExistsError
-    ├── InvalidInputError                mend the call
+    ├── InvalidInputError                mend the call; also a ValueError
     │   ├── InvalidKeyError              not a key of the grammar [a-z0-9._/-]
-    │   ├── RowOutOfRangeError
+    │   ├── RowOutOfRangeError           also an IndexError
     │   ├── SchemaMismatchError
     │   ├── RaggedTableError             columns of an aligned table differ in length
     │   └── ConstraintError              rows break a rule of their table: leave them out, or mend them
@@ -89,11 +89,11 @@ class NamespaceNotFoundError(NotFoundError):
     """The version that is read has no such namespace."""
 
 
-class TableNotFoundError(NotFoundError):
+class TableNotFoundError(NotFoundError, KeyError):
     """The version that is read has no such table."""
 
 
-class ColumnNotFoundError(NotFoundError):
+class ColumnNotFoundError(NotFoundError, KeyError):
     """The table has no such column."""
 
 
@@ -121,7 +121,7 @@ class TableExistsError(AlreadyExistsError):
     """The namespace has a table of this name already."""
 
 
-class InvalidInputError(SparkPagesError):
+class InvalidInputError(SparkPagesError, ValueError):
     """The call itself is wrong."""
 
 
@@ -129,7 +129,7 @@ class InvalidKeyError(InvalidInputError):
     """A key leaves the root or does not follow the grammar of keys."""
 
 
-class RowOutOfRangeError(InvalidInputError):
+class RowOutOfRangeError(InvalidInputError, IndexError):
     """A row number lies outside the column or table."""
 
 

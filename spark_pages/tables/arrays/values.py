@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
@@ -115,6 +115,8 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         for chunk in own.chunks if isinstance(own, pa.ChunkedArray) else [own]:
             check_values(chunk)
         given = fitted(own, wanted.type)
+    except SparkPagesError:
+        raise  # also a ValueError
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "

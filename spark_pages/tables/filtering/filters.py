@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.catalog.identifiers import VisibleTable, column_of
-from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
 from spark_pages.io.stats.bounds import all_nan, comparable, decode_bounds, has_nan, plain_type
 from spark_pages.tables.filtering.asked_values import exact_values, with_nanoseconds
 from spark_pages.tables.filtering.expression_tree import expression_parts
@@ -134,6 +134,8 @@ def parse_filter(
         expression = reduce(
             or_, (reduce(and_, (c.expression(kinds.get(c.column)) for c in each)) for each in alternatives)
         )
+    except SparkPagesError:
+        raise  # also a ValueError
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"The filter {given!r} has a value that Arrow cannot hold: {error}."

@@ -22,7 +22,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from spark_pages.catalog.identifiers import IdentifierContext, VisibleColumn, VisibleTable
-from spark_pages.errors import InvalidInputError
+from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.io.stats.bounds import plain_type
 from spark_pages.sql.parsing import unreadable
 from spark_pages.tables.filtering.asked_values import array_of_values, stands_in_quotes, value_of_text
@@ -94,6 +94,8 @@ def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -
     try:
         tree = sqlglot.parse_one(text, into=exp.Condition, dialect=Conditions)
         return _Translator(text, schema, table).expression(tree)
+    except SparkPagesError:
+        raise  # also a LookupError or ValueError
     except ParseError as error:
         raise _unreadable(text, error) from error
     except RecursionError as error:
@@ -313,6 +315,8 @@ class _Translator:
             return pa.scalar(node.name)
         try:
             return value_of_text(node.name, kind)
+        except SparkPagesError:
+            raise
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
             raise self._wrong(f"expected {kind} in quotes, found {node.name!r} ({error})", node) from error
 

@@ -1,0 +1,1 @@
+"""What every public name promises: errors, arguments, text."""
