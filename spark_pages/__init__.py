@@ -11,7 +11,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_pages.catalog.types import typed as typed
+    from spark_pages.errors import AccessDeniedError as AccessDeniedError
+    from spark_pages.errors import AlreadyExistsError as AlreadyExistsError
+    from spark_pages.errors import ColumnNotFoundError as ColumnNotFoundError
+    from spark_pages.errors import CommitConflictError as CommitConflictError
+    from spark_pages.errors import CommitError as CommitError
+    from spark_pages.errors import CommitUnknownError as CommitUnknownError
+    from spark_pages.errors import ConstraintError as ConstraintError
+    from spark_pages.errors import DamageError as DamageError
+    from spark_pages.errors import InternalError as InternalError
+    from spark_pages.errors import InvalidInputError as InvalidInputError
+    from spark_pages.errors import InvalidKeyError as InvalidKeyError
+    from spark_pages.errors import MissingDependencyError as MissingDependencyError
+    from spark_pages.errors import NamespaceNotFoundError as NamespaceNotFoundError
+    from spark_pages.errors import NotFoundError as NotFoundError
+    from spark_pages.errors import ObjectNotFoundError as ObjectNotFoundError
+    from spark_pages.errors import PageNotFoundError as PageNotFoundError
+    from spark_pages.errors import RaggedTableError as RaggedTableError
+    from spark_pages.errors import RowOutOfRangeError as RowOutOfRangeError
+    from spark_pages.errors import SchemaMismatchError as SchemaMismatchError
+    from spark_pages.errors import SnapshotExpiredError as SnapshotExpiredError
+    from spark_pages.errors import SparkFailedError as SparkFailedError
     from spark_pages.errors import SparkPagesError as SparkPagesError
+    from spark_pages.errors import StorageError as StorageError
+    from spark_pages.errors import StoreExistsError as StoreExistsError
+    from spark_pages.errors import StoreNotFoundError as StoreNotFoundError
+    from spark_pages.errors import TableExistsError as TableExistsError
+    from spark_pages.errors import TableNotFoundError as TableNotFoundError
+    from spark_pages.errors import UnsupportedFormatError as UnsupportedFormatError
+    from spark_pages.errors import VersionNotFoundError as VersionNotFoundError
     from spark_pages.io import CacheStats as CacheStats
     from spark_pages.io import ReadTrace as ReadTrace
     from spark_pages.model.page import PageStats as PageStats
@@ -29,7 +57,40 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_ERRORS = (
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "ColumnNotFoundError",
+    "CommitConflictError",
+    "CommitError",
+    "CommitUnknownError",
+    "ConstraintError",
+    "DamageError",
+    "InternalError",
+    "InvalidInputError",
+    "InvalidKeyError",
+    "MissingDependencyError",
+    "NamespaceNotFoundError",
+    "NotFoundError",
+    "ObjectNotFoundError",
+    "PageNotFoundError",
+    "RaggedTableError",
+    "RowOutOfRangeError",
+    "SchemaMismatchError",
+    "SnapshotExpiredError",
+    "SparkFailedError",
+    "SparkPagesError",
+    "StorageError",
+    "StoreExistsError",
+    "StoreNotFoundError",
+    "TableExistsError",
+    "TableNotFoundError",
+    "UnsupportedFormatError",
+    "VersionNotFoundError",
+)
+
 _HOMES = {
+    **dict.fromkeys(_ERRORS, "spark_pages.errors"),
     "CacheConfig": "spark_pages.tables.store",
     "CacheStats": "spark_pages.io",
     "PageDirectory": "spark_pages.tables.directory",
@@ -38,7 +99,6 @@ _HOMES = {
     "ReadTrace": "spark_pages.io",
     "ServedStore": "spark_pages.service.served_store",
     "Snapshot": "spark_pages.tables.snapshot",
-    "SparkPagesError": "spark_pages.errors",
     "Store": "spark_pages.tables.store",
     "Table": "spark_pages.tables.table",
     "Transaction": "spark_pages.tables.transaction",

@@ -15,7 +15,13 @@ from spark_pages.log.encoding.commit_codec import (
     encode_commit,
     encode_tombstone,
 )
-from spark_pages.log.encoding.commit_schema import COMMIT_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA
+from spark_pages.log.encoding.commit_schema import (
+    COMMIT_SCHEMA,
+    EARLIER_SCHEMAS,
+    SHORT_SCHEMA,
+    TRANSACTIONS_SCHEMA,
+)
+from spark_pages.log.encoding.container import decode_container
 from spark_pages.model.actions import CheckpointRef, Features, Tombstone, UpkeepNote
 from spark_pages.model.location import Location
 from tests.io.strategies import steady
@@ -76,11 +82,21 @@ def test_only_a_commit_that_tells_of_upkeep_has_a_place_for_it():
     assert decode_slot(silent, "slot").upkeep == ()
 
 
-def test_a_release_that_knows_of_no_upkeep_reads_a_commit_that_tells_of_it(monkeypatch):
-    data, digest = encode_commit(replace(SMALL, upkeep=(UPKEEP,)))
+def test_a_schema_that_the_format_does_not_have_is_damage(monkeypatch):
+    data, _ = encode_commit(replace(SMALL, upkeep=(UPKEEP,)))
     monkeypatch.setattr(commit_codec, "_SCHEMA", container.ContainerSchema(SHORT_SCHEMA, TRANSACTIONS_SCHEMA))
 
-    assert same(decode_slot(data, "slot"), replace(SMALL, digest=digest))
+    with pytest.raises(DamageError, match=r"slot is not a commit.*schema") as failure:
+        decode_slot(data, "slot")
+    assert not isinstance(failure.value, UnsupportedFormatError)
+
+
+@pytest.mark.parametrize("schema", EARLIER_SCHEMAS, ids=["with tombstones", "without", "before blooms"])
+def test_a_commit_of_an_earlier_release_is_read(schema):
+    records = decode_container(encode_commit(SMALL)[0], commit_codec._SCHEMA, "slot")[0]
+    before, digest = container.encode_container(schema, records, b"marks the blocks")
+
+    assert same(decode_slot(before, "slot"), replace(SMALL, digest=digest))
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
 from spark_pages.log.encoding.commit_schema import (
-    COMMIT_SCHEMA,
+    ACCEPTED_SCHEMAS,
     CONTENT,
+    EARLIER_SCHEMAS,
+    HEADER_BEGINNINGS,
     HEADING,
     LONG_CONTENT,
     SHORT_SCHEMA,
@@ -27,10 +29,10 @@ from spark_pages.log.encoding.commit_schema import (
     TRANSACTIONS_SCHEMA,
 )
 from spark_pages.log.encoding.container import (
-    DIGEST_KEY,
+    AvroReader,
     ContainerSchema,
+    UnknownSchemaError,
     avro_count,
-    check_container,
     decode_container,
     encode_container,
 )
@@ -57,7 +59,7 @@ from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition
 
-_SCHEMA = ContainerSchema(COMMIT_SCHEMA, TOLD_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA)
+_SCHEMA = ContainerSchema(*ACCEPTED_SCHEMAS, earlier=EARLIER_SCHEMAS)
 MAX_COMMIT_BYTES = 64 << 20
 """A larger slot is refused before it is parsed; a writer that needs more uses page manifests."""
 
@@ -152,7 +154,7 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
     except SparkPagesError:
         raise
     except Exception as error:
-        _refuse_newer(data, key)
+        _refuse_newer(error, key)
         raise DamageError(
             f"{key} is not a commit: expected an Avro container of spark_pages, found {len(data)} bytes "
             f"that fail with {type(error).__name__}: {str(error)[:200]}.",
@@ -205,23 +207,38 @@ def _heading(data: bytes, version: int, key: str) -> tuple[str, dict[str, Any], 
     except SparkPagesError:
         raise
     except Exception as error:
-        _refuse_newer(data, key)
+        _refuse_newer(error, key)
         raise DamageError(f"{key} is not a commit: {type(error).__name__}.", key=key) from error
     if found != version:
         raise DamageError(f"{key} holds commit {found}: objects were swapped.", key=key)
     return name, header, claimed
 
 
-def _refuse_newer(data: bytes, key: str) -> None:
-    """Look at the header by the schema that an undamaged object brings: that of a newer format, maybe."""
+def _refuse_newer(error: Exception, key: str) -> None:
+    """Raise UnsupportedFormatError if decoding failed because the commit has the schema of a newer format.
+
+    Notes
+    -----
+    Every format begins the header with the same two fields, so they are read without its schema. A format
+    with another schema has a higher version or another feature; else the container is foreign or forged.
+    """
+    if not isinstance(error, UnknownSchemaError) or not error.schema.startswith(HEADER_BEGINNINGS):
+        return
     try:
-        reader = fastavro.reader(io.BytesIO(data))
-        check_container(data, str(reader.metadata.get(DIGEST_KEY, "")), key)
-        header: Any = next(reader)
-        needs = header["format_version"], header["reader_features"]
-    except Exception:  # noqa: BLE001 - not even a header, so the caller reports damage
+        needs = _format_and_features(error.block)
+    except ValueError:
         return
     check_readable(*needs, key)
+
+
+def _format_and_features(block: AvroReader) -> tuple[int, list[str]]:
+    """`format_version` and `reader_features` of the header that a block begins with."""
+    _records, _size, _union = block.number(), block.number(), block.number()
+    version = block.number()
+    features: list[str] = []
+    while count := block.count():
+        features += [block.bytes().decode() for _ in range(count)]
+    return version, features
 
 
 def _from_records(records: list[Any], digest: str, size_bytes: int, key: str) -> Commit | Tombstone:

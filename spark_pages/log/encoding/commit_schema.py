@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import fastavro
@@ -19,6 +20,11 @@ def _record(name: str, *fields: tuple[str, Any] | tuple[str, Any, Any]) -> dict[
         "namespace": _NAMESPACE,
         "fields": [dict(zip(("name", "type", "default"), field, strict=False)) for field in fields],
     }
+
+
+def _without(record: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The record as releases wrote it that did not have some fields."""
+    return {**record, "fields": [field for field in record["fields"] if field["name"] not in names]}
 
 
 def _array(items: Any) -> dict[str, Any]:
@@ -155,18 +161,30 @@ _HEADING_FIELDS: tuple[tuple[str, Any], ...] = (
     ("app_version", ["null", "long"]),
     ("read_version", "long"),
 )
-_CONTENT_FIELDS: tuple[tuple[str, Any], ...] = (
-    ("pages", _PAGES),
-    ("manifests", _array(_MANIFEST)),
-    ("splices", _array(_SPLICE)),
-    ("intents", _array(_INTENT)),
-    ("tags", _array(_TAG)),
-    ("leases", _array(_LEASE)),
-    ("claims", _array(_CLAIM)),
-    ("retention", ["null", _RETENTION]),
-    ("properties", {"type": "map", "values": ["null", "string"]}),
-)
-_TRANSACTION = _record("Transaction", *_HEADING_FIELDS, ("base_ordinal", "long"), *_CONTENT_FIELDS)
+
+
+def _content_fields(pages: dict[str, Any], intent: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Fields of a transaction behind its first ordinal."""
+    return (
+        ("pages", pages),
+        ("manifests", _array(_MANIFEST)),
+        ("splices", _array(_SPLICE)),
+        ("intents", _array(intent)),
+        ("tags", _array(_TAG)),
+        ("leases", _array(_LEASE)),
+        ("claims", _array(_CLAIM)),
+        ("retention", ["null", _RETENTION]),
+        ("properties", {"type": "map", "values": ["null", "string"]}),
+    )
+
+
+def _transaction(pages: dict[str, Any], intent: dict[str, Any]) -> dict[str, Any]:
+    content = _content_fields(pages, intent)
+    return _record("Transaction", *_HEADING_FIELDS, ("base_ordinal", "long"), *content)
+
+
+_CONTENT_FIELDS = _content_fields(_PAGES, _INTENT)
+_TRANSACTION = _transaction(_PAGES, _INTENT)
 _TOMBSTONE = _record(
     "Tombstone",
     ("version", "long"),
@@ -188,6 +206,31 @@ SHORT_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION, _TOMBSTONE])
 
 TRANSACTIONS_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION])
 """The beginning of that: what most commits hold."""
+
+_INTENT_WITHOUT_COLUMNS = _without(_INTENT, "columns")
+_PAGES_WITHOUT_BLOOMS = _without(_PAGES, "distinct", "bloom_offset", "bloom_length", "bloom_checksum")
+_OLD_TRANSACTION = _transaction(_PAGES, _INTENT_WITHOUT_COLUMNS)
+_OLDEST_TRANSACTION = _transaction(_PAGES_WITHOUT_BLOOMS, _INTENT_WITHOUT_COLUMNS)
+
+ACCEPTED_SCHEMAS = (COMMIT_SCHEMA, TOLD_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA)
+"""Schemas that a slot of this release may have; the first holds every field."""
+
+EARLIER_SCHEMAS = (
+    fastavro.parse_schema([_SHORT_HEADER, _OLD_TRANSACTION, _TOMBSTONE]),
+    fastavro.parse_schema([_SHORT_HEADER, _OLD_TRANSACTION]),
+    fastavro.parse_schema([_SHORT_HEADER, _OLDEST_TRANSACTION, _TOMBSTONE]),
+)
+"""Schemas of slots that earlier releases wrote: before intents named columns, and before bloom filters."""
+
+_FIRST_FIELDS = (("format_version", "int"), ("reader_features", _array("string")))
+_BEGINNING = {"type": "record", "name": "CommitHeader", "namespace": _NAMESPACE}
+_LONG_BEGINNING = {"type": "record", "name": f"{_NAMESPACE}.CommitHeader"}
+_FIELDS = [{"name": name, "type": kind} for name, kind in _FIRST_FIELDS]
+HEADER_BEGINNINGS = (
+    json.dumps([{**_BEGINNING, "fields": _FIELDS}], separators=(",", ":")).encode()[: -len("]}]")],
+    json.dumps([{**_LONG_BEGINNING, "fields": _FIELDS}]).encode()[: -len("]}]")],
+)
+"""What the schema of a commit of any format begins with, in its short and its long form."""
 
 TRANSACTION_NUMBER = b"\x02"
 """Stands before a transaction: it is the second in each of these unions."""

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
 from typing import Any
 
 import fastavro
@@ -21,8 +20,20 @@ from spark_pages.log.digest import DIGEST_HEX_LENGTH, digest_of, digester
 
 DIGEST_KEY = "spark_pages.digest"
 _ZEROS = "0" * DIGEST_HEX_LENGTH
+_CODEC_KEY = "avro.codec"
+_SCHEMA_KEY = "avro.schema"
+_METADATA = frozenset({DIGEST_KEY, _CODEC_KEY, _SCHEMA_KEY})
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+
+_MAX_HEAD_BYTES = 64 << 10
+"""Schema, codec and digest take some 5 KiB."""
+
+_LONGEST_NUMBER = 10
+"""Bytes of 64 bits, seven to a byte."""
+
+_MOST_ITEMS = 1024
+"""Of arrays and maps that are read without fastavro: metadata of a container, and features."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,8 +60,8 @@ class _Form:
         head = io.BytesIO(_MAGIC)
         head.seek(len(_MAGIC))
         metadata = {
-            "avro.codec": b"null",
-            "avro.schema": _shortest(_long_form(schema)),
+            _CODEC_KEY: b"null",
+            _SCHEMA_KEY: _shortest(_long_form(schema)),
             DIGEST_KEY: _ZEROS.encode(),
         }
         fastavro.schemaless_writer(head, {"type": "map", "values": "bytes"}, metadata)
@@ -104,7 +115,7 @@ def _long_form(schema: Any) -> bytes:
     """The schema as fastavro writes it, and as earlier releases had it in their containers."""
     out = io.BytesIO()
     fastavro.writer(out, schema, [], codec="null", sync_marker=bytes(_SYNC_BYTES))
-    return _metadata(out.getvalue())[0]["avro.schema"]
+    return _head(out.getvalue())[0][_SCHEMA_KEY]
 
 
 def _shortest(schema: bytes) -> bytes:
@@ -146,7 +157,7 @@ def check_container(data: bytes, claimed: str, key: str) -> None:
 
 
 class ContainerSchema:
-    """A schema, and the forms in which containers of this release and of earlier ones hold it.
+    """The schemas that containers of one kind may hold: a finite list, compared byte by byte.
 
     Parameters
     ----------
@@ -155,89 +166,169 @@ class ContainerSchema:
     others
         Schemas of containers that hold less, likewise: unions of the first of its records, and records
         without fields for which it has a default.
+    earlier
+        Schemas that earlier releases wrote. What they lack is filled in by the defaults of `parsed`.
 
     Attributes
     ----------
     written
-        What a known form is decoded with; a field that it lacks is not in what it gives.
+        Schema to decode with, and schema to resolve against, by the bytes that a container holds. Without the
+        latter, a field that the container lacks is not in what decoding gives.
     """
 
-    def __init__(self, parsed: Any, *others: Any) -> None:
+    def __init__(self, parsed: Any, *others: Any, earlier: Sequence[Any] = ()) -> None:
         self.parsed = parsed
-        self.written: dict[bytes | None, Any] = {}
-        for each in (*others, parsed):
-            long = _long_form(each)
-            self.written |= {long: each, _shortest(long): each}
+        self.written: dict[bytes, tuple[Any, Any]] = {}
+        resolved = [(each, parsed) for each in earlier]
+        for written, wanted in (*resolved, *((each, None) for each in (*others, parsed))):
+            long = _long_form(written)
+            self.written |= {long: (written, wanted), _shortest(long): (written, wanted)}
+
+
+class UnknownSchemaError(ValueError):
+    """Raised for an undamaged container whose schema is not accepted.
+
+    Attributes
+    ----------
+    schema
+        Its bytes, unparsed.
+    block
+        Reads the first 64 KiB of the block, which is not decoded.
+    """
+
+    def __init__(self, schema: bytes, block: AvroReader) -> None:
+        super().__init__("its schema is not one of those of the format")
+        self.schema = schema
+        self.block = block
 
 
 def decode_container(
     data: bytes, schema: ContainerSchema, key: str, most: int | None = None
 ) -> tuple[list[Any], str]:
-    """The records, with their names where the schema is a union, and the digest once it is known to be right.
+    """Decode the records of a container, with their names where the schema is a union.
 
     Parameters
     ----------
     most
         Decode so many records at most.
 
+    Returns
+    -------
+    list and str
+        The records, and the digest of the container.
+
     Raises
     ------
     DamageError
-        If the digest is wrong. What else an object that is no such container makes the decoder raise is for
-        the caller to name.
+        If the digest is wrong.
+    UnknownSchemaError
+        If the schema is not accepted.
+    ValueError
+        If the object is no such container. What the decoder raises is for the caller to name.
 
     Notes
     -----
-    A container that holds the schema in a known form is decoded without parsing it again.
+    Anybody can compute a digest, and Avro executes its schema: a hostile one recurses until the process dies,
+    or skips 2^60 values. So digest, codec and schema are checked, in this order, before fastavro runs.
     """
-    metadata, block = _metadata(data)
-    known = schema.written.get(metadata.get("avro.schema"))
+    metadata, source = _head(data)
     claimed = metadata.get(DIGEST_KEY, b"").decode()
     check_container(data, claimed, key)
-    names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
-    if known is None or metadata.get("avro.codec") != b"null":
-        reader = fastavro.reader(io.BytesIO(data), reader_schema=schema.parsed, **names)
-        return list(islice(reader, most)), claimed
-    source = io.BytesIO(data)
-    source.seek(block)
-    count, size = _long(source), _long(source)
-    end = source.tell() + size
+    if metadata.get(_CODEC_KEY) != b"null":
+        raise ValueError("its codec is not null")
+    written = metadata.get(_SCHEMA_KEY, b"")
+    if written not in schema.written:
+        begin = source.position
+        raise UnknownSchemaError(written, AvroReader(data[begin : begin + _MAX_HEAD_BYTES], 0))
+    known, resolved = schema.written[written]
+    count, size = source.number(), source.number()
+    end = source.position + size
+    if not 0 < count <= size or len(data) != end + _SYNC_BYTES:
+        raise ValueError("the block does not end where it says")
     wanted = count if most is None else min(count, most)
-    records = [fastavro.schemaless_reader(source, known, None, **names) for _ in range(wanted)]
-    if (wanted == count and source.tell() != end) or len(data) != end + _SYNC_BYTES:
+    block = io.BytesIO(data)
+    block.seek(source.position)
+    names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
+    records = [fastavro.schemaless_reader(block, known, resolved, **names) for _ in range(wanted)]
+    if wanted == count and block.tell() != end:
         raise ValueError("the block does not end where it says")
     return records, claimed
 
 
-def _metadata(data: bytes) -> tuple[dict[str, bytes], int]:
-    """The metadata of a container, and where its first block begins."""
-    source = io.BytesIO(data)
-    if source.read(len(_MAGIC)) != _MAGIC:
-        raise ValueError("not an Avro container")
-    metadata: dict[str, bytes] = {}
-    while count := _long(source):
-        if count < 0:
+class AvroReader:
+    """Numbers and bytes in Avro, each bounded by the format and by the end of the data.
+
+    Parameters
+    ----------
+    data
+        What to read.
+    position
+        Where the next value begins.
+    """
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data = data
+        self.position = position
+
+    def number(self) -> int:
+        """Read a long.
+
+        Raises
+        ------
+        ValueError
+            If it has more bytes than any long, or does not end.
+        """
+        number = 0
+        start = self.position
+        for index, byte in enumerate(self._data[start : start + _LONGEST_NUMBER]):
+            number |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                self.position = start + index + 1
+                return (number >> 1) ^ -(number & 1)
+        raise ValueError(f"no number at byte {start}")
+
+    def bytes(self) -> bytes:
+        """Read bytes, or a string in UTF-8.
+
+        Raises
+        ------
+        ValueError
+            If they do not end within the data.
+        """
+        length = self.number()
+        start = self.position
+        if not 0 <= length <= len(self._data) - start:
+            raise ValueError(f"{length} bytes announced at byte {start}")
+        self.position = start + length
+        return self._data[start : self.position]
+
+    def count(self) -> int:
+        """Read how many items the next block of an array or map has; 0 at the end.
+
+        Raises
+        ------
+        ValueError
+            If they are more than any array has that is read this way.
+        """
+        count = self.number()
+        if count < 0:  # followed by the size of the block in bytes
             count = -count
-            _long(source)
+            self.number()
+        if count > _MOST_ITEMS:
+            raise ValueError(f"{count} items, expected at most {_MOST_ITEMS}")
+        return count
+
+
+def _head(data: bytes) -> tuple[dict[str, bytes], AvroReader]:
+    """Metadata of a container, and a reader of its first block."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("not an Avro container")
+    source = AvroReader(data[:_MAX_HEAD_BYTES], len(_MAGIC))
+    metadata: dict[str, bytes] = {}
+    while count := source.count():
         for _ in range(count):
-            name = _bytes(source).decode()
-            metadata[name] = _bytes(source)
-    return metadata, source.tell() + _SYNC_BYTES
-
-
-def _long(source: io.BytesIO) -> int:
-    shift = number = 0
-    while True:
-        (byte,) = source.read(1)
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1)
-        shift += 7
-
-
-def _bytes(source: io.BytesIO) -> bytes:
-    length = _long(source)
-    found = source.read(length) if length >= 0 else b""
-    if len(found) != length:
-        raise ValueError("the container ends too early")
-    return found
+            name = source.bytes().decode()
+            if name in metadata or name not in _METADATA:
+                raise ValueError("metadata that the format does not have")
+            metadata[name] = source.bytes()
+    return metadata, AvroReader(data, source.position + _SYNC_BYTES)
