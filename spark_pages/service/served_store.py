@@ -241,7 +241,7 @@ class ServedSnapshot(Snapshot):
 
         found = store.table_at(db, table, version)
         directory = PageDirectory(found, found.definition, as_of, open_again)
-        return Table(found.definition, directory, store.pages, self)
+        return Table(found.definition, directory, store.pages, self.log, self.table)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Nothing to open again: what it knows comes table by table."""

@@ -1,87 +1,81 @@
-"""What store, snapshot and table look like in a notebook. Reads no page."""
+"""Cards that stores, snapshots and tables show in a notebook. Pure: plain values in, markup out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from spark_pages.errors import SparkPagesError
-from spark_pages.model.chain_lane import lane_of
-from spark_pages.show.chain_strip import table_strip
+from spark_pages.show.chain_strip import Lane, table_strip
 from spark_pages.show.markup import Markup, card, joined, table, tag
 from spark_pages.show.text import count
 
-if TYPE_CHECKING:
-    from spark_pages.tables.snapshot import Snapshot
-    from spark_pages.tables.store import Store
-    from spark_pages.tables.table import Table
-
-MOST_TABLES = 20
-MOST_COLUMNS = 30
-_LANES = 8
+_MOST_TAGS = 20
 
 
-def store_card(store: Store) -> Markup:
-    """Where the store is, what its newest version holds, and how its caches did.
+def store_card(
+    url: str, snapshot: Markup | str, tags: Mapping[str, int] | None = None, cache: Markup | str = ""
+) -> Markup:
+    """Draw a store: its address, its newest version, its tags and its caches.
 
-    Notes
-    -----
-    One request for the newest version; then as `snapshot_card`.
+    Parameters
+    ----------
+    snapshot
+        The card of the newest version, or a sentence that says why there is none.
+    tags
+        Tagged versions, by tag.
+    cache
+        The card of the page caches; empty while nothing was read.
     """
-    heading = joined("store ", tag("b", store.url))
-    try:
-        snapshot = store.snapshot()
-        tags = sorted(snapshot.log.state.tags.items())
-        rows = [[name, version] for name, version in tags[:MOST_TABLES]]
-        asked = store.cache_stats
-        return card(
-            heading,
-            snapshot_card(snapshot),
-            table(["tag", "version"], rows, len(tags) - len(rows)) if tags else "",
-            asked.card if asked.hits + asked.misses else "",
-        )
-    except SparkPagesError as error:  # a notebook shows what is known, and does not fail for it
-        return card(heading, f"cannot be read now: {error}")
+    rows = [[name, version] for name, version in sorted((tags or {}).items())]
+    tagged = table(["tag", "version"], rows[:_MOST_TAGS], len(rows) - len(rows[:_MOST_TAGS])) if rows else ""
+    return card(joined("store ", tag("b", url)), snapshot, tagged, cache)
 
 
-def snapshot_card(snapshot: Snapshot) -> Markup:
-    """Version, time, and the first tables with their rows.
+def snapshot_card(
+    version: int, timestamp: datetime, tables: Sequence[tuple[str, int, int]], num_tables: int
+) -> Markup:
+    """Draw a version: number, time, and its first tables.
 
-    Notes
-    -----
-    The catalog, and for each of at most `MOST_TABLES` tables how many rows its first column has.
+    Parameters
+    ----------
+    tables
+        Name, rows and columns of the tables shown.
+    num_tables
+        Number of all tables of the version.
     """
-    names = snapshot.tables()
-    rows = []
-    for name in names[:MOST_TABLES]:
-        each = snapshot.table(name)
-        rows.append([name, each.num_rows, len(each.columns)])
     heading = joined(
-        tag("b", f"version {snapshot.version:,}"),
-        f" · {snapshot.timestamp:%Y-%m-%d %H:%M:%S} UTC · {count(len(names), 'table')}",
+        tag("b", f"version {version:,}"),
+        f" · {timestamp:%Y-%m-%d %H:%M:%S} UTC · {count(num_tables, 'table')}",
     )
-    return card(heading, table(["table", "rows", "columns"], rows, len(names) - len(rows)) if names else "")
+    rows = [list(each) for each in tables]
+    return card(heading, table(["table", "rows", "columns"], rows, num_tables - len(rows)) if rows else "")
 
 
-def table_card(shown: Table) -> Markup:
-    """Rows, columns with their types and pages, and a strip of the first chains as far as they are loaded.
+def table_card(
+    name: str,
+    version: int | None,
+    num_rows: int,
+    columns: Sequence[tuple[str, str, bool, int]],
+    lanes: Sequence[Lane],
+    num_columns: int,
+) -> Markup:
+    """Draw a table: rows, columns, and the pages of its first columns.
 
-    Notes
-    -----
-    How many pages each of at most `MOST_COLUMNS` columns has: the root of the checkpoint tells, and what it
-    keeps of the tails.
+    Parameters
+    ----------
+    columns
+        Name, type, nullability and number of pages of the columns shown.
+    lanes
+        Pages of the first columns, for the strip.
+    num_columns
+        Number of all columns.
     """
-    schema = shown.schema
-    chains = {name: shown.directory.chain(name) for name in schema.names[:MOST_COLUMNS]}
-    rows = [
-        [name, str(schema.field(name).type), "yes" if schema.field(name).nullable else "no", chain.num_pages]
-        for name, chain in chains.items()
-    ]
     heading = joined(
-        tag("b", shown.name),
-        f" · {count(shown.num_rows, 'row')} · {count(len(schema), 'column')}",
-        "" if shown.version is None else f" · version {shown.version:,}",
+        tag("b", name),
+        f" · {count(num_rows, 'row')} · {count(num_columns, 'column')}",
+        "" if version is None else f" · version {version:,}",
     )
-    columns = table(["column", "type", "nullable", "pages"], rows, len(schema) - len(rows))
-    lanes = [lane_of(name, chain.pieces) for name, chain in list(chains.items())[:_LANES]]
-    more = f", the first {_LANES} columns" if len(schema) > _LANES else ""
-    return card(heading, columns, table_strip(f"pages{more}", lanes).image)
+    rows = [[column, kind, "yes" if nullable else "no", pages] for column, kind, nullable, pages in columns]
+    described = table(["column", "type", "nullable", "pages"], rows, num_columns - len(rows))
+    title = f"pages, the first {len(lanes)} columns" if num_columns > len(lanes) else "pages"
+    return card(heading, described, table_strip(title, list(lanes)).image)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
 from spark_pages.catalog.resolve import find_table, show_name, split_name
@@ -12,6 +12,7 @@ from spark_pages.catalog.types import UserType, user_type
 from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError
 from spark_pages.given import check_kind
 from spark_pages.io import PageHandler
+from spark_pages.log.lease import ReaderLease
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
@@ -24,9 +25,9 @@ from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.reading.expiry import reopening
 from spark_pages.tables.table import Table
 
-if TYPE_CHECKING:
-    from spark_pages.tables.store import Store
-    from spark_pages.tables.versions.leases import Leases, ReaderLease
+MOST_TABLES_ON_A_CARD = 20
+
+TakeLease: TypeAlias = Callable[["Snapshot", timedelta, bool], ReaderLease["Snapshot"]]
 
 
 class Snapshot:
@@ -38,40 +39,55 @@ class Snapshot:
         Its version.
     timestamp
         When that version was committed, UTC.
+
+    Parameters
+    ----------
+    log, pages
+        Metadata of the version, and the reader of its pages.
+    open_snapshot
+        Opens another version of the same store by number, or by `timestamp`. Picklable: a pickled snapshot is
+        this and a version.
+    take_lease
+        Writes a lease on a snapshot.
+    open_again
+        Reads the metadata of a version again after vacuum has removed objects.
     """
 
     def __init__(
         self,
         log: LogSnapshot,
         pages: PageHandler,
-        as_of: Callable[[int], Snapshot] | None = None,
-        leases: Leases | None = None,
-        store: Store | None = None,
+        open_snapshot: Callable[..., Snapshot] | None = None,
+        take_lease: TakeLease | None = None,
+        open_again: Callable[[int], LogSnapshot] | None = None,
     ) -> None:
         self.log = log
         self._pages = pages
-        self._as_of = as_of
-        self._leases = leases
-        self._open_again: Callable[[int], LogSnapshot] | None = leases.open_again if leases else None
-        self._store = store
+        self._open_snapshot = open_snapshot
+        self._take_lease = take_lease
+        self._open_again = open_again
+        self._committed = True
         self._system: dict[str, Table] = {}
         self._on_read: Callable[[TableId], object] = _nobody_asks
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the store and the version; opened again where it is unpickled."""
-        if self._store is None:
+        if self._open_snapshot is None or not self._committed:
             raise InvalidInputError(
                 "This snapshot cannot be pickled: it shows what a transaction has not committed.",
                 hint="Commit first, and pickle a snapshot of the store.",
             )
-        return (_snapshot_of, (self._store, self.version))
+        return (self._open_snapshot, (self.version,))
 
     def __repr__(self) -> str:
         time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
         return f"Snapshot(version {self.version}, {time}, {count(len(self.tables()), 'table')})"
 
     def _repr_html_(self) -> str:
-        return snapshot_card(self)
+        names = self.tables()
+        shown = [self.table(name) for name in names[:MOST_TABLES_ON_A_CARD]]
+        rows = [(each.name, each.num_rows, len(each.columns)) for each in shown]
+        return snapshot_card(self.version, self.timestamp, rows, len(names))
 
     @property
     def version(self) -> int:
@@ -83,7 +99,7 @@ class Snapshot:
         """When that commit was made, UTC."""
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.log.state.timestamp_us)
 
-    def lease(self, duration: timedelta, required: bool = True) -> ReaderLease:
+    def lease(self, duration: timedelta, required: bool = True) -> ReaderLease[Snapshot]:
         """The version stays readable so long, or until the block that the lease is used with ends.
 
         Parameters
@@ -105,9 +121,9 @@ class Snapshot:
         -----
         One commit, and another one at the end.
         """
-        if self._leases is None:
+        if self._take_lease is None:
             raise InvalidInputError("This snapshot is not one of a store that can be leased from.")
-        return self._leases.take(self, duration, required)
+        return self._take_lease(self, duration, required)
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version from what is kept now; see `tables.reading.expiry`."""
@@ -166,12 +182,12 @@ class Snapshot:
         self._on_read(definition.table_id)
 
         def directory_as_of(timestamp_us: int) -> PageDirectory:
-            assert self._as_of is not None
-            return self._as_of(timestamp_us).table(show_name(definition)).directory
+            assert self._open_snapshot is not None
+            return self._open_snapshot(timestamp=timestamp_us).table(show_name(definition)).directory
 
-        as_of = directory_as_of if self._as_of else None
+        as_of = directory_as_of if self._open_snapshot else None
         directory = PageDirectory(self.log, definition, as_of, self._open_again)
-        return Table(definition, directory, self._pages, self)
+        return Table(definition, directory, self._pages, self.log, self.table)
 
     def _system_table(self, name: str) -> Table:
         """One of the tables that tell of the catalog, made once."""
@@ -179,7 +195,7 @@ class Snapshot:
         if known is None:
             zero = self.table_of(find_table(self.log, "system.catalog"))
             rows = CatalogRows(zero, self.log, LAYOUTS[name].kind)
-            known = self._system[name] = SystemTable(name, rows, self._pages, self)
+            known = self._system[name] = SystemTable(name, rows, self._pages, self.table)
         return known
 
     def watched(self, on_read: Callable[[TableId], object]) -> Snapshot:
@@ -190,7 +206,7 @@ class Snapshot:
         on_read
             Told the id of a table before it is handed out.
         """
-        shown = Snapshot(self.log, self._pages, self._as_of, self._leases, self._store)
+        shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, self._open_again)
         shown._on_read = on_read
         return shown
 
@@ -202,14 +218,10 @@ class Snapshot:
         open_again
             Gives the version that the transaction stands on from what is kept now, with what is staged.
         """
-        shown = Snapshot(self.log, self._pages, self._as_of, self._leases)
-        shown._open_again = open_again
+        shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, open_again)
+        shown._committed = False
         return shown
 
 
 def _nobody_asks(_: TableId) -> None:
     """Nothing."""
-
-
-def _snapshot_of(store: Store, version: int) -> Snapshot:
-    return store.snapshot(version=version)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
-from spark_pages.errors import CommitUnknownError, InvalidInputError
+from spark_pages.errors import CommitUnknownError, InvalidInputError, SparkPagesError
 from spark_pages.given import as_text, as_whole, check_kind, check_texts
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.commit.messages import Unknown
@@ -59,7 +59,13 @@ class Store:
         return f"Store({self.url!r})"
 
     def _repr_html_(self) -> str:
-        return store_card(self)
+        try:
+            snapshot = self.snapshot()
+            read = self.cache_stats
+            cache = read.card if read.hits + read.misses else ""
+            return store_card(self.url, snapshot._repr_html_(), snapshot.log.state.tags, cache)
+        except SparkPagesError as error:  # a notebook shows as much as it can, and does not fail
+            return store_card(self.url, f"cannot be read now: {error}")
 
     def __reduce__(self) -> tuple[type[Store], tuple[ObjectStore, None, CacheConfig]]:
         """Pickled as its address and cache settings; a store whose address may hold secrets refuses."""
@@ -476,13 +482,8 @@ class Store:
         if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
             told_table_zero(log)
             self._told = told
-        return Snapshot(
-            log,
-            self._pages,
-            lambda timestamp_us: self.snapshot(timestamp=timestamp_us),
-            Leases(self._log, self._runtime),
-            self,
-        )
+        leases = Leases(self._log, self._runtime)
+        return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)
 
     def leases(self) -> pa.Table:
         """Leases that are not over: ``lease_id``, ``version``, ``expires_at``; the oldest version first."""

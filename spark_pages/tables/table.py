@@ -7,9 +7,9 @@ and whatever has a filter, goes by windows (tables/scanning/scan.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from numpy.typing import ArrayLike
@@ -19,7 +19,9 @@ from spark_pages.catalog.resolve import check_column, check_columns, show_name, 
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.given import as_list, as_whole, check_kind
 from spark_pages.io import PageHandler, ReadTrace
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import RunSlice
+from spark_pages.model.chain_lane import lane_of
 from spark_pages.model.nested import null_column
 from spark_pages.model.page import PageDescriptor
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
@@ -42,14 +44,23 @@ from spark_pages.tables.scanning.scan import ScanRequest, scan_batches, scan_tab
 from spark_pages.tables.scanning.scan_plan import ScanPlan, explain_scan
 from spark_pages.tables.writing.page_options import PageOptions
 
-if TYPE_CHECKING:
-    from spark_pages.tables.snapshot import Snapshot
+MOST_COLUMNS_ON_A_CARD = 30
+MOST_LANES_ON_A_CARD = 8
 
 
 class Table:
     """A table as of one version.
 
     Obtained from `Snapshot.table`. Immutable: reading it gives the same rows whatever is committed.
+
+    Parameters
+    ----------
+    definition, directory, pages
+        Its schema and properties, its page descriptors, and the reader of its pages.
+    log
+        Metadata of the version; None for rows that belong to no version.
+    open_table
+        Opens a table of the same version by name. Picklable: a pickled table is this and a name.
     """
 
     def __init__(
@@ -57,25 +68,34 @@ class Table:
         definition: TableDefinition,
         directory: PageDirectory,
         pages: PageHandler,
-        snapshot: Snapshot | None = None,
+        log: LogSnapshot | None = None,
+        open_table: Callable[[str], Table] | None = None,
     ) -> None:
         self.definition = definition
         self.directory = directory
         self._source = RowSource(definition, directory, pages)
-        self._snapshot = snapshot
+        self._log = log
+        self._open_table = open_table
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its store, version and name; opened again where it is unpickled."""
-        if self._snapshot is None:
+        if self._open_table is None:
             raise InvalidInputError(f"Table {self.name!r} cannot be pickled: it is not one of a snapshot.")
-        return (_table_of, (self._snapshot, self.name))
+        return (self._open_table, (self.name,))
 
     def __repr__(self) -> str:
         rows, columns = count(self.num_rows, "row"), count(len(self.columns), "column")
         return f"Table({self.name!r}, {rows}, {columns})"
 
     def _repr_html_(self) -> str:
-        return table_card(self)
+        schema = self.schema
+        chains = {name: self.directory.chain(name) for name in schema.names[:MOST_COLUMNS_ON_A_CARD]}
+        rows = [
+            (name, str(schema.field(name).type), schema.field(name).nullable, chain.num_pages)
+            for name, chain in chains.items()
+        ]
+        lanes = [lane_of(name, chain.pieces) for name, chain in list(chains.items())[:MOST_LANES_ON_A_CARD]]
+        return table_card(self.name, self.version, self.num_rows, rows, lanes, len(schema))
 
     @property
     def name(self) -> str:
@@ -85,7 +105,7 @@ class Table:
     @property
     def version(self) -> int | None:
         """The version that it is of, or that a transaction stands on."""
-        return None if self._snapshot is None else self._snapshot.version
+        return None if self._log is None else self._log.state.version
 
     @property
     def schema(self) -> pa.Schema:
@@ -347,9 +367,9 @@ class Table:
 
     def _namespace(self) -> TableDefinition | None:
         """What tells of the table's namespace, where users made that."""
-        if self._snapshot is None or self.definition.namespace_id in BUILT_IN.values():
+        if self._log is None or self.definition.namespace_id in BUILT_IN.values():
             return None
-        return self._snapshot.log.table((NAMESPACE_NAMES, self.definition.namespace))
+        return self._log.table((NAMESPACE_NAMES, self.definition.namespace))
 
     def _parse_one(self, given: Filter) -> ParsedFilter:
         """As `_parse`, where there must be a condition."""
@@ -410,7 +430,3 @@ def _row_of_nulls(schema: pa.Schema) -> pa.Table:
 
 _TRACE = ReadTrace | None
 _NO_COLUMN = pa.schema([("", pa.null())])
-
-
-def _table_of(snapshot: Snapshot, name: str) -> Table:
-    return snapshot.table(name)

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.errors import DamageError
-from spark_pages.io import decode_bound, page_stats
-from spark_pages.io.stats.bounds import is_bytes, plain_values
+from spark_pages.io.stats.bounds import decode_bound, is_bytes, plain_values
+from spark_pages.io.stats.statistics import page_stats
 from spark_pages.model.page import PageStats
 
 

@@ -9,9 +9,9 @@ table 0 itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,6 @@ from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.filtering.filter_tree import AllOf, AnyOf, Condition, Tree
 from spark_pages.tables.filtering.filters import Filter
 from spark_pages.tables.table import Table
-
-if TYPE_CHECKING:
-    from spark_pages.tables.snapshot import Snapshot
 
 _PAGE_ROWS = 4096
 _FIRST_ID = -100
@@ -60,7 +57,7 @@ class SystemTable(Table):
         Of `SYSTEM_TABLES`.
     rows
         The rows of table 0 that it shows.
-    pages, snapshot
+    pages, open_table
         As of `Table`.
 
     Notes
@@ -70,7 +67,13 @@ class SystemTable(Table):
     that it is about, or compares plain columns, only pages of table 0 that may hold such rows are read.
     """
 
-    def __init__(self, name: str, rows: CatalogRows, pages: PageHandler, snapshot: Snapshot | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: CatalogRows,
+        pages: PageHandler,
+        open_table: Callable[[str], Table] | None,
+    ) -> None:
         layout = LAYOUTS[name]
         schema = pa.schema([pa.field(column, kind) for column, (kind, _) in layout.columns.items()])
         definition = TableDefinition(
@@ -81,7 +84,7 @@ class SystemTable(Table):
             SYSTEM_NAMESPACE,
         )
         chains = _Chains(rows.log, name, rows, definition)
-        super().__init__(definition, PageDirectory(chains, definition), pages, snapshot)
+        super().__init__(definition, PageDirectory(chains, definition), pages, rows.log, open_table)
         self._rows = rows
 
     def read(
@@ -126,7 +129,7 @@ class SystemTable(Table):
         if not pushed:
             return self
         rows = self._rows.narrowed(pushed)
-        return SystemTable(self.definition.name, rows, self.page_handler, self._snapshot)
+        return SystemTable(self.definition.name, rows, self.page_handler, self._open_table)
 
 
 def pushed_conditions(name: str, tree: Tree, log: LogSnapshot) -> Iterator[Pushed]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Self
+from datetime import timedelta
 
 import pyarrow as pa
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from spark_pages.given import check_kind
+from spark_pages.errors import CommitConflictError, CommitUnknownError, StorageError
+from spark_pages.log.lease import ReaderLease
 from spark_pages.log.log import Log
 from spark_pages.log.readable import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Lease, TransactionRecord
-from spark_pages.model.ids import Version
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.snapshot import Snapshot
 
@@ -53,7 +49,7 @@ class Leases:
         """A version from what is kept now; see `Log.reopen`."""
         return self._log.reopen(version)
 
-    def take(self, snapshot: Snapshot, duration: timedelta, required: bool) -> ReaderLease:
+    def take(self, snapshot: Snapshot, duration: timedelta, required: bool) -> ReaderLease[Snapshot]:
         """A lease on the version of the snapshot; see `Snapshot.lease`."""
         lease = ReaderLease(snapshot, self._runtime.token(), self._write, self._runtime.now_us)
         try:
@@ -86,76 +82,3 @@ class Leases:
             if lease.expires_at_us:
                 check_version(self._log.refresh().state, lease.version, "to be leased")
             raise
-
-
-class ReaderLease:
-    """Keeps the version of a snapshot readable; a context manager that ends the lease with its block.
-
-    Attributes
-    ----------
-    snapshot
-        What is leased.
-    lease_id
-        Its id in the log.
-    expires_at
-        Until when, UTC; None where there is no lease, or it has ended.
-    """
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        lease_id: str,
-        write: Callable[[Lease], None],
-        now_us: Callable[[], int],
-    ) -> None:
-        self.snapshot = snapshot
-        self.lease_id = lease_id
-        self.expires_at: datetime | None = None
-        self._write = write
-        self._now_us = now_us
-
-    def __repr__(self) -> str:
-        until = f"until {self.expires_at:%Y-%m-%d %H:%M:%S}" if self.expires_at else "not held"
-        return f"ReaderLease(version {self.snapshot.version}, {until})"
-
-    def renew(self, duration: timedelta) -> None:
-        """The lease holds for so long from now on.
-
-        Raises
-        ------
-        SnapshotExpiredError
-            If it was over, and retention has passed the version since.
-        """
-        check_kind(duration, timedelta, "duration", "a timedelta")
-        if duration <= timedelta(0):
-            raise InvalidInputError(f"A lease of {duration} would be over at once: give a positive duration.")
-        expires_at_us = self._now_us() + duration // timedelta(microseconds=1)
-        try:
-            expires_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=expires_at_us)
-        except OverflowError as error:
-            raise InvalidInputError(
-                f"A lease of {duration} would end after the year 9999: give a shorter duration; "
-                f"a tag keeps a version for as long as it is there."
-            ) from error
-        self._write(Lease(self.lease_id, Version(self.snapshot.version), expires_at_us))
-        self.expires_at = expires_at
-
-    def release(self) -> None:
-        """The lease has ended; ending it twice is fine."""
-        if self.expires_at is not None:
-            self._write(Lease(self.lease_id, Version(self.snapshot.version), 0))
-            self.expires_at = None
-
-    def __enter__(self) -> Self:
-        """The lease."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the lease; a failure to do so never hides an error of the block."""
-        try:
-            self.release()
-        except (CommitConflictError, CommitUnknownError, StorageError):
-            if error is None:
-                raise

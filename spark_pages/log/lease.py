@@ -1,0 +1,98 @@
+"""A lease that a reader holds on one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from spark_pages.given import check_kind
+from spark_pages.model.actions import Lease
+from spark_pages.model.ids import Version
+
+
+class Versioned(Protocol):
+    """Anything that shows one version of a store."""
+
+    @property
+    def version(self) -> int:
+        """Version number."""
+        ...
+
+
+LeasedT = TypeVar("LeasedT", bound=Versioned)
+
+
+class ReaderLease(Generic[LeasedT]):
+    """Keeps the version of a snapshot readable; a context manager that ends the lease with its block.
+
+    Attributes
+    ----------
+    snapshot
+        What is leased.
+    lease_id
+        Its id in the log.
+    expires_at
+        Until when, UTC; None where there is no lease, or it has ended.
+    """
+
+    def __init__(
+        self,
+        snapshot: LeasedT,
+        lease_id: str,
+        write: Callable[[Lease], None],
+        now_us: Callable[[], int],
+    ) -> None:
+        self.snapshot = snapshot
+        self.lease_id = lease_id
+        self.expires_at: datetime | None = None
+        self._write = write
+        self._now_us = now_us
+
+    def __repr__(self) -> str:
+        until = f"until {self.expires_at:%Y-%m-%d %H:%M:%S}" if self.expires_at else "not held"
+        return f"ReaderLease(version {self.snapshot.version}, {until})"
+
+    def renew(self, duration: timedelta) -> None:
+        """The lease holds for so long from now on.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If it was over, and retention has passed the version since.
+        """
+        check_kind(duration, timedelta, "duration", "a timedelta")
+        if duration <= timedelta(0):
+            raise InvalidInputError(f"A lease of {duration} would be over at once: give a positive duration.")
+        expires_at_us = self._now_us() + duration // timedelta(microseconds=1)
+        try:
+            expires_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=expires_at_us)
+        except OverflowError as error:
+            raise InvalidInputError(
+                f"A lease of {duration} would end after the year 9999: give a shorter duration; "
+                f"a tag keeps a version for as long as it is there."
+            ) from error
+        self._write(Lease(self.lease_id, Version(self.snapshot.version), expires_at_us))
+        self.expires_at = expires_at
+
+    def release(self) -> None:
+        """The lease has ended; ending it twice is fine."""
+        if self.expires_at is not None:
+            self._write(Lease(self.lease_id, Version(self.snapshot.version), 0))
+            self.expires_at = None
+
+    def __enter__(self) -> Self:
+        """The lease."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the lease; a failure to do so never hides an error of the block."""
+        try:
+            self.release()
+        except (CommitConflictError, CommitUnknownError, StorageError):
+            if error is None:
+                raise
