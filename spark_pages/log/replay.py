@@ -105,7 +105,7 @@ class Fold:
         self._load_manifest = load_manifest
         self._version, self._timestamp_us = state.version, state.timestamp_us
         self._token, self._digest = state.token, state.digest
-        self._features = state.features
+        self._features, self._store_id = state.features, state.store_id
         self._newest_checkpoint, self._named_checkpoint = state.newest_checkpoint, state.named_checkpoint
         self._compacted, self._turns, self._upkeep = state.compacted, state.turns, state.upkeep
         self._deletions_told = state.deletions_told
@@ -134,6 +134,7 @@ class Fold:
             token=self._token,
             digest=self._digest,
             features=self._features,
+            store_id=self._store_id,
             base=self._base,
             newest_checkpoint=self._newest_checkpoint,
             named_checkpoint=self._named_checkpoint,
@@ -192,6 +193,7 @@ class Fold:
         self._version, self._timestamp_us = commit.version, commit.timestamp_us
         self._token, self._digest = commit.token, commit.digest
         self._features = commit.features
+        self._store_id = self._store_id or commit.id_of_store
         self._newest_checkpoint, self._named_checkpoint = newest, named
         self._compacted = max(self._compacted, min(commit.compacted, commit.version))
         if self._upkeep:

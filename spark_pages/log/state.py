@@ -31,6 +31,9 @@ class LogState:
     ----------
     version, timestamp_us, token, digest, features
         Of the commit; version -1 and empty before there is any.
+    store_id
+        The id of the store: the token of commit 0. Empty before there is any, and where the state stands on a
+        checkpoint of a release that gave stores no id.
     base
         The checkpoint that everything below stands on, or None when all was replayed from commit 0.
     newest_checkpoint
@@ -73,6 +76,7 @@ class LogState:
     token: str = ""
     digest: str = ""
     features: Features = NO_FEATURES
+    store_id: str = ""
     base: CheckpointRef | None = None
     newest_checkpoint: CheckpointRef | None = None
     named_checkpoint: CheckpointRef | None = None

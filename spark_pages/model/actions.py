@@ -300,6 +300,8 @@ class Commit:
         Slots below this version were in compacted ranges, as far as its writer knew. Advice.
     upkeep
         What was done to the log since the commits before it, as far as its writer knew.
+    store_id
+        Id of the store: the token of commit 0. Empty in commits of releases that gave stores no id.
     digest
         BLAKE2b-256 of the commit, filled in when it is encoded or decoded.
     size_bytes
@@ -315,8 +317,14 @@ class Commit:
     features: Features = NO_FEATURES
     compacted: int = 0
     upkeep: tuple[UpkeepNote, ...] = ()
+    store_id: str = ""
     digest: str = ""
     size_bytes: int = 0
+
+    @property
+    def id_of_store(self) -> str:
+        """Id of the store as far as this commit tells; its token is one where it is the first."""
+        return self.store_id or (self.token if self.version == 0 else "")
 
     def __repr__(self) -> str:
         done = "; ".join(map(_told, self.records[:_SHOWN_RECORDS]))
@@ -374,6 +382,8 @@ class Tombstone:
         Token and outcome of each of its transactions.
     checkpoint
         The checkpoint to read instead.
+    store_id
+        Id of the store, as in the commit.
     """
 
     version: Version
@@ -382,3 +392,9 @@ class Tombstone:
     digest: str
     transactions: tuple[tuple[str, str], ...]
     checkpoint: CheckpointRef
+    store_id: str = ""
+
+    @property
+    def id_of_store(self) -> str:
+        """See `Commit.id_of_store`."""
+        return self.store_id or (self.token if self.version == 0 else "")

@@ -141,6 +141,7 @@ def encode_root(root: Root) -> bytes:
         "timestamp_us": state.timestamp_us,
         "token": state.token,
         "digest": state.digest,
+        "store_id": state.store_id,
         "next_table_id": state.next_table_id,
         "sequence": root.sequence,
         "predecessors": [
@@ -222,6 +223,7 @@ def _state(value: dict[str, Any]) -> LogState:
         token=value["token"],
         digest=value["digest"],
         features=Features(tuple(value["reader_features"]), tuple(value["writer_features"])),
+        store_id=value.get("store_id", ""),
         next_table_id=value["next_table_id"],
         compacted=value["compacted"],
         apps={app: (int(pair[0]), int(pair[1])) for app, pair in value["apps"].items()},

@@ -130,6 +130,7 @@ def commit_protocol(
             records=records,
             checkpoint=state.newest_checkpoint,
             features=with_needs(state.features, records),
+            store_id=state.store_id or (commit_token if state.version < 0 else ""),
             compacted=state.compacted,
             upkeep=state.upkeep,
         )

@@ -93,6 +93,7 @@ def encode_commit(commit: Commit, encoded: Mapping[str, EncodedTransaction] = _N
         "checkpoint": _checkpoint_to_avro(commit.checkpoint) if commit.checkpoint else None,
         "compacted": commit.compacted,
         "transactions": len(commit.records),
+        "store_id": commit.store_id,
     }
     schema = TRANSACTIONS_SCHEMA
     if commit.upkeep:
@@ -121,6 +122,7 @@ def encode_tombstone(tombstone: Tombstone) -> tuple[bytes, str]:
         "digest": tombstone.digest,
         "transactions": [{"token": token, "outcome": outcome} for token, outcome in tombstone.transactions],
         "checkpoint": _checkpoint_to_avro(tombstone.checkpoint),
+        "store_id": tombstone.store_id,
     }
     return encode_container(SHORT_SCHEMA, [("spark_pages.Tombstone", record)], bytes.fromhex(tombstone.token))
 
@@ -252,6 +254,7 @@ def _from_records(records: list[Any], digest: str, size_bytes: int, key: str) ->
             record["digest"],
             tuple((item["token"], item["outcome"]) for item in record["transactions"]),
             _checkpoint_from_avro(record["checkpoint"]),
+            record.get("store_id", ""),
         )
     if not kinds or kinds[0] != _COMMIT or set(kinds[1:]) != {"spark_pages.Transaction"}:
         raise DamageError(f"{key} holds {kinds}: expected a commit header and transactions.", key=key)
@@ -271,6 +274,7 @@ def _from_records(records: list[Any], digest: str, size_bytes: int, key: str) ->
         compacted=header["compacted"],
         upkeep=tuple(upkeep_from_plain(note) for note in header.get("upkeep", ())),
         features=Features(tuple(header["reader_features"]), tuple(header["writer_features"])),
+        store_id=header.get("store_id", ""),
         digest=digest,
         size_bytes=size_bytes,
     )

@@ -71,8 +71,10 @@ _HEADER_FIELDS: tuple[tuple[str, Any], ...] = (
     ("compacted", "long"),
     ("transactions", "int"),
 )
-_HEADER = _record("CommitHeader", *_HEADER_FIELDS, ("upkeep", _array(_UPKEEP), []))
-_SHORT_HEADER = _record("CommitHeader", *_HEADER_FIELDS)
+_STORE_ID = ("store_id", "string", "")
+_UPKEEP_NOTES = ("upkeep", _array(_UPKEEP), [])
+_HEADER = _record("CommitHeader", *_HEADER_FIELDS, _STORE_ID, _UPKEEP_NOTES)
+_SHORT_HEADER = _record("CommitHeader", *_HEADER_FIELDS, _STORE_ID)
 _PAGES = _record(
     "Pages",
     ("entry_count", "bytes"),
@@ -193,6 +195,7 @@ _TOMBSTONE = _record(
     ("digest", "string"),
     ("transactions", _array(_STRING_MAP)),
     ("checkpoint", "spark_pages.CheckpointRef"),
+    _STORE_ID,
 )
 
 COMMIT_SCHEMA = fastavro.parse_schema([_HEADER, _TRANSACTION, _TOMBSTONE])
@@ -215,12 +218,23 @@ _OLDEST_TRANSACTION = _transaction(_PAGES_WITHOUT_BLOOMS, _INTENT_WITHOUT_COLUMN
 ACCEPTED_SCHEMAS = (COMMIT_SCHEMA, TOLD_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA)
 """Schemas that a slot of this release may have; the first holds every field."""
 
-EARLIER_SCHEMAS = (
-    fastavro.parse_schema([_SHORT_HEADER, _OLD_TRANSACTION, _TOMBSTONE]),
-    fastavro.parse_schema([_SHORT_HEADER, _OLD_TRANSACTION]),
-    fastavro.parse_schema([_SHORT_HEADER, _OLDEST_TRANSACTION, _TOMBSTONE]),
+_NAMELESS_HEADER, _NAMELESS_SHORT_HEADER, _NAMELESS_TOMBSTONE = (
+    _without(each, "store_id") for each in (_HEADER, _SHORT_HEADER, _TOMBSTONE)
 )
-"""Schemas of slots that earlier releases wrote: before intents named columns, and before bloom filters."""
+
+EARLIER_SCHEMAS = tuple(
+    fastavro.parse_schema(each)
+    for each in (
+        [_NAMELESS_HEADER, _TRANSACTION, _NAMELESS_TOMBSTONE],
+        [_NAMELESS_HEADER, _TRANSACTION],
+        [_NAMELESS_SHORT_HEADER, _TRANSACTION, _NAMELESS_TOMBSTONE],
+        [_NAMELESS_SHORT_HEADER, _TRANSACTION],
+        [_NAMELESS_SHORT_HEADER, _OLD_TRANSACTION, _NAMELESS_TOMBSTONE],
+        [_NAMELESS_SHORT_HEADER, _OLD_TRANSACTION],
+        [_NAMELESS_SHORT_HEADER, _OLDEST_TRANSACTION, _NAMELESS_TOMBSTONE],
+    )
+)
+"""Slots of earlier releases: before stores had ids, before intents named columns, before bloom filters."""
 
 _FIRST_FIELDS = (("format_version", "int"), ("reader_features", _array("string")))
 _BEGINNING = {"type": "record", "name": "CommitHeader", "namespace": _NAMESPACE}

@@ -188,6 +188,7 @@ class Deletion:
                 slot.digest,
                 tuple((record.token, COMMITTED) for record in slot.records),
                 checkpoint,
+                slot.store_id,
             )
             self._store.put(commit_key(version), encode_tombstone(tombstone)[0])
             self._gone.append(self._sizes[commit_key(version)])
