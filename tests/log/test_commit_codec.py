@@ -91,7 +91,19 @@ def test_a_schema_that_the_format_does_not_have_is_damage(monkeypatch):
     assert not isinstance(failure.value, UnsupportedFormatError)
 
 
-@pytest.mark.parametrize("schema", EARLIER_SCHEMAS, ids=["with tombstones", "without", "before blooms"])
+@pytest.mark.parametrize(
+    "schema",
+    EARLIER_SCHEMAS,
+    ids=[
+        "upkeep and tombstones",
+        "upkeep",
+        "tombstones",
+        "no store id",
+        "no columns and tombstones",
+        "no columns",
+        "before blooms",
+    ],
+)
 def test_a_commit_of_an_earlier_release_is_read(schema):
     records = decode_container(encode_commit(SMALL)[0], commit_codec._SCHEMA, "slot")[0]
     before, digest = container.encode_container(schema, records, b"marks the blocks")
