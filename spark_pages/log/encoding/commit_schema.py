@@ -72,7 +72,7 @@ _HEADER_FIELDS: tuple[tuple[str, Any], ...] = (
     ("transactions", "int"),
 )
 _STORE_ID = ("store_id", "string", "")
-_UPKEEP_NOTES = ("upkeep", _array(_UPKEEP), [])
+_UPKEEP_NOTES: tuple[str, Any, Any] = ("upkeep", _array(_UPKEEP), [])
 _HEADER = _record("CommitHeader", *_HEADER_FIELDS, _STORE_ID, _UPKEEP_NOTES)
 _SHORT_HEADER = _record("CommitHeader", *_HEADER_FIELDS, _STORE_ID)
 _PAGES = _record(
