@@ -17,7 +17,7 @@ from spark_pages.errors import (
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.hint import Hint, read_hints
 from spark_pages.log.replay import LoadManifest, replay, stand_on
-from spark_pages.log.retention import is_sound
+from spark_pages.log.retention import is_sound, newer
 from spark_pages.log.slots import SlotReader, as_commit
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
@@ -239,6 +239,24 @@ def readable_checkpoint(
         slot = slots.read(version)
         named = slot.checkpoint if slot else None
         return newest_readable(slots, tree, named if named and named.version <= version else None)
+
+
+def open_state(
+    slots: SlotReader, tree: TreeReader, newest: LogState, version: int, load_manifest: LoadManifest
+) -> LogState:
+    """Replay the state of an earlier version from the nearest checkpoint before it.
+
+    Parameters
+    ----------
+    newest
+        The newest state: its retention says from which checkpoint the oldest version is read.
+    """
+    ref = readable_checkpoint(slots, tree, newest.newest_checkpoint, version)
+    oldest = newest.retention.checkpoint if newest.retention else None
+    if oldest is not None and oldest.version <= version:
+        ref = newer(oldest, ref)
+    state = base_state(tree, ref) if ref else LogState()
+    return replay(state, slots.commits(state.version + 1, version + 1), load_manifest)
 
 
 def version_at(read_time_us: Callable[[int], int], head: int, timestamp_us: int) -> int:

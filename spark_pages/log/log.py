@@ -35,18 +35,15 @@ from spark_pages.log.commit.messages import (
 )
 from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
 from spark_pages.log.head import (
-    base_state,
     catch_up,
     find_head,
-    readable_checkpoint,
+    open_state,
     version_at,
 )
 from spark_pages.log.names import LOG, commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.log.ranges.writer import LogCompaction
 from spark_pages.log.readable import check_version
-from spark_pages.log.replay import replay
-from spark_pages.log.retention import newer
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -135,13 +132,8 @@ class Log:
         return self.snapshot(version)
 
     def _open(self, newest: LogState, version: int) -> LogSnapshot:
-        ref = readable_checkpoint(self._slots, self._tree, newest.newest_checkpoint, version)
-        oldest = newest.retention.checkpoint if newest.retention else None
-        if oldest is not None and oldest.version <= version:
-            ref = newer(oldest, ref)
-        state = base_state(self._tree, ref) if ref else LogState()
-        commits = self._slots.commits(state.version + 1, version + 1)
-        return self.bind(replay(state, commits, self.load_manifest))
+        state = open_state(self._slots, self._tree, newest, version, self.load_manifest)
+        return self.bind(state)
 
     def known(self) -> LogSnapshot:
         """The newest snapshot that this process has seen; asks storage only if it has seen none."""

@@ -122,11 +122,38 @@ def oldest_to_keep(state: LogState, wanted: int, now_us: int) -> int:
 
 
 def further(one: Retention | None, two: Retention | None) -> Retention | None:
-    """Both bounds together: neither ever moves back."""
+    """Combine two records: no bound and no checkpoint ever moves back.
+
+    The newer checkpoint is never newer than the larger `min_readable`, because no record's checkpoint is
+    newer than its own. Slots before it may be tombstones, so the older one is of no use any more.
+    """
     if one is None or two is None:
         return one or two
-    leading = two if two.min_readable >= one.min_readable else one
-    return replace(leading, min_epoch=Version(max(one.min_epoch, two.min_epoch)))
+    leading, other = (two, one) if two.min_readable >= one.min_readable else (one, two)
+    return replace(
+        leading,
+        min_epoch=Version(max(one.min_epoch, two.min_epoch)),
+        checkpoint=newer(leading.checkpoint, other.checkpoint),
+    )
+
+
+def covers(recorded: Retention | None, planned: Retention) -> bool:
+    """Check whether a vacuum may carry out its plan under a record that another vacuum has committed.
+
+    It may where the record gives up the same versions and reads `min_readable` from a checkpoint that is
+    not older: every slot that the plan overwrites is then before the recorded checkpoint.
+    """
+    if recorded is None:
+        return False
+    return (
+        recorded.min_readable >= planned.min_readable
+        and recorded.min_epoch >= planned.min_epoch
+        and _version_of(recorded.checkpoint) >= _version_of(planned.checkpoint)
+    )
+
+
+def _version_of(checkpoint: CheckpointRef | None) -> int:
+    return -1 if checkpoint is None else checkpoint.version
 
 
 def check_kept(

@@ -16,8 +16,10 @@ from spark_pages.given import as_text
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.features import check_writable
+from spark_pages.log.head import open_state
 from spark_pages.log.names import LOG, commit_key, is_beside_trees, is_published
 from spark_pages.log.page_folders import PageFolders
+from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
@@ -112,6 +114,7 @@ def look(
     _check_table_zero(survey)
     check_ranges(survey)
     _check_end(survey)
+    _check_kept_versions(survey)
     if not survey.findings.newer:  # else what this release cannot read may name them
         _tell_orphans(survey)
     for info in temporaries(store, runtime):
@@ -181,6 +184,27 @@ def _check_end(survey: Survey) -> None:
     if cleaned >= (kept.min_readable if kept else 0) and not survey.slots.errors:
         told = f"{commit_key(cleaned)} has been cleaned. The commit of the vacuum that did so is lost."
         _tell_missing(survey, head + 1, told)
+
+
+def _check_kept_versions(survey: Survey) -> None:
+    """Open the oldest version that retention keeps, and what every tag and lease keeps, as a reader would."""
+    state = survey.state
+    if state is None:
+        return
+    keepers: dict[int, list[str]] = {survey.oldest: ["the oldest version that retention keeps"]}
+    for name, version in sorted(state.tags.items()):
+        keepers.setdefault(version, []).append(f"tag {name!r}")
+    for lease in state.leases.values():
+        if lease.version >= survey.oldest or lease.expires_at_us > survey.runtime.now_us():
+            keepers.setdefault(lease.version, []).append(f"lease {lease.lease_id}")
+    slots = SlotReader(survey.store, survey.runtime.map)
+    for version, names in sorted(keepers.items()):
+        try:
+            kept = open_state(slots, survey.reader, state, version, survey.manifest_reader.read)
+            LogSnapshot(kept, Checkpoint(kept.base, survey.reader) if kept.base else None).tables()
+        except SparkPagesError as error:
+            what = f"Cannot open version {version} ({', '.join(names)}): {error.message}"
+            survey.findings.add(FaultKind.CONTRADICTION, commit_key(version), what, RESTORE)
 
 
 def _tell_missing(survey: Survey, version: int, told: str) -> None:

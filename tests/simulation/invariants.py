@@ -72,6 +72,12 @@ class History:
         """The newest version that ever landed."""
         return len(self.commits) - 1
 
+    def held(self) -> frozenset[int]:
+        """The versions that tags and leases hold by now; where retention has moved, its oldest one too."""
+        newest = self.models[-1]
+        moved = frozenset({newest.retention.min_readable}) if newest.retention else frozenset()
+        return moved.union(newest.tags.values(), newest.leases.values())
+
     # storage
 
     def created(self, key: str, data: bytes, objects: Mapping[str, bytes]) -> None:

@@ -49,6 +49,9 @@ class Model:
     next_table_id: int = 1
     dropped: Mapping[int, int] = field(default_factory=dict)
     """Tables that can come back, and the versions that dropped them."""
+    tags: Mapping[str, int] = field(default_factory=dict)
+    leases: Mapping[str, int] = field(default_factory=dict)
+    """Versions by the names and ids of what holds them; no clock here ever passes a lease."""
 
     def after(self, commit: Commit) -> Model:
         """The model after one more commit."""
@@ -132,4 +135,16 @@ class Model:
             )
             apps[record.app_id] = record.app_version, version
         retention = record.retention or self.retention
-        return Model(self.version, chains, names, apps, retention, next_table_id, dropped)
+        tags = {**self.tags, **{tag.name: tag.version for tag in record.tags if tag.version is not None}}
+        leases = dict(self.leases)
+        for lease in record.leases:
+            leases[lease.lease_id] = lease.version
+            if not lease.expires_at_us:
+                del leases[lease.lease_id]
+        for held in (*tags.values(), *leases.values()):
+            holds(
+                retention is None or held >= retention.min_readable,
+                "what is held is kept",
+                f"after version {version} version {held} is held, under {retention}",
+            )
+        return Model(self.version, chains, names, apps, retention, next_table_id, dropped, tags, leases)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from spark_pages.errors import CommitConflictError, StorageError
@@ -29,6 +30,7 @@ from tests.simulation.scenarios import (
     DOUBT,
     DROPPED,
     FIRST_CHECKPOINTS,
+    KEPT,
     NAMES,
     RACE,
     RETENTION,
@@ -291,6 +293,32 @@ def _no_epoch() -> Undo:
     )
 
 
+def _any_record_covers() -> Undo:
+    """Vacuum as it was: of two records the versions were compared, and not the checkpoints."""
+
+    def covers(recorded: Retention | None, planned: Retention) -> bool:
+        return (
+            recorded is not None
+            and recorded.min_readable >= planned.min_readable
+            and recorded.min_epoch >= planned.min_epoch
+        )
+
+    def bury_all(self: Any, _: Any) -> None:
+        self._do(partial(self._bury, self._plan.retention.checkpoint), range(*self._plan.slots))
+
+    def further(one: Retention | None, two: Retention | None) -> Retention | None:
+        if one is None or two is None:
+            return one or two
+        leading = two if two.min_readable >= one.min_readable else one
+        return replace(leading, min_epoch=max(one.min_epoch, two.min_epoch))
+
+    return [
+        *_set(deletion, "covers", covers),
+        *_set(deletion.Deletion, "_bury_slots", bury_all),
+        *swap(retention.further, further),
+    ]
+
+
 def _purge_keeps_pages() -> Undo:
     apply = replay.Fold._intent
 
@@ -365,6 +393,7 @@ MUTANTS = (
         RETENTION,
         lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
     ),
+    Mutant("a record on an older checkpoint covers a plan", KEPT, _any_record_covers),
     Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
     Mutant("homes of inline pages go with another checkpoint", DROPPED, _homes_go, schedules=5, seed=1076),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),

@@ -7,6 +7,7 @@ from re import compile as compiled
 from spark_pages.log.names import HINT_KEY
 from tests.simulation.dropping import drops, purges, undrops
 from tests.simulation.independence import NAMED_BY_DIGEST, NONE, SLOTS, Footprint
+from tests.simulation.keeping import leases, tags
 from tests.simulation.process import Process, ProcessSpec
 from tests.simulation.programs import (
     appends,
@@ -63,6 +64,17 @@ def _store_of_turns(process: Process) -> None:
     """A store whose writers let each other commit one after the other."""
     create_store(process, commit_turns="fair")
     process.log.refresh()
+
+
+def _behind_a_checkpoint(process: Process) -> None:
+    """A checkpoint that commits name, and versions after it that are read from it alone."""
+    create_store(process)
+    process.log.refresh()
+    appends()(process)
+    process.log.checkpoint()
+    counts()(process)
+    appends(inline=True)(process)
+    counts()(process)
 
 
 def _dropped_table(process: Process) -> None:
@@ -229,6 +241,22 @@ FIRST_CHECKPOINTS = Scenario(
 )
 """The first checkpoints of a store, while the commits that follow do not know of them yet."""
 
+KEPT = Scenario(
+    "kept",
+    _behind_a_checkpoint,
+    (
+        ProcessSpec("appender", appends(inline=True)),
+        ProcessSpec("tagger", tags()),
+        ProcessSpec("lease holder", leases(back=1)),
+        ProcessSpec("vacuum 1", plans_and_executes()),
+        ProcessSpec("vacuum 2", plans_and_executes()),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+    usual_steps=110,
+    outages=True,
+)
+"""Versions that are held while two vacuums want to pass them, and checkpoints that cannot be written."""
+
 DROPPED = Scenario(
     "dropped",
     _dropped_table,
@@ -305,6 +333,7 @@ RANDOM = (
     VACUUM,
     RETENTION,
     FIRST_CHECKPOINTS,
+    KEPT,
     DROPPED,
     CLEANED,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -167,7 +167,7 @@ def go_on(world: World, step: Step) -> None:
     Violation
         If not.
     """
-    world.changed = world.deleted = False
+    world.changed = world.deleted = world.buried = False
     if not world.step(*step):
         raise ValueError(f"{step} is not possible after {world.steps}")
     if world.changed:
@@ -196,9 +196,10 @@ class Played:
 
 def observe(world: World) -> None:
     """Whoever opens the store now, with the hint or without it, sees exactly what the model says."""
-    if world.visible in _contents and not (world.deleted or world.torn):
+    looked = world.visible, world.buried
+    if looked in _contents and not (world.deleted or world.torn):
         return
-    _contents.keep(world.visible, True)
+    _contents.keep(looked, True)
     try:
         for world.hide_hint in (False, True):
             _look(world)
@@ -223,9 +224,13 @@ def _look(world: World) -> None:
         f"a fresh reader got {version}, the head is {world.history.head}",
     )
     world.history.check_whole(snapshot, world.objects, again=world.torn)
-    if world.deleted:
-        for earlier in range(oldest_readable(snapshot.state), version):
-            world.history.check_whole(log.snapshot(version=earlier), world.objects, again=world.torn)
+    oldest = oldest_readable(snapshot.state)
+    if world.deleted or world.buried:
+        kept: Iterable[int] = range(oldest, version)
+    else:  # a new commit or hint may lead past the checkpoint that these are read from
+        kept = world.history.held() - {version}
+    for earlier in kept:
+        world.history.check_whole(log.snapshot(version=earlier), world.objects, again=world.torn)
 
 
 _OBSERVER = ProcessSpec("observer", lambda _: None)

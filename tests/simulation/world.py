@@ -57,6 +57,15 @@ Step = tuple[str, str]
 """Who goes on, and what becomes of its request."""
 
 
+Outage = tuple[str, str, str]
+"""Of which process, what kind of request, below which folder."""
+
+
+def outage_of(parked: Parked) -> Outage:
+    """The outage that a failure of this request would be the beginning of."""
+    return parked.name.partition("/")[0], parked.kind, parked.key.rpartition("/")[0]
+
+
 @dataclass(slots=True)
 class LateRequest:
     """A request that storage will do when nobody waits for it any more, if ever."""
@@ -93,6 +102,9 @@ class Scenario:
         How many of them at most in one schedule.
     usual_steps
         Steps of one schedule, about.
+    outages
+        Whether storage may go on failing: where a request of a process has failed, later ones of the same
+        kind, of the same process below the same folder, may fail too, and all of them count as one fault.
     """
 
     name: str
@@ -101,6 +113,7 @@ class Scenario:
     faults: frozenset[str] = ALL_FAULTS - ON_A_DISK
     max_faults: int = 2
     usual_steps: int = 30
+    outages: bool = False
 
 
 @dataclass
@@ -151,8 +164,9 @@ class World:
         self.steps: list[Step] = []
         self.trace: list[str] | None = [] if tracing else None
         self.visible = laid.content
-        self.changed = self.deleted = self.torn = False
+        self.changed = self.deleted = self.buried = self.torn = False
         self.gone: frozenset[str] = frozenset()
+        self.outages: frozenset[Outage] = frozenset()
         self._late_count = 0
         self.actors = [
             Actor(spec, (scenario.name, index), partial(_process, scenario, index, laid), remembers)
@@ -194,6 +208,8 @@ class World:
 
     def put(self, key: str, data: bytes) -> None:
         """Put the object in the place of what is there."""
+        if key in self.objects and key != HINT_KEY:
+            self.buried = True  # the commit that a tombstone overwrites is as gone as a deleted object
         self._set(key, data)
         self.history.overwritten(key, data, self.objects)
 
@@ -282,7 +298,7 @@ class World:
     def possible(self, parked: Parked) -> list[str]:
         """Faults that may befall the request of a thread now."""
         if not self.faults_left:
-            return []
+            return ["fails"] if outage_of(parked) in self.outages else []
         faults = [fault for fault in FAULTS.get(parked.kind, ()) if fault in self.faults]
         if "torn" in faults and not (parked.key == HINT_KEY or self._may_tear(parked.key)):
             faults.remove("torn")
@@ -325,7 +341,11 @@ class World:
         if effect != OK:
             if effect not in self.possible(parked):
                 return False
-            self.faults_left -= 1
+            outage = outage_of(parked)
+            if effect != "fails" or outage not in self.outages:
+                self.faults_left -= 1
+            if effect == "fails" and self.scenario.outages:
+                self.outages |= {outage}
         check_footprint(self, actor, parked)
         if self.trace is not None:
             self.trace.append(f"{parked.name:<14} {parked.kind} {parked.key}: {effect}")
@@ -401,6 +421,7 @@ class World:
             (
                 self.content,
                 self.faults_left,
+                self.outages,
                 frozenset(self.unsynced),
                 tuple(sorted((late.kind, late.key, late.data) for late in self.late)),
                 tuple(actor.node.number for actor in self.actors),

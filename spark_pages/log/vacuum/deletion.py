@@ -23,7 +23,7 @@ from spark_pages.log.hint import read_hints, write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.names import commit_key
 from spark_pages.log.newest import untold
-from spark_pages.log.retention import oldest_to_keep
+from spark_pages.log.retention import covers, oldest_to_keep
 from spark_pages.log.state import LogState
 from spark_pages.log.vacuum.garbage import CommitWalker, Item, TreeWalker, rounds
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
@@ -34,7 +34,6 @@ from spark_pages.model.actions import (
     CheckpointRef,
     Commit,
     Lease,
-    Retention,
     Tombstone,
     TransactionRecord,
 )
@@ -70,8 +69,7 @@ class Deletion:
     def execute(self) -> VacuumResult:
         """Nothing of the plan is left, but what came into use again; see `VacuumPlan.execute`."""
         plan, oldest = self._plan, self._plan.retention.min_readable
-        checkpoint = plan.retention.checkpoint
-        if not plan.objects.num_rows or checkpoint is None:  # without one nothing may go
+        if not plan.objects.num_rows or plan.retention.checkpoint is None:  # without one nothing may go
             return VacuumResult(None, oldest, 0, 0)
         phase(f"deleting {plan.objects.num_rows:,} objects")
         version = self._commit()
@@ -79,20 +77,26 @@ class Deletion:
         check_writable(head.features)  # a newer release may have come between
         came = self._commits.walk(plan.version + 1, head.version + 1)
         spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints)}
-        slots = range(*plan.slots)
-        buried = {commit_key(slot) for slot in slots}
-        going = [key for key in self._sizes if key not in spared and key not in buried]
+        slots = {commit_key(slot) for slot in range(*plan.slots)}
+        going = [key for key in self._sizes if key not in spared and key not in slots]
         self._mend_hint(head)
         try:
             for some in _phases(going):
                 self._do(self._remove, some)
-            self._do(partial(self._bury, checkpoint), slots)
+            self._bury_slots(head)
         except SparkPagesError:
             self._tell()
             raise
         self._tell()
-        left = len(self._sizes) - len(going) - len(buried)
+        left = len(self._sizes) - len(going) - len(slots)
         return VacuumResult(version, oldest, len(self._gone), sum(self._gone), left)
+
+    def _bury_slots(self, head: LogState) -> None:
+        """Overwrite the plan's slots before the recorded checkpoint by tombstones; never a later one."""
+        recorded = head.retention.checkpoint if head.retention else None
+        if recorded is not None:
+            first, end = self._plan.slots
+            self._do(partial(self._bury, recorded), range(first, min(end, recorded.version)))
 
     def _do(self, work: Callable[[Item], None], wanted: Sequence[Item]) -> None:
         for some in rounds(wanted):
@@ -122,11 +126,11 @@ class Deletion:
         return needed
 
     def _commit(self) -> int | None:
-        """The log says that versions before the oldest are gone; None where it said so already."""
+        """Record the plan's retention in the log; None where a record there covers the plan."""
         plan, retention = self._plan, self._plan.retention
         head = self._log.refresh()
         check_writable(head.state.features)
-        if _covers(head.state.retention, retention):
+        if covers(head.state.retention, retention):
             return None
         token = self._runtime.token()
         parameters = {
@@ -136,8 +140,15 @@ class Deletion:
         }
 
         def build(state: LogState) -> TransactionRecord | AlreadyLanded:
-            if _covers(state.retention, retention):
+            if covers(state.retention, retention):
                 return AlreadyLanded(state.version)
+            if state.retention is not None and not covers(retention, state.retention):
+                # its checkpoint may be void by now, or its oldest version be read from an older one
+                raise CommitConflictError(
+                    f"Cannot vacuum versions before {retention.min_readable}: another vacuum has given up "
+                    f"versions before {state.retention.min_readable} meanwhile. Nothing was deleted.",
+                    hint="Plan again.",
+                )
             oldest = oldest_to_keep(state, retention.min_readable, self._runtime.now_us())
             if oldest < retention.min_readable:
                 raise CommitConflictError(
@@ -192,10 +203,6 @@ class Deletion:
             )
             self._store.put(commit_key(version), encode_tombstone(tombstone)[0])
             self._gone.append(self._sizes[commit_key(version)])
-
-
-def _covers(now: Retention | None, wanted: Retention) -> bool:
-    return now is not None and now.min_readable >= wanted.min_readable and now.min_epoch >= wanted.min_epoch
 
 
 _ORDER = ("_log/stats/", "_log/segments/", "_log/catalog/", "_log/parts/", "_log/checkpoints/")

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from spark_pages.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    DamageError,
     InvalidInputError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
     VersionNotFoundError,
 )
 from spark_pages.given import as_text, as_whole
@@ -33,10 +36,13 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
     VersionNotFoundError, SnapshotExpiredError
         If there is no such version, or it cannot be read any more; also where a commit that came in
         between made it so.
+    DamageError
+        If retention keeps the version, but storage has lost something that it is read from.
 
     Notes
     -----
-    One commit, or none where the tag names this version already.
+    One commit, or none where the tag names this version already. An earlier version is opened first, which
+    costs what `Log.snapshot` of it costs.
     """
     _check_name(name)
     head = log.refresh()
@@ -56,6 +62,8 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
     check(head.state)
     if head.state.tags.get(name) == tagged:
         return tagged
+    if tagged != head.state.version:
+        _check_opens(log, name, tagged)
     token = runtime.token()
 
     def build(state: LogState) -> TransactionRecord:
@@ -70,6 +78,19 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
         check(log.refresh().state)
         raise
     return tagged
+
+
+def _check_opens(log: Log, name: str, version: int) -> None:
+    """Raise DamageError if the version that a tag would keep cannot be read, though retention keeps it."""
+    try:
+        log.snapshot(version, asked=f"to be tagged {name!r}").tables()
+    except (DamageError, ObjectNotFoundError, SnapshotExpiredError) as error:
+        check_version(log.refresh().state, version, f"to be tagged {name!r}")
+        raise DamageError(
+            f"Cannot tag version {version} as {name!r}: the version cannot be read. {error.message}",
+            hint="Run `spark-pages verify URL`, and tag a version that can be read.",
+            version=version,
+        ) from error
 
 
 def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
