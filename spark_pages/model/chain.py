@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain_lane import lane_of
+from spark_pages.model.joined_runs import JoinedRuns
 from spark_pages.model.locate import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.page_cut import PageCut
@@ -57,10 +58,11 @@ class ColumnChain:
     two threads load at once is loaded twice, and both see the same pages.
     """
 
-    __slots__ = ("_layout",)
+    __slots__ = ("_joined", "_layout")
 
     def __init__(self, pieces: Sequence[Piece | OpenRun] = ()) -> None:
         self._layout = Layout.of(pieces)
+        self._joined = JoinedRuns(self._layout)
 
     def __repr__(self) -> str:
         layout = self._layout
@@ -170,18 +172,34 @@ class ColumnChain:
         return layout
 
     def runs(self, start: int = 0, end: int | None = None) -> Iterator[RunSlice]:
-        """The loaded pages that hold rows [start, end), with the row at which each run begins."""
+        """The loaded pages that hold rows [start, end), with the row at which each run begins.
+
+        Notes
+        -----
+        Loaded neighbours come as one run. Updates leave a chain in pieces, and the time of a reader that
+        works run by run must not grow with their number.
+        """
         end = self.num_rows if end is None else end
         row = start
         while row < end:
-            run, index, layout = self._settle(row)
-            first_row = layout.first_rows[index]
+            run, first_row = self._run_at(row, end)
             prefix = run.prefix_entries
             # As uint64: beside a signed number numpy would compare as float64, inexact from 2^53 on.
             low = int(np.searchsorted(prefix, np.uint64(row - first_row), side="right"))
             high = int(np.searchsorted(prefix, np.uint64(min(end - first_row, run.num_rows)))) + 1
             yield RunSlice(run.slice(low, high), first_row + (int(prefix[low - 1]) if low else 0))
             row = first_row + run.num_rows
+
+    def _run_at(self, row: int, end: int) -> tuple[PageRun, int]:
+        """The run that holds a row, and its first row; joined with neighbours unless it reaches the end."""
+        run, index, layout = self._settle(row)
+        if layout.first_rows[index + 1] >= end:
+            return run, layout.first_rows[index]
+        joined = self._joined
+        if joined.layout is not layout:
+            # Not `self._layout`: another thread may have replaced it by one that has less loaded here.
+            self._joined = joined = JoinedRuns(layout, joined)
+        return joined.at(index)
 
     def locate_range(self, start: int, end: int) -> list[PageSlice]:
         """The pages that rows [start, end) touch, each with the offsets to read (seed 000).

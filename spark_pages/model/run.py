@@ -106,7 +106,7 @@ class PageRun:
         """The pages of all runs as one run; statistics are joined when they are asked for."""
         if len(runs) == 1:
             return runs[0]
-        runs = _few_joined(runs)
+        runs = _few_in_one_batch(_few_joined(runs))
         if len(runs) == 1:
             return runs[0]
         batch = concat_batches([run.pages for run in runs], PAGE_SCHEMA)
@@ -315,6 +315,19 @@ def _few_joined(runs: Sequence[PageRun]) -> Sequence[PageRun]:
         few = tuple(page for run in same for page in run.few or ())
         joined.append(PageRun.of_few(ids, few) if len(few) <= FEW_PAGES else _of_many(ids, few))
     return joined
+
+
+def _few_in_one_batch(runs: Sequence[PageRun]) -> Sequence[PageRun]:
+    """The runs, where those of few pages are slices of one batch: to make a batch of each takes long."""
+    some = [run for run in runs if run.few is not None]
+    if len(some) < 2:
+        return runs
+    whole = _of_many(
+        [number for run in some for number in run.ids], [p for run in some for p in run.few or ()]
+    )
+    ends = list(accumulate(run.num_pages for run in some))
+    slices = iter([whole.slice(end - run.num_pages, end) for run, end in zip(some, ends, strict=True)])
+    return [run if run.few is None else next(slices) for run in runs]
 
 
 def _of_many(ids: Sequence[int], pages: Sequence[NewPage]) -> PageRun:

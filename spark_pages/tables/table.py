@@ -32,7 +32,7 @@ from spark_pages.tables.directory import PageDirectory, row_numbers
 from spark_pages.tables.filtering.bloom_skipping import rows_to_read
 from spark_pages.tables.filtering.filters import Filter, ParsedFilter, parse_filter
 from spark_pages.tables.filtering.matching import passing
-from spark_pages.tables.filtering.skipping import candidate_rows
+from spark_pages.tables.filtering.skipping import CandidateSearch
 from spark_pages.tables.reading.aggregate import Aggregate, aggregate_rows
 from spark_pages.tables.reading.blocks import blocks_of
 from spark_pages.tables.reading.entry_meta import metadata_of, rows_with_meta
@@ -348,7 +348,7 @@ class Table:
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that statistics cannot rule out."""
         start, stop = self._row_range(start, stop)
-        return candidate_rows(self._source, self._parse_one(filter).tree, start, stop)
+        return CandidateSearch(self._source, self._parse_one(filter).tree).rows(start, stop)
 
     def rows_in(self, columns: Iterable[str], ranges: RowRanges) -> pa.Table:
         """The rows of some ranges, in order; the caches are left to others."""

@@ -26,6 +26,9 @@ _SALTS = np.array(
     dtype=np.uint32,
 )
 _HALF = np.uint64(32)
+_HASHES_AT_ONCE = 64
+"""Of these most pages are known to hold one where thousands of values are asked for."""
+
 _CELLS_AT_ONCE = 1 << 16
 _LARGEST_LOAD = 200.0
 
@@ -96,16 +99,24 @@ class Blooms:
         return cls(words, np.cumsum(blocks) - blocks, blocks)
 
     def may_hold(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Which pages may hold any of the values with these hashes, shape (n_pages,)."""
+        """Which pages may hold any of the values with these hashes, shape (n_pages,).
+
+        Notes
+        -----
+        A page that may hold one of the first hashes is not asked about the others.
+        """
         possible: NDArray[np.bool_] = self.blocks == 0
-        asked = np.flatnonzero(~possible)
-        bits = _bits_of(hashes)
-        step = max(1, _CELLS_AT_ONCE // max(1, len(hashes)))
-        for start in range(0, len(asked), step):
-            some = asked[start : start + step]
-            block = _block_of(hashes[None, :], self.blocks[some, None].astype(np.uint64)).astype(np.int64)
-            held = self.words[self.first[some, None] + block]
-            possible[some] = ((held & bits) == bits).all(axis=2).any(axis=1)
+        for first in range(0, len(hashes), _HASHES_AT_ONCE):
+            some_hashes = hashes[first : first + _HASHES_AT_ONCE]
+            bits = _bits_of(some_hashes)
+            asked = np.flatnonzero(~possible)
+            step = _CELLS_AT_ONCE // len(some_hashes)
+            for start in range(0, len(asked), step):
+                some = asked[start : start + step]
+                blocks = self.blocks[some, None].astype(np.uint64)
+                block = _block_of(some_hashes[None, :], blocks).astype(np.int64)
+                held = self.words[self.first[some, None] + block]
+                possible[some] = ((held & bits) == bits).all(axis=2).any(axis=1)
         return possible
 
     def hold_all(self, hashes: Hashes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,49 +15,53 @@ from spark_pages.io.stats.bounds import plain_type
 from spark_pages.io.stats.value_hash import Hashes, hash_values
 from spark_pages.tables.filtering.asked_values import exact_values
 from spark_pages.tables.filtering.filter_tree import AllOf, AnyOf, Condition, Tree
-from spark_pages.tables.filtering.skipping import candidate_rows
+from spark_pages.tables.filtering.skipping import CandidateSearch
 from spark_pages.tables.reading.expiry import reopening
 from spark_pages.tables.reading.row_ranges import RowRanges, intersection, union
 from spark_pages.tables.reading.row_source import RowSource
 
 
-def rows_to_read(source: RowSource, tree: Tree, start: int, stop: int) -> RowRanges:
-    """The rows of [start, stop) that neither statistics nor bloom filters rule out."""
-    return rows_left(source, tree, candidate_rows(source, tree, start, stop))
-
-
-@reopening
-def rows_left(source: RowSource, tree: Tree, candidates: RowRanges) -> RowRanges:
-    """Those of the rows that statistics left over which bloom filters leave over too.
-
-    Parameters
-    ----------
-    candidates
-        By `skipping.candidate_rows`.
+def candidates(source: RowSource, tree: Tree, start: int, stop: int) -> Iterator[RowRanges]:
+    """The rows of [start, stop) that neither statistics nor bloom filters rule out, part by part, in order.
 
     Notes
     -----
-    Fetches the filters of pages that hold candidates, of columns that are compared by ``==`` or ``in``, if
+    Loads what a part takes when it is asked for: segments of the columns that the tree names.
+    """
+    search = CandidateSearch(source, tree)
+    for begin, end in search.stretches(start, stop):
+        yield _rows_left(source, search, search.tree, search.rows(begin, end))
+
+
+def rows_to_read(source: RowSource, tree: Tree, start: int, stop: int) -> RowRanges:
+    """The rows of [start, stop) that neither statistics nor bloom filters rule out."""
+    search = CandidateSearch(source, tree)
+    return _rows_left(source, search, search.tree, search.rows(start, stop))
+
+
+def _rows_left(source: RowSource, search: CandidateSearch, tree: Tree, left: RowRanges) -> RowRanges:
+    """Those of the rows that statistics left over which bloom filters leave over too.
+
+    Notes
+    -----
+    Fetches the filters of pages that hold such rows, of columns that are compared by ``==`` or ``in``, if
     they are smaller than the pages. Nothing where no column has any.
     """
+    if not left.num_rows:
+        return left
     match tree:
-        case _ if not candidates.num_rows:
-            return candidates
         case Condition():
-            return _left_by(source, tree, candidates)
+            return _left_by(source, tree, left)
         case AllOf(parts):
             for part in parts:
-                candidates = rows_left(source, part, candidates)
-            return candidates
+                left = _rows_left(source, search, part, left)
+            return left
         case AnyOf(parts):
-            start, stop = int(candidates.starts[0]), int(candidates.ends[-1])
-            left = [RowRanges.of(0, 0)]
-            for part in parts:
-                found = intersection([candidates, candidate_rows(source, part, start, stop)])
-                left.append(rows_left(source, part, found))
-            return union(left)
+            found = (_rows_left(source, search, part, search.rows_of(part, left)) for part in parts)
+            return union([RowRanges.of(0, 0), *found])
 
 
+@reopening
 def _left_by(source: RowSource, condition: Condition, candidates: RowRanges) -> RowRanges:
     if condition.operator not in ("==", "in") or not source.stored_as_read(condition.column):
         return candidates

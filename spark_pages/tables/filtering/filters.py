@@ -1,4 +1,4 @@
-"""Filters: what callers may write, and which pages statistics rule out. Pure.
+"""Filters: what callers may write, and what becomes of it. Pure.
 
 A filter is one of three things:
 
@@ -15,29 +15,23 @@ an Arrow expression are exact, as they are to Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from spark_pages.catalog.identifiers import VisibleTable, column_of
-from spark_pages.errors import DamageError, InvalidInputError, SparkPagesError
-from spark_pages.io.stats.bounds import all_nan, comparable, decode_bounds, has_nan, plain_type
-from spark_pages.tables.filtering.asked_values import exact_values, with_nanoseconds
+from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.tables.filtering.asked_values import with_nanoseconds
 from spark_pages.tables.filtering.expression_tree import expression_parts
 from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
 from spark_pages.tables.filtering.matching import passing, tested_kind
 
 Filter: TypeAlias = Any
-
-_MOST_HULLS = 64
-"""Lists of more values are compared with statistics as so many ranges."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -182,92 +176,3 @@ def _not_a_filter(given: Any) -> InvalidInputError:
         f"{given!r} is not a filter: expected SQL text, a list of (column, operator, value), a list of such "
         f"lists, or a pyarrow.compute.Expression."
     )
-
-
-def may_match(
-    condition: Condition, kind: pa.DataType, stats: pa.RecordBatch, entries: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Which pages may hold a row that meets the condition.
-
-    Parameters
-    ----------
-    kind
-        Type of the column.
-    stats
-        Statistics of the pages.
-    entries : int64, shape (n_pages,)
-        Rows of each page.
-
-    Returns
-    -------
-    numpy.ndarray of bool, shape (n_pages,)
-        False only where statistics prove that no row of the page meets the condition.
-    """
-    nulls = stats.column("null_count")
-    known = nulls.is_valid().to_numpy(zero_copy_only=False)
-    null_count = nulls.fill_null(0).to_numpy()
-    if condition.operator == "is null":
-        some_null: NDArray[np.bool_] = ~known | (null_count > 0)
-        return some_null
-    some_value: NDArray[np.bool_] = ~known | (null_count < entries)
-    if condition.operator == "is not null":
-        return some_value
-    if condition.operator == "not in" or (
-        condition.operator == "in" and any(value is None for value in condition.value)
-    ):
-        return np.ones(len(entries), dtype=bool)  # null is a member like any other
-    values = condition.value if condition.operator == "in" else [condition.value]
-    if not values:
-        return np.zeros(len(entries), dtype=bool)
-    try:
-        given = comparable(exact_values(values, plain_type(kind)))
-        low, high = (comparable(decode_bounds(kind, stats.column(name))) for name in ("min", "max"))
-        if condition.operator in ("==", "in"):
-            tests = [_overlap(low, high, *hull) for hull in _hulls(given)]
-        else:
-            tests = [_test(condition.operator, low, high, stats.column("exact"), given[0])]
-    except (pa.ArrowException, DamageError, OverflowError, TypeError, ValueError):
-        return some_value
-    matching = reduce(or_, tests)
-    passes_nan = condition.or_nan or condition.operator == "!="
-    matching = matching | has_nan(kind, stats) if passes_nan else matching & ~all_nan(kind, stats)
-    return some_value & matching
-
-
-def _hulls(given: pa.Array) -> Iterator[tuple[pa.Scalar, pa.Scalar]]:
-    """Each value as a range, or neighbours together where there are many."""
-    if len(given) == 1:
-        yield given[0], given[0]
-        return
-    given = given.sort()
-    step = -(-len(given) // _MOST_HULLS)
-    for start in range(0, len(given), step):
-        yield given[start], given[min(start + step, len(given)) - 1]
-
-
-def _overlap(low: pa.Array, high: pa.Array, first: pa.Scalar, last: pa.Scalar) -> NDArray[np.bool_]:
-    """Which pages may hold a value of [first, last]."""
-    return _flags(pc.and_kleene(pc.less_equal(low, last), pc.greater_equal(high, first)))
-
-
-def _test(
-    operator: str, low: pa.Array, high: pa.Array, exact: pa.Array, bound: pa.Scalar
-) -> NDArray[np.bool_]:
-    match operator:
-        case "<":
-            return _flags(pc.less(low, bound))
-        case "<=":
-            return _flags(pc.less_equal(low, bound))
-        case ">":
-            return _flags(pc.greater(high, bound))
-        case ">=":
-            return _flags(pc.greater_equal(high, bound))
-        case _:
-            single = pc.and_(pc.equal(low, bound), pc.equal(high, bound))
-            return _flags(pc.invert(pc.and_(single, exact)))
-
-
-def _flags(result: pa.Array) -> NDArray[np.bool_]:
-    """Where there is no bound, nothing is proved."""
-    answer: NDArray[np.bool_] = result.fill_null(True).to_numpy(zero_copy_only=False)
-    return answer

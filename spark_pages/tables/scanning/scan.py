@@ -15,7 +15,7 @@ from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.io import ReadTrace
 from spark_pages.model.columns import number_column, numbers_of
 from spark_pages.tables.arrays.joining import DoesNotFitError, empty_table, join
-from spark_pages.tables.filtering.bloom_skipping import rows_to_read
+from spark_pages.tables.filtering.bloom_skipping import candidates
 from spark_pages.tables.filtering.filters import ParsedFilter
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.reading.row_source import Held, Reading, RowSource, rows_without_columns
@@ -117,10 +117,10 @@ def windows_of(source: RowSource, request: ScanRequest) -> Iterator[RowRanges]:
     """The rows that have to be looked at, window by window."""
     names = needed_columns(source, request)
     kinds = [source.schema.field(name).type for name in names]
-    candidates = partial(rows_to_read, source, request.parsed.tree) if request.parsed else RowRanges.of
+    rows = request.start, request.stop
+    wanted = candidates(source, request.parsed.tree, *rows) if request.parsed else [RowRanges.of(*rows)]
     pieces = partial(source.pieces_at, names)
-    alone = not request.ahead
-    return plan_windows(pieces, kinds, request.start, request.stop, request.batch_rows, candidates, alone)
+    return plan_windows(pieces, kinds, wanted, request.batch_rows, alone=not request.ahead)
 
 
 def _read_window(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,11 @@ _PAGE_COST = 1024
 def plan_windows(
     pieces_at: Callable[[int, int], Sequence[RunSlice]],
     kinds: Sequence[pa.DataType],
-    start: int,
-    stop: int,
+    candidates: Iterable[RowRanges],
     batch_rows: int | None = None,
-    candidates: Callable[[int, int], RowRanges] = RowRanges.of,
     alone: bool = False,
 ) -> Iterator[RowRanges]:
-    """The rows of [start, stop) that are to be read, in windows.
+    """The rows that are to be read, in windows.
 
     Parameters
     ----------
@@ -53,10 +51,10 @@ def plan_windows(
         end.
     kinds
         Types of these columns.
+    candidates
+        The rows that are to be read at all, part by part, in order. A window holds rows of one part.
     batch_rows
         Rows of a batch where the caller has said; windows hold whole batches as far as memory allows.
-    candidates
-        Gives the rows of a range that are to be read at all.
     alone
         Whether no other window is read beside one.
 
@@ -65,18 +63,19 @@ def plan_windows(
     Loads the chains as it goes: no more segments than the windows asked for need.
     """
     size, most = LONE_WINDOW_BYTES if alone else (FIRST_WINDOW_BYTES, WINDOW_BYTES)
-    row = start
-    while row < stop:
-        slices = pieces_at(row, stop)
-        end = min([stop, *(piece.first_row + piece.run.num_rows for piece in slices)])
-        ranges = candidates(row, end)
-        rows, taken = _running_bytes(slices, kinds, ranges)
-        done = 0
-        while done < ranges.num_rows:
-            count = _fitting(rows, taken, done, size, batch_rows)
-            yield ranges.part(done, done + count)
-            done, size = done + count, min(2 * size, most)
-        row = end
+    for part in candidates:
+        left = part
+        while left.num_rows:
+            row, stop = int(left.starts[0]), int(left.ends[-1])
+            slices = pieces_at(row, stop)
+            end = min([stop, *(piece.first_row + piece.run.num_rows for piece in slices)])
+            ranges, left = left.between(row, end), left.between(end, stop)
+            rows, taken = _running_bytes(slices, kinds, ranges)
+            done = 0
+            while done < ranges.num_rows:
+                count = _fitting(rows, taken, done, size, batch_rows)
+                yield ranges.part(done, done + count)
+                done, size = done + count, min(2 * size, most)
 
 
 def _fitting(rows: Numbers, taken: Numbers, done: int, size: int, batch_rows: int | None) -> int:
