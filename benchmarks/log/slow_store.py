@@ -36,9 +36,9 @@ class SlowStore(MeteredStore):
         """See `ObjectStore.put`."""
         self._slowly(lambda: super(SlowStore, self).put(key, data))
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *most: int) -> bytes:
         """See `ObjectStore.get`."""
-        return self._slowly(lambda: super(SlowStore, self).get(key))
+        return self._slowly(lambda: super(SlowStore, self).get(key, *most))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """See `ObjectStore.get_range`."""

@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from spark_pages.errors import DamageError
 from spark_pages.model.location import Location
+from spark_pages.storage.store import MAX_OBJECT_BYTES, ObjectStore
 
 DIGEST_HEX_LENGTH = 64
 
@@ -42,6 +43,19 @@ def check_object(data: bytes, location: Location) -> bytes:
             key=location.key,
         )
     return data
+
+
+def fetch_object(store: ObjectStore, location: Location) -> bytes:
+    """Read an object that its referrer names by length and digest.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If there is no such object.
+    DamageError
+        If length or digest differ. No more than that length is read.
+    """
+    return check_object(store.get(location.key, min(location.length, MAX_OBJECT_BYTES)), location)
 
 
 def locate(key: str, data: bytes) -> Location:

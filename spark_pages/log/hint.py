@@ -45,8 +45,7 @@ class Hint:
 def read_hints(store: ObjectStore) -> Hint:
     """The hint, as far as it is there and makes sense."""
     try:
-        data = store.get(HINT_KEY)
-        value = json.loads(data) if len(data) <= _MAX_HINT_BYTES else {}
+        value = json.loads(store.get(HINT_KEY, _MAX_HINT_BYTES))
         compacted = max(0, int(value.get("compacted", 0)))
         upkeep = tuple(map(_note, value.get("upkeep", ())))
         if "location" not in value:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
-from spark_pages.log.encoding.commit_codec import decode_slot, slot_digest
+from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, decode_slot, slot_digest
 from spark_pages.log.hint import read_hints
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.reader import RangeReader, is_chained
@@ -44,7 +44,7 @@ class SlotReader:
         """What slot `version` holds, or None where it is empty."""
         key = commit_key(version)
         try:
-            slot = decode_slot(self.store.get(key), key)
+            slot = decode_slot(self.store.get(key, MAX_COMMIT_BYTES), key)
         except ObjectNotFoundError:
             return None
         if slot.version != version:
@@ -60,7 +60,7 @@ class SlotReader:
         """
         key = commit_key(version)
         try:
-            return slot_digest(self.store.get(key), version, key)
+            return slot_digest(self.store.get(key, MAX_COMMIT_BYTES), version, key)
         except ObjectNotFoundError:
             return None
 

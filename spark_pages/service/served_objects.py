@@ -128,7 +128,7 @@ class ServedObjects:
 
     # what nothing that reads a snapshot asks for
 
-    def get(self, key: str) -> bytes:  # noqa: ARG002
+    def get(self, key: str, most_bytes: int = 0) -> bytes:  # noqa: ARG002
         """Refused."""
         raise _refused("get")
 

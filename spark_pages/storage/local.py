@@ -20,8 +20,16 @@ from spark_pages.errors import InvalidKeyError, ObjectNotFoundError, StorageErro
 from spark_pages.storage.direct import write_direct
 from spark_pages.storage.folders import make_folder, open_folder, sync
 from spark_pages.storage.keys import RESERVED_FOLDER, check_key, check_prefix, is_key, split_key
-from spark_pages.storage.ranges import check_answer, check_range, past_end
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, NotCreated, ObjectInfo
+from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
+from spark_pages.storage.store import (
+    MAX_OBJECT_BYTES,
+    Created,
+    CreateOutcome,
+    Doubtful,
+    Exists,
+    NotCreated,
+    ObjectInfo,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -97,10 +105,11 @@ class DurableLocalStore:
         except OSError as error:
             raise self._failure("Writing", key, error) from error
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`."""
         with self._file_to_read(key) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
+            check_length(key, size_bytes, most_bytes)
             return check_answer(key, 0, size_bytes, _read(descriptor, 0, size_bytes))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spark_pages.storage.keys import check_key
 from spark_pages.storage.ranges import requests_for
-from spark_pages.storage.store import Created, CreateOutcome, ObjectInfo, ObjectStore
+from spark_pages.storage.store import MAX_OBJECT_BYTES, Created, CreateOutcome, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -110,10 +110,10 @@ class MeteredStore:
         self._inner.put(key, data)
         self._add("bytes_written", memoryview(data).nbytes)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`."""
         self._count("gets", key)
-        data = self._inner.get(key)
+        data = self._inner.get(key, most_bytes)
         self._add("bytes_read", len(data))
         return data
 

@@ -62,6 +62,26 @@ def check_answer(key: str, offset: int, length: int, data: bytes) -> bytes:
     return data
 
 
+def check_length(key: str, length: int, most_bytes: int) -> None:
+    """Raise DamageError if an object is longer than its referrer or the format allows.
+
+    Parameters
+    ----------
+    key
+        Named in the message.
+    length
+        Bytes of the object.
+    most_bytes
+        The most that it may have.
+    """
+    if length > most_bytes:
+        raise DamageError(
+            f"Cannot read object {key!r}: it holds {length} bytes, expected at most {most_bytes}.",
+            hint="The object has grown or was replaced; run verify.",
+            key=key,
+        )
+
+
 def past_end(key: str, offset: int, length: int, found: str | None) -> DamageError:
     """The error that says that an object does not hold a range.
 

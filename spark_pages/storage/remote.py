@@ -17,8 +17,16 @@ from spark_pages.storage.clients import Clients, claim_threads, clean_url, clien
 from spark_pages.storage.failures import describe, is_failure, refusal, told
 from spark_pages.storage.keys import check_key, check_prefix, is_key
 from spark_pages.storage.profiles import options_of
-from spark_pages.storage.ranges import check_answer, check_range, past_end
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, NotCreated, ObjectInfo
+from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
+from spark_pages.storage.store import (
+    MAX_OBJECT_BYTES,
+    Created,
+    CreateOutcome,
+    Doubtful,
+    Exists,
+    NotCreated,
+    ObjectInfo,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -112,10 +120,20 @@ class RemoteStore:
         part_bytes = max(_PART_BYTES, -(-memoryview(body).nbytes // _MOST_PARTS))
         self._ask("Writing", check_key(key), lambda: obstore.put(client, key, body, chunk_size=part_bytes))
 
-    def get(self, key: str) -> bytes:
-        """See `ObjectStore.get`."""
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
+        """See `ObjectStore.get`; the length comes before the bytes, in the same answer."""
         client = self._clients().patient
-        return self._ask("Reading", check_key(key), lambda: bytes(obstore.get(client, key).bytes()))
+
+        def answer() -> bytes | int:
+            found = obstore.get(client, key)
+            size_bytes = found.meta["size"]
+            return size_bytes if size_bytes > most_bytes else bytes(found.bytes())
+
+        data = self._ask("Reading", check_key(key), answer)
+        if isinstance(data, int):
+            check_length(key, data, most_bytes)
+        assert isinstance(data, bytes)
+        return data
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """See `ObjectStore.get_range`; after a failure a second request asks for the size."""

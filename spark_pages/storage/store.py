@@ -62,6 +62,9 @@ class NotCreated:
     hint: str = "Mend that, then try again."
 
 
+MAX_OBJECT_BYTES = 1 << 30
+"""The longest object that is read whole. Page files are read in ranges."""
+
 CreateOutcome: TypeAlias = Created | Exists | Doubtful | NotCreated
 
 
@@ -146,13 +149,15 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def get(self, key: str) -> bytes:
-        """The whole object.
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
+        """Read a whole object.
 
         Parameters
         ----------
         key
             Which object.
+        most_bytes
+            Length that its referrer names, or the most that the format allows.
 
         Returns
         -------
@@ -163,6 +168,8 @@ class ObjectStore(Protocol):
         ------
         ObjectNotFoundError
             If there is no such object.
+        DamageError
+            If it is longer. Nothing of that size is allocated.
         StorageError
             If it could not be read now.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spark_pages.runtime import Runtime
 from spark_pages.storage.keys import check_key
-from spark_pages.storage.store import CreateOutcome, ObjectInfo, ObjectStore
+from spark_pages.storage.store import MAX_OBJECT_BYTES, CreateOutcome, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -92,10 +92,10 @@ class TimedStore:
         with self._timed("put", key):
             self._inner.put(key, data)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`."""
         with self._timed("get", key) as answered:
-            data = self._inner.get(key)
+            data = self._inner.get(key, most_bytes)
             answered.append(len(data))
             return data
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError
 from spark_pages.log.checkpoint.segment import decode_manifest
-from spark_pages.log.digest import check_object
+from spark_pages.log.digest import fetch_object
 from spark_pages.model.actions import ManifestRef
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import Findings
@@ -37,7 +37,7 @@ class ManifestReader:
         """Pages and statistics of a page manifest, counted."""
         key = manifest.location.key
         if key not in self._kept:
-            data = check_object(self.findings.get(self.store.get, key), manifest.location)
+            data = self.findings.get(lambda _: fetch_object(self.store, manifest.location), key)
             self._keep(key, decode_manifest(data, key))
         self._kept.move_to_end(key)
         listed = self._kept[key]

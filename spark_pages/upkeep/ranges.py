@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from spark_pages.errors import SparkPagesError, UnsupportedFormatError
-from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.log_range import BUNDLES, LogRange, encode_range, is_one_frame, plan_ranges
 from spark_pages.log.ranges.reader import slots_of
@@ -118,7 +118,10 @@ def remake_ranges(survey: Survey) -> dict[str, bytes]:
     for around in _ranges(survey):
         is_due = around.key in wrong and not around.bundled
         if is_due and survey.slots.all_commits(around.start, around.stop):
-            slots = [survey.store.get(commit_key(version)) for version in range(around.start, around.stop)]
+            slots = [
+                survey.store.get(commit_key(version), MAX_COMMIT_BYTES)
+                for version in range(around.start, around.stop)
+            ]
             found[around.key] = encode_range(around.start, slots)
     return found
 

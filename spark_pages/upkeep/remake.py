@@ -30,7 +30,7 @@ from spark_pages.model.ids import page_id
 from spark_pages.model.location import Location
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches
 from spark_pages.model.run import PageRun
-from spark_pages.storage.store import ObjectInfo, ObjectStore
+from spark_pages.storage.store import MAX_OBJECT_BYTES, ObjectInfo, ObjectStore
 from spark_pages.upkeep.pages import taken
 from spark_pages.upkeep.survey import Survey
 from spark_pages.upkeep.trees import SurveyedTree
@@ -65,10 +65,10 @@ class Remade:
     kept: dict[str, bytes] = field(default_factory=dict)
     drafts: dict[str, bytes] = field(default_factory=dict)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """See `ObjectStore.get`."""
         written = self.drafts.get(key) or self.kept.get(key)
-        return self.inner.get(key) if written is None else written
+        return self.inner.get(key, most_bytes) if written is None else written
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.retention import further
 from spark_pages.model.actions import (
@@ -135,7 +135,7 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
 def _read(store: ObjectStore, version: int) -> tuple[Commit | Tombstone | SparkPagesError, bytes]:
     key = commit_key(version)
     try:
-        data = store.get(key)
+        data = store.get(key, MAX_COMMIT_BYTES)
     except SparkPagesError as error:
         return error, b""
     try:

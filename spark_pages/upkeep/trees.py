@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.checkpoint.root import CatalogFile, Root, decode_catalog, decode_root
 from spark_pages.log.checkpoint.segment import Segment, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.digest import check_object
+from spark_pages.log.digest import fetch_object
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.columns import numbers_of
@@ -217,10 +218,7 @@ class TreeSurvey:
         )
         stats = self._read_stats(node) if node.stats_length else 0
         loads = isinstance(stats, int) and stats == segment.pages.num_rows
-        run = PageRun(
-            segment.pages,
-            (lambda: decode_stats(self._store.get(stats_key(node.stats_digest)), "")) if loads else None,
-        )
+        run = PageRun(segment.pages, (lambda: _stats_of(self._store, node)) if loads else None)
         self._on_segment(segment, run, key)
         return Content(counts, keys, rows)
 
@@ -278,7 +276,13 @@ class TreeSurvey:
         return Fault(fault.kind, fault.key, f"{fault.what} {what}", fault.remedy)
 
     def _fetch(self, location: Location) -> bytes:
-        return check_object(self._findings.get(self._store.get, location.key), location)
+        return self._findings.get(lambda _: fetch_object(self._store, location), location.key)
+
+
+def _stats_of(store: ObjectStore, node: Node) -> pa.RecordBatch:
+    """Statistics of a segment, which have been counted and checked before."""
+    key = stats_key(node.stats_digest)
+    return decode_stats(fetch_object(store, Location(key, node.stats_length, node.stats_digest)), key)
 
 
 _NONE: NDArray[np.int64] = np.zeros(0, np.int64)

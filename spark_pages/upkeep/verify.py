@@ -7,7 +7,6 @@ import re
 from spark_pages.catalog.migration import told_table_zero
 from spark_pages.errors import (
     InvalidInputError,
-    ObjectNotFoundError,
     SparkPagesError,
     StoreNotFoundError,
     UnsupportedFormatError,
@@ -23,7 +22,7 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
-from spark_pages.storage.store import ObjectInfo, ObjectStore
+from spark_pages.storage.store import ObjectInfo, ObjectStore, size_if_there
 from spark_pages.upkeep.faults import MEND, RESTORE, UPGRADE, FaultKind, Verification
 from spark_pages.upkeep.page_values import PageReader, PageValues
 from spark_pages.upkeep.pages import PagesMode
@@ -212,11 +211,8 @@ def _tell_missing(survey: Survey, version: int, told: str) -> None:
     key = commit_key(version)
     if key in survey.listed:
         return
-    try:
-        if survey.store.get(key):
-            return
-    except ObjectNotFoundError:
-        pass
+    if size_if_there(survey.store, key):
+        return
     what = f"{key} is missing: the log ends with version {survey.slots.head}, but {told}"
     survey.findings.add(FaultKind.MISSING, key, what, RESTORE)
 

@@ -106,6 +106,14 @@ class StoreContract:
         for number in (0, 639, 640, 641, 1_499):
             assert store.get_range("pages/1", number * 8_192 + 8_188, 4) == number.to_bytes(4, "big")
 
+    def test_an_object_longer_than_was_asked_for_is_damage(self, store: ObjectStore) -> None:
+        store.put("_log/1", bytes(100))
+
+        assert len(store.get("_log/1", 100)) == 100
+        with pytest.raises(DamageError, match=r"'_log/1': it holds 100 bytes, expected at most 99") as caught:
+            store.get("_log/1", 99)
+        assert caught.value.context == {"key": "_log/1"}
+
     def test_a_range_is_answered_exactly(self, store: ObjectStore) -> None:
         store.put("pages/1", bytes(range(100)))
 

@@ -35,8 +35,8 @@ class Flipped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def get(self, key: str) -> bytes:
-        data = self._inner.get(key)
+    def get(self, key: str, *most: int) -> bytes:
+        data = self._inner.get(key, *most)
         if key != self._key:
             return data
         self.asked = True

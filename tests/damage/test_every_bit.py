@@ -36,7 +36,7 @@ class OneObject:
         self._key = key
         self.data = data
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *_: int) -> bytes:
         assert key == self._key
         return self.data
 

@@ -9,10 +9,20 @@ import pytest
 
 from spark_pages.io import Codec, encode_page
 from spark_pages.io.pages.codecs import compress
+from spark_pages.log.encoding.container import _head
+from spark_pages.log.names import HINT_KEY
 from spark_pages.log.ranges.bundle import encode_index
 from spark_pages.log.ranges.log_range import LogRange
 from tests.damage.flipping import kind_of, small_store
 from tests.fuzz.targets import BUNDLE, RANGE, good_objects
+
+_NESTED = pa.struct([("a", pa.list_(pa.string())), ("b", pa.map_(pa.int8(), pa.decimal128(9, 2)))])
+
+_TYPES = (
+    *(pa.int64(), _NESTED, pa.dictionary(pa.int32(), pa.string()), pa.timestamp("us", "Europe/Paris")),
+    *(pa.list_(pa.binary(4), 3), pa.large_list(pa.duration("s")), pa.month_day_nano_interval()),
+)
+"""Types of the columns of a schema."""
 
 _TARGET_OF_KIND = {
     "slot": "slot",
@@ -59,5 +69,15 @@ def seeds() -> dict[str, list[bytes]]:
     found["bundle_index"] = [encode_index(BUNDLE, parts)]
     text = b"page after page after page after page " * 20
     found["lz4_block"] = [len(text).to_bytes(2, "little") + compress(Codec.LZ4, text)]
+    columns = [pa.field("c", kind, metadata={"spark_pages.field_id": "1"}) for kind in _TYPES]
+    found["arrow_schema"] = [pa.schema([each]).serialize().to_pybytes() for each in columns]
+    found["hint"] = [store.objects.get(HINT_KEY)]
+    found["foreign_container"] = [_taken_apart(data) for data in found["slot"]]
     found["forged"] = [bytes([index]) + bytes(22) for index in range(len(good_objects()))]
     return dict(found)
+
+
+def _taken_apart(data: bytes) -> bytes:
+    """Codec, schema and blocks of a container, as `foreign_container` takes them."""
+    metadata, source = _head(data)
+    return metadata["avro.codec"] + b":" + metadata["avro.schema"] + b"\0" + data[source.position :]

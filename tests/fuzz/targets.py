@@ -26,7 +26,9 @@ from spark_pages.io.pages.untrusted_page import check_untrusted_page
 from spark_pages.log.checkpoint.root import decode_catalog, decode_root
 from spark_pages.log.checkpoint.segment import decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.log.digest import digest_of
-from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.log.encoding.commit_codec import decode_slot, definition_from_plain
+from spark_pages.log.encoding.container import avro_count
+from spark_pages.log.hint import read_hints
 from spark_pages.log.ranges.bundle import BLOCK, decode_index, index_size
 from spark_pages.log.ranges.log_range import LogRange, decode_range
 from spark_pages.log.replay import Fold
@@ -155,6 +157,42 @@ def catalog(data: bytes) -> None:
         _tolerant(lambda index=index: _define(found[index]))
 
 
+def arrow_schema(data: bytes) -> None:
+    """The schema of a table, as catalogs and intents hold it."""
+    plain = {"schema": data, "next_field_id": 9, "aligned": True, "properties": {}, "created_at_us": 0}
+    found = _tolerant(lambda: definition_from_plain(plain, 1, 2, "fuzz"))
+    if found is not None:
+        _tolerant(lambda: _define(found))
+
+
+def foreign_container(data: bytes) -> None:
+    """A sealed container of any codec, schema and blocks, with a colon and a zero between them."""
+    head, _, blocks = data.partition(b"\0")
+    codec, _, schema = head.partition(b":")
+    pairs = ((b"avro.codec", codec), (b"avro.schema", schema), (b"spark_pages.digest", b"0" * 64))
+    parts = [avro_count(len(each)) + each for pair in pairs for each in pair]
+    whole = b"".join((b"Obj\x01", avro_count(len(pairs)), *parts, avro_count(0), bytes(16), blocks))
+    slot(sealed_container(whole))
+
+
+def hint(data: bytes) -> None:
+    """The hint, from which nothing may follow."""
+    read_hints(_Hinted(data))  # type: ignore[arg-type]
+
+
+class _Hinted:
+    """A store that holds a hint and nothing else."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def get(self, key: str, most_bytes: int) -> bytes:
+        """The hint."""
+        if len(self._data) > most_bytes:
+            raise DamageError(f"{key} is too long.", key=key)
+        return self._data
+
+
 def forged(data: bytes) -> None:
     """Objects of a store with lying content; the first byte says which one."""
     if data:
@@ -175,7 +213,7 @@ TARGETS: dict[str, Target] = {
     each.__name__: each
     for each in (
         header, page, lz4_block, slot, compacted_range, bundle_index, segment, manifest, stats, nodes, root,
-        catalog, forged,
+        catalog, arrow_schema, foreign_container, hint, forged,
     )
 }  # fmt: skip
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.checkpoint.parquet import decode_table
+from spark_pages.log.checkpoint.parquet import decode_table, encode_table
 from spark_pages.log.checkpoint.parquet_claims import _footer, check_claims, pages_of
+from spark_pages.log.checkpoint.root import decode_root
+from spark_pages.log.checkpoint.segment import checkpoint_of
 
 SCHEMA = pa.schema([pa.field("text", pa.string()), pa.field("number", pa.int64())])
 
@@ -147,3 +151,52 @@ def test_footers_that_promise_more_than_such_bytes_hold_are_refused():
         check_claims(b"PAR1" + footer[:-1] + (len(footer) - 1).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(ValueError, match="no Parquet"):
         check_claims(data[:-1])
+
+
+def written_as(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **{"store_schema": False, "compression": "zstd", **options})
+    return sink.getvalue().to_pybytes()
+
+
+GOOD = pa.table({"text": ["a"], "number": [7]}, SCHEMA)
+
+FOREIGN = {
+    "another codec": written_as(GOOD, compression="snappy"),
+    "the schema of Arrow, which Arrow would parse": written_as(GOOD, store_schema=True),
+    "other metadata": encode_table(GOOD, dictionary=False, metadata={b"x": b"y"}),
+    "a column too many": written_as(GOOD.append_column("more", pa.array([1]))),
+    "a column too few": written_as(GOOD.select(["text"])),
+    "two columns of one name": written_as(GOOD.append_column("text", pa.array(["b"]))),
+    "a list": written_as(pa.table({"text": [["a"]], "number": [7]})),
+    "a struct": written_as(pa.table({"text": [{"text": "a", "number": 7}], "number": [7]})),
+    "a column of another width": written_as(pa.table({"text": ["a"], "number": pa.array([7], pa.int32())})),
+    "bytes of fixed width": written_as(pa.table({"text": pa.array([b"a"], pa.binary(1)), "number": [7]})),
+    "a decimal": written_as(pa.table({"text": ["a"], "number": pa.array([7], pa.decimal128(3))})),
+    "no column": written_as(pa.table({})),
+}
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
+def test_columns_that_the_format_does_not_have_reach_no_parser(data, monkeypatch):
+    monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("parsed"))
+
+    with pytest.raises(DamageError, match="the-key should be Parquet"):
+        decode_table(data, SCHEMA, "the-key")
+
+
+def test_columns_may_come_in_any_order_be_null_or_be_missing_if_the_format_says_so():
+    data = written_as(pa.table({"number": pa.array([None, 7], pa.int64()), "text": ["a", "b"]}))
+    fewer = written_as(pa.table({"text": ["a", "b"]}))
+
+    assert decode_table(data, SCHEMA, "k")["number"].to_pylist() == [None, 7]
+    assert decode_table(fewer, SCHEMA, "k", optional=["number"])["number"].to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("data", FOREIGN.values(), ids=FOREIGN)
+def test_a_root_or_an_object_without_a_name_of_another_form_reaches_no_parser(data, monkeypatch):
+    monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("parsed"))
+
+    assert checkpoint_of(data) is None
+    with pytest.raises(DamageError, match="the-key is not the root"):
+        decode_root(data, "the-key")

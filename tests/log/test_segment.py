@@ -149,7 +149,7 @@ def test_objects_of_a_release_without_estimates_and_filters_are_read(kind):
     table = pq.read_table(pa.BufferReader(now))
     then = table.drop_columns([name for name in table.column_names if name in OPTIONAL_STATS])
     sink = pa.BufferOutputStream()
-    pq.write_table(then, sink, store_schema=False)
+    pq.write_table(then, sink, store_schema=False, compression="zstd")
     data = sink.getvalue().to_pybytes()
 
     read = decode_stats(data, "key") if kind == "stats" else decode_manifest(data, "key")[1]
@@ -181,7 +181,7 @@ def test_nodes_are_read_as_they_were_written():
         Node(3, (5, 1), (5, 1), 1, 1, 0, 1, 0, "ef", 1),
     ]
 
-    read = decode_nodes(encode_nodes(nodes, {b"k": b"v"}), "part")
+    read = decode_nodes(encode_nodes(nodes, {b"spark_pages.x": b"v"}), "part")
 
     assert read == nodes
     assert decode_nodes(encode_nodes([]), "part") == []

@@ -42,13 +42,13 @@ class Unreliable(MeteredStore):
     failing = False
     barrier: threading.Event | None = None
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *most: int) -> bytes:
         if self.barrier is not None:
             self.barrier.wait(30)
         if self.failing:
             self._count("gets", key)
             raise StorageError("The disk is on fire.")
-        return super().get(key)
+        return super().get(key, *most)
 
 
 def together(work) -> list[object]:

@@ -63,11 +63,11 @@ class Gated(MeteredStore):
         self.waiting = threading.Event()
         self.go = threading.Event()
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *most: int) -> bytes:
         if self.closed:
             self.waiting.set()
             self.go.wait(60)
-        return super().get(key)
+        return super().get(key, *most)
 
 
 @pytest.fixture(scope="module")

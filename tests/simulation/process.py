@@ -335,7 +335,7 @@ class Process:
         if isinstance(answer, Failed):
             raise StorageError(f"Deleting {key}: {answer.effect}.", key=key)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, most_bytes: int = 0) -> bytes:
         """See `ObjectStore.get`."""
         answer = self._ask("get", key)
         if isinstance(answer, Failed):

@@ -56,10 +56,10 @@ class Doubting:
         outcome = self._inner.create(key, data)
         return Doubtful("no answer came") if self.broken else outcome
 
-    def get(self, key):
+    def get(self, key, *most):
         if self.broken:
             raise StorageError(f"{key} cannot be read now")
-        return self._inner.get(key)
+        return self._inner.get(key, *most)
 
     def __getattr__(self, name):
         return getattr(self._inner, name)

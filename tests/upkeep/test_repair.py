@@ -176,7 +176,7 @@ def other_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing a checkpoint again gives other bytes, as another release of a library would."""
 
     def otherwise(nodes: list[Node], metadata: dict[bytes, bytes]) -> bytes:
-        return encode_nodes(nodes, {**metadata, b"by": b"another"})
+        return encode_nodes(nodes, {**metadata, b"spark_pages.by": b"another"})
 
     monkeypatch.setattr(packing, "encode_nodes", otherwise)
 

@@ -38,12 +38,12 @@ def losing(
     late, meter = metered(store)
     get, lost = meter.get, []
 
-    def get_or_lose(key: str) -> bytes:
+    def get_or_lose(key: str, *most: int) -> bytes:
         if key.startswith(("_log/segments/", "_log/parts/")) and key not in lost and len(lost) < times:
             lost.append(key)
             then()
             raise ObjectNotFoundError(f"There is no object {key!r}.", key=key)
-        return get(key)
+        return get(key, *most)
 
     monkeypatch.setattr(meter, "get", get_or_lose)
     return late

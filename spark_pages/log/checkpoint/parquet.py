@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_pages.errors import DamageError
-from spark_pages.log.checkpoint.parquet_claims import check_claims
+from spark_pages.log.checkpoint.parquet_claims import check_claims, check_columns
 from spark_pages.model.columns import no_numbers
 
 
@@ -55,9 +55,9 @@ def decode_table(
     key: str,
     dictionary: Sequence[str] = (),
     optional: Sequence[str] = (),
-    whole: bool = True,
+    stored: pa.Schema | None = None,
 ) -> dict[str, pa.Array]:
-    """The columns of a schema, which the bytes must hold, each in one piece.
+    """Decode columns of an object whose columns are those of the format, each in one piece.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def decode_table(
         String columns to give as dictionary arrays, which is quicker than to encode them afterwards.
     optional
         Columns of numbers or booleans that may be missing: null there.
-    whole
-        Whether other columns are decoded too, and so checked.
+    stored
+        All columns of the object, if `schema` has only some of them.
 
     Raises
     ------
@@ -76,9 +76,10 @@ def decode_table(
     try:
         # Not `read_table`: it goes by way of datasets, which cost ten times the time and 50 MB at first use.
         claims = check_claims(data)
+        check_columns(claims, stored or schema, optional)
         repeated = [name for name in claims.repeated if name not in dictionary]
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[*dictionary, *repeated])
-        table = file.read(None if whole else schema.names, use_threads=False)
+        table = file.read(schema.names if stored else None, use_threads=False)
         for name in set(repeated).intersection(table.column_names):
             table = _spelt_out(table, name, claims.most_bytes)
         absent = set(optional).difference(table.column_names)

@@ -1,4 +1,4 @@
-"""What a Parquet object says it will grow to, held against what such bytes may, before Arrow believes it.
+"""What a Parquet object says of itself, held against what the format allows, before Arrow believes it.
 
 Arrow reserves what the header of a page of Parquet says, and gives as many rows as the footer says: a forger
 makes gigabytes out of a kilobyte. Arrow cannot be asked for the numbers either: pyarrow 26 ends the process
@@ -7,8 +7,10 @@ where some of them contradict each other. So they are read here, by the numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from spark_pages.log.checkpoint.thrift import Fields, Value, read_struct
 
@@ -26,10 +28,21 @@ MOST_CHUNKS = 1024
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
-_ROWS, _GROUPS = 3, 4  # of FileMetaData
+_SCHEMA, _ROWS, _GROUPS, _PAIRS = 2, 3, 4, 5  # of FileMetaData
+_FOOTER_FIELDS = frozenset({1, _SCHEMA, _ROWS, _GROUPS, _PAIRS, 6, 7})  # those behind them are for encryption
+_PHYSICAL, _WIDTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED = 1, 2, 3, 4, 5, 6  # of SchemaElement
 _CHUNKS, _ROWS_OF_GROUP = 1, 3  # of RowGroup
 _ABOUT = 3  # of ColumnChunk
-_TYPE, _PATH, _VALUES, _LENGTH, _FIRST_DATA, _FIRST_DICTIONARY = 1, 3, 5, 7, 9, 11  # of ColumnMetaData
+_CHUNK_FIELDS = frozenset({2, _ABOUT, 4, 5, 6, 7})  # 1 is another file, 8 and 9 are for encryption
+_TYPE, _PATH, _CODEC, _VALUES, _LENGTH, _FIRST_DATA, _FIRST_DICTIONARY = (
+    1,
+    3,
+    4,
+    5,
+    7,
+    9,
+    11,
+)  # of ColumnMetaData
 _KIND, _GROWN, _SHRUNK = 1, 2, 3  # of PageHeader
 
 _BYTE_ARRAY = 6
@@ -37,6 +50,23 @@ _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _ABOUT_PAGE = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
 _ENCODINGS = frozenset({0, 2, 3, 5, 6, 8, 9})
 """All that are for values but one, text as what differs from the text before it: that bounds nothing."""
+
+_CODECS = frozenset({0, 6})
+"""None, and zstd."""
+
+_REPEATED = 2
+_PREFIX = b"spark_pages."
+"""Metadata of any other name is not of the format; Arrow would parse some of it."""
+
+_STORED: dict[pa.DataType, tuple[int, int | None]] = {
+    pa.bool_(): (0, None),
+    pa.int8(): (1, 15),
+    pa.int32(): (1, None),
+    pa.int64(): (2, None),
+    pa.string(): (_BYTE_ARRAY, 0),
+    pa.binary(): (_BYTE_ARRAY, None),
+}
+"""Physical and converted type of each type that objects of a checkpoint have."""
 
 _SHORTEST = 4
 """Bytes of a dictionary value at least: a number, or the length of a text."""
@@ -48,12 +78,18 @@ class Claims:
 
     Attributes
     ----------
+    columns
+        Physical and converted type by name, in the order of the object.
+    metadata
+        Key-value pairs of the object.
     most_bytes
         What one column may take once it is decoded.
     repeated
         Columns of text or bytes whose values stand in a dictionary, and could take more.
     """
 
+    columns: dict[str, tuple[int, int | None]]
+    metadata: dict[bytes, bytes]
     most_bytes: int
     repeated: tuple[str, ...]
 
@@ -72,6 +108,9 @@ def check_claims(data: bytes) -> Claims:
     """
     most_rows, most_bytes = MOST_ROWS + ROWS_A_BYTE * len(data), MOST_BYTES + MOST_TIMES * len(data)
     footer = _footer(data)
+    if not footer.keys() <= _FOOTER_FIELDS:
+        raise ValueError("a footer with fields that the format does not have")
+    columns = _columns(footer)
     groups = _structs(footer.get(_GROUPS))
     rows = [_number(footer, _ROWS), *(_number(group, _ROWS_OF_GROUP) for group in groups)]
     chunks = [chunk for group in groups for chunk in _structs(group.get(_CHUNKS))]
@@ -81,6 +120,8 @@ def check_claims(data: bytes) -> Claims:
     dictionaries: dict[str, int] = {}
     for chunk in chunks:
         about = _fields(chunk.get(_ABOUT))
+        if not chunk.keys() <= _CHUNK_FIELDS or _number(about, _CODEC) not in _CODECS:
+            raise ValueError("a column of another codec than zstd, encrypted, or in another file")
         rows.append(_number(about, _VALUES))
         for kind, grown, values in pages_of(data, about):
             size += grown
@@ -97,8 +138,58 @@ def check_claims(data: bytes) -> Claims:
             f"and {most_bytes}"
         )
     return Claims(
-        most_bytes, tuple(name for name, each in dictionaries.items() if each * max(rows) > most_bytes)
+        columns,
+        _metadata(footer),
+        most_bytes,
+        tuple(name for name, each in dictionaries.items() if each * max(rows) > most_bytes),
     )
+
+
+def check_columns(claims: Claims, accepted: pa.Schema, optional: Iterable[str]) -> None:
+    """Raise ValueError if the columns of an object are not those of a schema, some of which may be missing.
+
+    Notes
+    -----
+    Which of them may be null, and their order, are free.
+    """
+    expected = {field.name: _STORED[_plain(field.type)] for field in accepted}
+    wrong = [name for name, stored in claims.columns.items() if expected.get(name) != stored]
+    wrong += [name for name in expected if name not in claims.columns and name not in optional]
+    if wrong:
+        raise ValueError(f"columns {', '.join(wrong)} are missing, of another type, or not of the format")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _columns(footer: Fields) -> dict[str, tuple[int, int | None]]:
+    """The columns of a footer, none of which is nested or repeated."""
+    root, *leaves = _structs(footer.get(_SCHEMA)) or [{}]
+    columns: dict[str, tuple[int, int | None]] = {}
+    for leaf in leaves:
+        name, converted = leaf.get(_NAME), leaf.get(_CONVERTED)
+        nested = leaf.get(_CHILDREN) or leaf.get(_WIDTH) or leaf.get(_REPETITION) == _REPEATED
+        if (
+            nested
+            or not isinstance(name, bytes)
+            or (converted is not None and not isinstance(converted, int))
+        ):
+            raise ValueError("a column that is nested, repeated or without a name")
+        columns[name.decode()] = _number(leaf, _PHYSICAL), converted
+    if not root.get(_CHILDREN) == len(columns) == len(leaves):
+        raise ValueError("columns that are nested, or two of one name")
+    return columns
+
+
+def _metadata(footer: Fields) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for each in _structs(footer.get(_PAIRS)):
+        key, value = each.get(1), each.get(2)
+        if not isinstance(key, bytes) or not key.startswith(_PREFIX) or not isinstance(value, bytes):
+            raise ValueError("metadata that the format does not have")
+        found[key] = value
+    return found
 
 
 def pages_of(data: bytes, about: Fields) -> Iterator[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from spark_pages.log.checkpoint.segment import (
     decode_stats,
 )
 from spark_pages.log.checkpoint.tree import Node, nodes_of
-from spark_pages.log.digest import check_object
+from spark_pages.log.digest import fetch_object
 from spark_pages.log.names import part_key, segment_key, stats_key
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CheckpointRef
@@ -60,7 +60,7 @@ class TreeReader:
 
     def fetch(self, location: Location) -> bytes:
         """The bytes of an object, once its length and digest are right."""
-        return check_object(self._store.get(location.key), location)
+        return fetch_object(self._store, location)
 
     def run(self, node: Node) -> PageRun:
         """All pages of a segment, with statistics that are read when they are asked for."""

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, overload
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_pages.errors import DamageError
 from spark_pages.log.checkpoint.parquet import decode_table, encode_table
+from spark_pages.log.checkpoint.parquet_claims import check_claims
 from spark_pages.log.checkpoint.segment import decode_nodes, encode_nodes, written_for
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.digest import digest_of
@@ -181,7 +181,7 @@ def decode_root(data: bytes, key: str) -> Root:
         If it does not follow the format.
     """
     try:
-        value: dict[str, Any] = json.loads(pq.ParquetFile(pa.BufferReader(data)).metadata.metadata[_ROOT_KEY])
+        value: dict[str, Any] = json.loads(check_claims(data).metadata[_ROOT_KEY])
         check_readable(value["format_version"], value["reader_features"], key)
         return Root(
             state=_state(value),
@@ -272,7 +272,7 @@ class CatalogPage(Sequence[TableDefinition]):
         self._data = data
         self._key = key
         self._made: dict[int, TableDefinition] = {}
-        told = decode_table(data, _NAMES_SCHEMA, key, whole=False)
+        told = decode_table(data, _NAMES_SCHEMA, key, stored=_CATALOG_SCHEMA)
         numbers, names = (told[column].to_pylist() for column in _NAMES_SCHEMA.names)
         self.names: list[TableName] = list(zip(numbers, names, strict=True))
 

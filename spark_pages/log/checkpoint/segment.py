@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
 from spark_pages.log.checkpoint.parquet import decode_table, encode_table
+from spark_pages.log.checkpoint.parquet_claims import check_claims
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.encoding.page_numbers import wrong_pages
 from spark_pages.model.columns import (
@@ -144,9 +144,8 @@ def written_for(version: int | None) -> dict[bytes, bytes]:
 def checkpoint_of(data: bytes) -> int | None:
     """Version of the checkpoint that the object was written for; None where it does not say."""
     try:
-        metadata = pq.ParquetFile(pa.BufferReader(data)).metadata.metadata or {}
-        return int(metadata[_WRITTEN_FOR])
-    except (pa.ArrowException, KeyError, OSError, ValueError):
+        return int(check_claims(data).metadata[_WRITTEN_FOR])
+    except (KeyError, ValueError):
         return None
 
 

@@ -18,7 +18,13 @@ from spark_pages.errors import DamageError
 from spark_pages.log.digest import digest_of
 from spark_pages.log.encoding.container import ContainerSchema, encode_container
 from spark_pages.log.features import FORMAT_VERSION
-from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_one, decode_range
+from spark_pages.log.ranges.log_range import (
+    LARGEST,
+    MAX_RANGE_OBJECT_BYTES,
+    LogRange,
+    decode_one,
+    decode_range,
+)
 
 BLOCK = 4096
 """The index takes a multiple of so many bytes; the first block is always there."""
@@ -26,7 +32,7 @@ BLOCK = 4096
 IntArray: TypeAlias = NDArray[Any]
 
 _LENGTH_BYTES = 8
-_MOST_BYTES = 1 << 40
+_MAX_INDEX_BYTES = 64 << 20
 
 _PARSED = fastavro.parse_schema(
     {
@@ -134,7 +140,7 @@ def index_size(block: bytes, bundle: LogRange) -> int:
         If it would be longer than that of any bundle of so many slots.
     """
     length = int.from_bytes(block[:_LENGTH_BYTES], "little")
-    if length > (most := BLOCK + (16 << bundle.exponent)):
+    if length > (most := min(BLOCK + (16 << bundle.exponent), _MAX_INDEX_BYTES)):
         raise DamageError(
             f"{bundle.key} should have an index of at most {most} bytes, but announces {length}.",
             key=bundle.key,
@@ -184,7 +190,7 @@ def _index(record: dict[str, Any], bundle: LogRange, begin: int) -> Index:
     exponents = np.asarray(record["exponents"], np.int8)
     lengths = np.asarray(record["lengths"], np.int64)
     is_sound = len(exponents) == len(lengths) and ((exponents >= 0) & (exponents <= LARGEST)).all()
-    if is_sound and ((lengths > 0) & (lengths <= _MOST_BYTES)).all():
+    if is_sound and ((lengths > 0) & (lengths <= MAX_RANGE_OBJECT_BYTES)).all():
         sizes = np.left_shift(np.int64(1), exponents.astype(np.int64))
         starts = record["start"] + np.cumsum([0, *sizes])
         if record["start"] == bundle.start and starts[-1] == bundle.stop and not (starts[:-1] % sizes).any():

@@ -35,6 +35,9 @@ BUNDLES = range(6, 40, 4)
 """Exponents of bundles. Those up to `LARGEST` are made where the slots have too many bytes for one frame."""
 
 _MAX_READ_BYTES = 64 << 20
+MAX_RANGE_OBJECT_BYTES = _MAX_READ_BYTES + (1 << 20)
+"""A longer object is refused unread: its slots have 64 MiB, and zstd adds little to what it cannot shrink."""
+
 _ZSTD_LEVEL = 3
 _SPARE = 8
 """A range is read for an eighth of its slots, not for less."""

@@ -10,7 +10,13 @@ from spark_pages.errors import SparkPagesError
 from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.bundle import BLOCK, Index, Part, check_size, decode_index, index_size, runs
-from spark_pages.log.ranges.log_range import LARGEST, LogRange, decode_range, plan_reads
+from spark_pages.log.ranges.log_range import (
+    LARGEST,
+    MAX_RANGE_OBJECT_BYTES,
+    LogRange,
+    decode_range,
+    plan_reads,
+)
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import ObjectStore
@@ -91,7 +97,7 @@ def slots_of(
     slots of one frame.
     """
     if not piece.bundled:
-        yield piece, decode_range(store.get(piece.key), piece)
+        yield piece, decode_range(store.get(piece.key, MAX_RANGE_OBJECT_BYTES), piece)
         return
     index = read_index(store, piece)
     if size_bytes is not None:
@@ -226,7 +232,7 @@ class RangeReader:
 
     def _parts(self, piece: LogRange, versions: range) -> Iterator[tuple[int, list[bytes]]]:
         if not piece.bundled:
-            yield piece.start, decode_range(self._store.get(piece.key), piece)
+            yield piece.start, decode_range(self._store.get(piece.key, MAX_RANGE_OBJECT_BYTES), piece)
             return
         index = self._indices.get(piece.key)
         if index is None:

@@ -20,12 +20,13 @@ from spark_pages.errors import (
     SparkPagesError,
     StorageError,
 )
-from spark_pages.log.encoding.commit_codec import is_commit
+from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, is_commit
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.bundle import Part, encode_index, runs
 from spark_pages.log.ranges.log_range import (
     BUNDLES,
     LARGEST,
+    MAX_RANGE_OBJECT_BYTES,
     WHOLE,
     LogRange,
     decode_range,
@@ -266,7 +267,7 @@ class _Builder:
     def _is_buried(self, version: int) -> bool:
         key = commit_key(version)
         try:
-            return not is_commit(self._store.get(key), version, key)
+            return not is_commit(self._store.get(key, MAX_COMMIT_BYTES), version, key)
         except (ObjectNotFoundError, DamageError):
             return False  # that is no vacuum's work: ranges may have the only copy
 
@@ -287,7 +288,7 @@ class _Builder:
         if made == half:
             return slots
         try:
-            return decode_range(self._store.get(half.key), half)
+            return decode_range(self._store.get(half.key, MAX_RANGE_OBJECT_BYTES), half)
         except StorageError:
             raise
         except SparkPagesError:
@@ -302,5 +303,5 @@ class _Builder:
             If the slot is damaged or missing.
         """
         key = commit_key(version)
-        data = self._store.get(key)
+        data = self._store.get(key, MAX_COMMIT_BYTES)
         return data if is_commit(data, version, key) else None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from spark_pages.errors import ObjectNotFoundError
+from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.log.checkpoint.segment import checkpoint_of
+from spark_pages.log.digest import digest_of
 from spark_pages.log.names import LOG, is_of_tree, is_published
 from spark_pages.log.page_folders import PageFolders
 from spark_pages.storage.store import ObjectInfo, ObjectStore
@@ -73,6 +74,8 @@ def _is_void(store: ObjectStore, key: str, epoch: int, cleaned: int) -> bool:
 
 def _written_for(store: ObjectStore, key: str) -> int | None:
     try:
-        return checkpoint_of(store.get(key))
-    except ObjectNotFoundError:
+        data = store.get(key)
+    except (ObjectNotFoundError, DamageError):
         return None
+    # A name that is not the digest of the content tells that the content is not what a checkpoint wrote.
+    return checkpoint_of(data) if digest_of(data) in key else None
