@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_pages.errors import CommitConflictError, CommitUnknownError, SparkPagesError
+from spark_pages.errors import CommitConflictError, CommitUnknownError
 from spark_pages.log.commit.conflict import shared_chains
 from spark_pages.log.commit.messages import Conflict, Refused, Slot, Unknown
 from spark_pages.log.encoding.commit_codec import decode_slot
@@ -50,7 +50,7 @@ def conflict_error(outcome: Conflict, read_version: int, tried: int = 0) -> Comm
     )
 
 
-def refused_error(outcome: Refused, tried: int = 0) -> SparkPagesError:
+def refused_error(outcome: Refused, tried: int = 0) -> Exception:
     """What is raised where a transaction could not be built; a conflict tells how many slots were tried."""
     if isinstance(outcome.error, CommitConflictError):
         outcome.error.context.setdefault("tries", tried + max(outcome.tries, 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_pages.errors import SparkPagesError
 from spark_pages.log.commit.conflict import Named, Overlap, by_ids
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.state import LogState
@@ -204,9 +203,9 @@ class Unknown:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Refused:
-    """It could not be built on the newest state; nothing of it is in the log."""
+    """It could not be built on the newest state, or not be encoded; nothing of it is in the log."""
 
-    error: SparkPagesError
+    error: Exception
     tries: int = 0
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-from spark_pages.errors import DamageError, SparkPagesError, StorageError
+from spark_pages.errors import DamageError, InvalidInputError, StorageError
 from spark_pages.log.commit.conflict import Overlap, find_overlap, only_appends
 from spark_pages.log.commit.messages import (
     AlreadyLanded,
@@ -44,7 +44,12 @@ from spark_pages.log.commit.messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.encoding.commit_codec import EncodedTransaction, encode_commit, with_digest
+from spark_pages.log.encoding.commit_codec import (
+    MAX_COMMIT_BYTES,
+    EncodedTransaction,
+    encode_commit,
+    with_digest,
+)
 from spark_pages.log.features import check_writable, with_needs
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
@@ -56,6 +61,9 @@ from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated
 
 GROUP_INLINE_BYTES = 256 << 10
 """Inline pages of a group commit; a transaction that would exceed this waits for the next commit."""
+
+GROUP_BYTES = MAX_COMMIT_BYTES // 2
+"""Encoded bytes of a group commit, likewise: half of what a commit may have, so that its header fits too."""
 
 GROUP_PAGES = 10_000
 """Page descriptors of a group commit, likewise."""
@@ -134,7 +142,10 @@ def commit_protocol(
             compacted=state.compacted,
             upkeep=state.upkeep,
         )
-        data, digest = encode_commit(commit, group.encoded)
+        try:
+            data, digest = encode_commit(commit, group.encoded)
+        except InvalidInputError as too_large:  # `build` has put nothing beside such a transaction
+            return group.end(Refused(too_large, tries))
         tries += 1
         group.tries = tries
         if_stopped(group.stopped(Unknown(commit.version, commit_token, data, _STOPPED, tries)))
@@ -245,7 +256,8 @@ class _Group:
     Attributes
     ----------
     encoded
-        By token, those in the commit that need not be encoded any more.
+        By token, those in the commit: each is encoded before it joins, so that one that cannot be encoded is
+        refused by itself.
     tries
         Slots that were tried.
     """
@@ -264,14 +276,14 @@ class _Group:
         self._built, self.encoded = {}, {}
         fold = self._fold = Fold(base, load_manifest)
         others: list[TransactionRecord] = []  # that do more than append
-        pages = inline = 0
+        pages = inline = size = 0
         for index, member in enumerate(self._members):
             if index in self._outcomes:
                 continue
             try:
                 ready = member.ready if member.ready is not None and member.ready.holds_on(base) else None
                 record = self._on(fold.state() if self._built and ready is None else base, index)
-            except SparkPagesError as error:
+            except Exception as error:  # noqa: BLE001 - it is raised where this member waits
                 self._outcomes[index] = Refused(error, self.tries)
                 continue
             if isinstance(record, AlreadyLanded):
@@ -289,11 +301,21 @@ class _Group:
                 continue
             if pages:
                 record = _from_ordinal(record, pages)
-            pages, inline = pages + more_pages, inline + more_inline
-            fold.record(record, base.version + 1)
+            try:
+                encoded = ready.encoded if ready is not None else EncodedTransaction.of(record)
+            except InvalidInputError as error:
+                self._outcomes[index] = Refused(error, self.tries)
+                continue
+            if self._built and size + encoded.num_bytes > GROUP_BYTES:
+                continue
+            try:
+                fold.record(record, base.version + 1)
+            except Exception as error:  # noqa: BLE001 - likewise; the fold may hold a part of it
+                self._outcomes[index] = Refused(error, self.tries)
+                return self.build(base, load_manifest)
+            pages, inline, size = pages + more_pages, inline + more_inline, size + encoded.num_bytes
             self._built[index] = record
-            if ready is not None:
-                self.encoded[record.token] = ready.encoded
+            self.encoded[record.token] = encoded
             if not appends:
                 others.append(record)
         return tuple(self._built.values())
@@ -341,8 +363,8 @@ class _Group:
         """
         try:
             record = self._on(self._said[index][0] if index in self._said and not anew else state, index)
-        except SparkPagesError:
-            return None  # it is refused when its turn comes
+        except Exception:  # noqa: BLE001 - it is refused when its turn comes
+            return None
         return None if isinstance(record, AlreadyLanded) else record
 
     def _on(self, state: LogState, index: int) -> TransactionRecord | AlreadyLanded:

@@ -69,6 +69,12 @@ _COMMIT = "spark_pages.CommitHeader"
 _NONE: Mapping[str, EncodedTransaction] = MappingProxyType({})
 
 
+_NOT_AVRO = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Raised by fastavro, and by what prepares values for it, where a value does not fit its field."""
+
+_ORDINAL_BYTES = 10
+
+
 def encode_commit(commit: Commit, encoded: Mapping[str, EncodedTransaction] = _NONE) -> tuple[bytes, str]:
     """Bytes of a commit, and its digest. The same commit always gives the same bytes.
 
@@ -106,7 +112,8 @@ def encode_commit(commit: Commit, encoded: Mapping[str, EncodedTransaction] = _N
     data, digest = encode_container(schema, records, bytes.fromhex(commit.token))
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
-            f"Commit {commit.version} would have {len(data)} bytes: expected at most {MAX_COMMIT_BYTES}.",
+            f"Cannot write commit {commit.version}: it would have {len(data)} bytes, and a commit holds at "
+            f"most {MAX_COMMIT_BYTES}.",
             hint="Do it in several transactions, each of fewer pages.",
             size_bytes=len(data),
         )
@@ -332,13 +339,30 @@ class EncodedTransaction:
 
     @classmethod
     def of(cls, record: TransactionRecord) -> EncodedTransaction:
-        """The bytes of a record, whatever its `base_ordinal`; where it has manifests, they have theirs."""
+        """The bytes of a record, whatever its `base_ordinal`; where it has manifests, they have theirs.
+
+        Raises
+        ------
+        InvalidInputError
+            If the record holds what Avro cannot: text that is not Unicode, or a number of more than 63 bits.
+        """
         content = io.BytesIO()
-        if record.own.few is not None:
-            fastavro.schemaless_writer(content, CONTENT, _content_to_avro(record))
-        else:
-            LONG_CONTENT.write(content, _content_to_avro(record))
-        return cls(_heading_bytes(record), content.getvalue())
+        try:
+            if record.own.few is not None:
+                fastavro.schemaless_writer(content, CONTENT, _content_to_avro(record))
+            else:
+                LONG_CONTENT.write(content, _content_to_avro(record))
+            return cls(_heading_bytes(record), content.getvalue())
+        except _NOT_AVRO as error:
+            raise InvalidInputError(
+                f"Cannot commit the transaction: the log cannot hold one of its values: {str(error)[:300]}.",
+                hint="Use text without lone surrogates, and whole numbers of at most 63 bits.",
+            ) from error
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it takes in a commit, at most."""
+        return len(self.heading) + len(self.content) + _ORDINAL_BYTES
 
     def at(self, base_ordinal: int) -> bytes:
         """An item of the union of `commit_schema`."""
