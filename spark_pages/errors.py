@@ -109,6 +109,10 @@ class SnapshotExpiredError(VersionNotFoundError):
     """The version was there and has been cleaned away by retention."""
 
 
+class ColumnUnavailableError(SparkPagesError):
+    """This process cannot construct the type of a column; other columns can be read."""
+
+
 class AlreadyExistsError(SparkPagesError):
     """The name is taken."""
 

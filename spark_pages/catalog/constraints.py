@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.catalog.widening import same_family
@@ -120,7 +122,7 @@ def primary_key(definition: TableDefinition, name: str, columns: Sequence[str]) 
                 "key.",
                 hint="`transaction.set_nullable(table, column, False)` first.",
             )
-        if not has_bounds(field.type):
+        if not has_bounds(field.type) or pa.types.is_run_end_encoded(field.type):
             raise InvalidInputError(f"Column {column!r} of type {field.type} cannot be in a primary key.")
     return Constraint(name, "primary key", tuple(definition.field_ids[column] for column in columns))
 

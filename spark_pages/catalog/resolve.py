@@ -14,6 +14,7 @@ from spark_pages.catalog.identifiers import (
 )
 from spark_pages.errors import (
     ColumnNotFoundError,
+    ColumnUnavailableError,
     InvalidInputError,
     NamespaceNotFoundError,
     TableNotFoundError,
@@ -165,6 +166,21 @@ def check_columns(definition: TableDefinition, columns: Iterable[str] | None) ->
     for name in wanted:
         check_column(definition, name)
     return wanted
+
+
+def check_available(definition: TableDefinition, columns: Iterable[str]) -> None:
+    """Raise ColumnUnavailableError if this process cannot construct the type of one of the columns."""
+    if not definition.unavailable:
+        return
+    for name in filter(definition.unavailable.__contains__, columns):
+        others = [each for each in definition.field_ids if each not in definition.unavailable]
+        raise ColumnUnavailableError(
+            f"Cannot use column {name!r} of {show_name(definition)!r}: {definition.unavailable[name]}.",
+            hint="Use the release of the library that wrote the column"
+            + (f", or name other columns: {', '.join(others)}." if others else "."),
+            table=show_name(definition),
+            column=name,
+        )
 
 
 def check_column(definition: TableDefinition, column: str) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_pages.catalog.constraints import constraints_of, to_json
 from spark_pages.catalog.facts import fact, told_of
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.schema_bytes import schema_to_bytes
 from spark_pages.model.table import (
     COMMENT_KEY,
     FIRST_NAMESPACE,
@@ -99,7 +100,7 @@ def catalog_rows(
                 "kind": kind_of(definition),
                 "field_id": None,
                 "name": definition.name,
-                "arrow_schema": definition.schema.serialize().to_pybytes(),
+                "arrow_schema": schema_to_bytes(definition.schema),
                 "nullable": None,
                 "metadata": json.dumps(_told_of(definition), sort_keys=True),
             }
@@ -112,7 +113,7 @@ def catalog_rows(
                 "kind": "column",
                 "field_id": definition.field_ids[column.name],
                 "name": column.name,
-                "arrow_schema": pa.schema([column]).serialize().to_pybytes(),
+                "arrow_schema": schema_to_bytes(pa.schema([column])),
                 "nullable": column.nullable,
                 "metadata": json.dumps(told_of(column), sort_keys=True),
             }

@@ -63,7 +63,7 @@ def nested_type(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
         return pa.struct(fields)
     if types.is_map(kind):
         key, value = fields[0].type
-        return pa.map_(kind.key_field.with_type(key.type), value, kind.keys_sorted)
+        return pa.map_(key.with_nullable(False), value, kind.keys_sorted)
     if types.is_fixed_size_list(kind):
         return pa.list_(fields[0], kind.list_size)
     if types.is_union(kind):

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.schema_bytes import UNAVAILABLE_KEY
 
 OWN_KEYS = b"spark_pages."
 """Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""
@@ -114,6 +115,15 @@ class TableDefinition:
     def widened(self) -> frozenset[str]:
         """Columns whose pages may hold values under another type than the column's."""
         return frozenset(column.name for column in self.schema if STORED_KEY in (column.metadata or {}))
+
+    @cached_property
+    def unavailable(self) -> Mapping[str, str]:
+        """Columns whose types cannot be constructed in this process, and why; see `model.schema_bytes`."""
+        return {
+            column.name: column.metadata[UNAVAILABLE_KEY].decode()
+            for column in self.schema
+            if UNAVAILABLE_KEY in (column.metadata or {})
+        }
 
     @cached_property
     def checked(self) -> frozenset[str]:

@@ -25,6 +25,7 @@ from spark_pages.model.location import Location
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from spark_pages.model.pieces import ChainEdit, LazyRun
 from spark_pages.model.run import PageRun
+from spark_pages.model.schema_bytes import schema_to_bytes
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.answers import (
     PieceName,
@@ -353,7 +354,7 @@ def no_rows() -> pa.RecordBatch:
 
 def object_to_plain(definition: TableDefinition) -> list[Any]:
     """A namespace or a type as plain values."""
-    schema = base64.b64encode(definition.schema.serialize().to_pybytes()).decode()
+    schema = base64.b64encode(schema_to_bytes(definition.schema)).decode()
     return [
         definition.namespace_id, definition.table_id, definition.name, schema,
         dict(definition.properties), definition.created_at_us,

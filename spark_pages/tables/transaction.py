@@ -401,12 +401,22 @@ class Transaction(CatalogVerbs):
             Ids of the run, in order.
         pages
             Written pages that hold the same rows.
+
+        Raises
+        ------
+        InvalidInputError
+            If a page does not say how many rows it shows.
         """
         self._check_open()
         for what, number in (("table_id", table_id), ("field_id", field_id), ("first_row", first_row)):
             as_whole(number, what)
         gone = tuple(as_list(removed, int, "removed", "ids of pages"))
         pages = as_list(pages, NewPage | StagedPage, "pages", "written pages")
+        if any(page.entry_count < 0 for page in pages):
+            raise InvalidInputError(
+                "Cannot replace pages: one of the new pages does not say how many rows it shows.",
+                hint="Give every page an entry_count of 0 or more.",
+            )
         entries = sum(page.entry_count for page in pages)
         self._work.splices.append(
             StagedSplice(table_id, field_id, first_row, gone, entries, pages, data_change=False)

@@ -14,6 +14,7 @@ from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.page import PageKind
 from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
+from spark_pages.model.schema_bytes import schema_to_bytes
 from spark_pages.model.table import TableDefinition
 from spark_pages.upkeep.pages import stream
 
@@ -69,7 +70,7 @@ def described(definition: TableDefinition) -> tuple[object, ...]:
         definition.table_id,
         definition.namespace_id,
         definition.name,
-        definition.schema.serialize().to_pybytes(),
+        schema_to_bytes(definition.schema),
         definition.next_field_id,
         definition.aligned,
         dict(definition.properties),

@@ -28,6 +28,7 @@ class FaultKind(StrEnum):
     DAMAGED = "damaged"
     CONTRADICTION = "contradiction"
     NEWER = "newer"
+    UNAVAILABLE = "unavailable"
     UNREADABLE = "unreadable"
     HINT = "hint"
     RANGE = "compacted range"
@@ -96,6 +97,9 @@ INLINE = "Run `spark-pages repair URL`: the log may still hold these pages inlin
 
 NEWER = "Verify with the release that wrote it, or a later one."
 """The remedy for what this release cannot read."""
+
+UPDATE = "Verify with the release of the library that wrote the column."
+"""The remedy for a column whose type cannot be constructed."""
 
 UPGRADE = "Leave it to the release that wrote the store, or a later one."
 """The remedy for what this release does not know enough to mend."""

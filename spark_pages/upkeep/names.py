@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from spark_pages.catalog.resolve import show_name
 from spark_pages.model.pieces import ChainKey
+from spark_pages.model.schema_bytes import UNAVAILABLE_KEY
 from spark_pages.model.table import TableDefinition
 
 _SHOWN = 6
@@ -35,6 +36,17 @@ class TableNames:
             return None
         names = [name for name, field_id in definition.field_ids.items() if field_id == key[1]]
         return definition.schema.field(names[0]) if names else None
+
+    def unavailable(self, key: ChainKey) -> bool:
+        """Whether the type of the column of a chain cannot be constructed."""
+        column = self.field(key)
+        return column is not None and UNAVAILABLE_KEY in (column.metadata or {})
+
+    def all_unavailable(self) -> Iterator[tuple[str, str]]:
+        """Columns whose types cannot be constructed, as ``table.column``, and why."""
+        for definition in self._tables.values():
+            for name, why in definition.unavailable.items():
+                yield f"{show_name(definition)}.{name}", why
 
     def show(self, key: ChainKey) -> str:
         """``table.column``, or the ids where the table is not known."""

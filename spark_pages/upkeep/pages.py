@@ -78,6 +78,8 @@ class PageCheck:
         """Check a run of pages of one chain that the object `holder` lists."""
         self._findings.pages += run.num_pages
         good = self._check_numbers(run, chain, holder) & self._check_places(run, chain)
+        if self._names.unavailable(chain):
+            return
         chosen = self._choose(np.flatnonzero(good))
         for start, stop in _batches(run.numbers("actual_len")[chosen]):
             some = taken(run, chosen[start:stop])

@@ -37,7 +37,7 @@ from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.compare import differences
-from spark_pages.upkeep.faults import MEND, REPAIR, RESTORE, FaultKind, Findings
+from spark_pages.upkeep.faults import MEND, REPAIR, RESTORE, UPDATE, FaultKind, Findings
 from spark_pages.upkeep.lengths import ChainLengths
 from spark_pages.upkeep.manifests import ManifestReader
 from spark_pages.upkeep.names import TableNames
@@ -122,6 +122,9 @@ class Survey:
         self._check_hint()
         self.read = self.page_reader.finish()
         self.pages.troubles.merge(self.read.troubles)
+        for column, why in self.names.all_unavailable():
+            what = f"Column {column} and its pages were not checked: {why}."
+            self.findings.add(FaultKind.UNAVAILABLE, column, what, UPDATE)
         self._tell_pages()
 
     # which versions, which checkpoints

@@ -12,6 +12,7 @@ from spark_pages.catalog.table_zero import kind_of, table_zero
 from spark_pages.io import PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.schema_bytes import schema_from_bytes
 from spark_pages.model.table import TableDefinition
 
 _OBJECTS = ("table", "namespace", "type")
@@ -49,7 +50,7 @@ def table_zero_differences(snapshot: LogSnapshot, pages: PageHandler) -> Iterato
 
 
 def _agrees(row: dict[str, object], columns: dict[str, int], definition: TableDefinition) -> bool:
-    schema = pa.ipc.read_schema(pa.py_buffer(row["arrow_schema"]))
+    schema = schema_from_bytes(bytes(row["arrow_schema"]))
     told = (row["namespace_id"], row["name"], json.loads(str(row["metadata"]))["aligned"])
     if not definition.is_table:
         columns = dict(definition.field_ids)

@@ -19,6 +19,7 @@ import spark_pages as sp
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, StorageError
 from spark_pages.io import Codec, parse_header
 from spark_pages.model.actions import Commit
+from spark_pages.model.stored_types import stored_type
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.staging import rewritten_pages
@@ -411,7 +412,7 @@ def test_rows_of_many_pages_of_every_type_are_updated(name, seed):
 
     found = store.snapshot().table("t")
     assert found.read()["v"].to_pylist() == expected
-    assert found.read()["v"].type == values.type
+    assert found.read()["v"].type == stored_type(values.type)
     check_store(store)
 
 
@@ -439,7 +440,7 @@ def test_every_type_comes_back_with_its_type_over_tiny_appends_updates_and_compa
 
     assert [each.to_pylist() == values.to_pylist() for each in found] == [True]
     assert [each.to_pylist() == expected for each in updated] == [True] * 3
-    assert {each.type for each in (*found, *updated)} == {values.type}
+    assert {each.type for each in (*found, *updated)} == {stored_type(values.type)}
     check_store(store)
 
 
@@ -504,5 +505,5 @@ def test_anything_appended_comes_back_whatever_is_done_to_its_pages(data):
 
     found = store.snapshot().table("t").read()["v"]
     assert found.to_pylist() == expected
-    assert found.type == whole.type
+    assert found.type == stored_type(whole.type)
     check_store(store)

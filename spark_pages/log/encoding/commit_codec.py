@@ -57,6 +57,7 @@ from spark_pages.model.actions import (
 )
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
+from spark_pages.model.schema_bytes import schema_from_bytes, schema_to_bytes
 from spark_pages.model.table import TableDefinition
 
 _SCHEMA = ContainerSchema(*ACCEPTED_SCHEMAS, earlier=EARLIER_SCHEMAS)
@@ -481,7 +482,7 @@ def _intent_to_avro(intent: CatalogIntent) -> dict[str, Any]:
 def definition_to_plain(definition: TableDefinition) -> dict[str, Any]:
     """The parts of a definition that are not in its intent, as plain values."""
     return {
-        "schema": definition.schema.serialize().to_pybytes(),
+        "schema": schema_to_bytes(definition.schema),
         "next_field_id": definition.next_field_id,
         "aligned": definition.aligned,
         "properties": dict(definition.properties),
@@ -500,7 +501,7 @@ def definition_from_plain(
         If its schema cannot be read.
     """
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(value["schema"]))
+        schema = schema_from_bytes(value["schema"])
         # Arrow decodes names only when it is asked for them.
         _ = [*schema.names, *(str(kind) for kind in schema.types if pa.types.is_nested(kind))]
     except (pa.ArrowException, OSError, ValueError) as error:

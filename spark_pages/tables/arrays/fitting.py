@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.io.stats.bounds import plain_type, plain_values
+from spark_pages.model.stored_types import same_type
 
 types = pa.types
 
@@ -73,7 +74,7 @@ def fitted(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array 
         If the types do not fit, or a value would not be the same. Only floats may come to lie on the nearest
         value of a narrower float.
     """
-    if values.type == wanted:
+    if same_type(values.type, wanted):
         return values
     if not kinds_fit(values.type, wanted):
         raise LossError(f"they are of type {values.type}, which is not converted.")

@@ -18,6 +18,7 @@ from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
 from spark_pages.model.nested import children, nested_type, null_column, with_children
 from spark_pages.model.own_memory import in_own_memory, taken, trimmed
 from spark_pages.model.retyped import retyped, storage_of
+from spark_pages.model.stored_types import same_type
 
 
 class DoesNotFitError(Exception):
@@ -119,11 +120,11 @@ def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     DoesNotFitError
         If these are more than the indices of the type count.
     """
-    return array if array.type == kind else _narrowed(trimmed(array), kind)
+    return array if same_type(array.type, kind) else _narrowed(trimmed(array), kind)
 
 
 def _narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if array.type == kind:
+    if same_type(array.type, kind):
         return array
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _narrowed(array, kind.storage_type))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.model.own_memory import in_own_memory
-from spark_pages.tables.arrays.fitting import check_unmasked, fitted, from_python
+from spark_pages.model.stored_types import check_depth, same_type, stored_type, stored_values
+from spark_pages.tables.arrays.fitting import LossError, check_unmasked, fitted, from_python
 
 _SMALL_BYTES = 16 << 10
 
@@ -54,22 +56,94 @@ def as_stream(data: Any) -> RowStream:
     elif not isinstance(data, pa.Table) and isinstance(data, Mapping):
         data = _table_of(data)
     if isinstance(data, pa.Table):
-        table, size_bytes = data, data.get_total_buffer_size()
-        if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
-            size_bytes = data.nbytes
-        return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
+        return _of_table(data)
+    reason = "expected columns with names and __arrow_c_stream__, such as a pyarrow.Table"
     try:
         if hasattr(data, "__arrow_c_stream__"):
-            reader = pa.RecordBatchReader.from_stream(data)
-            return RowStream(reader.schema.names, lambda most: _gathered(reader.schema, reader, most))
+            return _of_reader(_reader_of(data))
         if hasattr(data, "__arrow_c_array__"):
             return as_stream(pa.record_batch(data))
-    except pa.ArrowInvalid:
-        pass  # one column, without a name
-    raise InvalidInputError(
-        f"Cannot append a {type(data).__name__}: expected columns with names and __arrow_c_stream__, such as "
-        f"a pyarrow.Table."
-    )
+    except pa.ArrowException as error:
+        unknown = _unknown_column(data)
+        if unknown is not None:
+            reason = f"Arrow does not read its column {unknown!r}: {error}"
+    raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
+
+
+def _of_table(table: pa.Table) -> RowStream:
+    try:
+        table.validate()  # sizes of buffers, in a few microseconds: `nbytes` reads offsets
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"Cannot append a table: it contradicts itself: {error}.") from error
+    size_bytes = table.get_total_buffer_size()
+    if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
+        size_bytes = table.nbytes
+    return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
+
+
+def read_stream(data: Any) -> pa.Table:
+    """All rows of a stream, each batch checked as `as_stream` does.
+
+    Raises
+    ------
+    SchemaMismatchError, pyarrow.ArrowException
+    """
+    reader = _reader_of(data)
+    return pa.Table.from_batches(list(_checked_batches(reader)), reader.schema)
+
+
+def _reader_of(stream: Any) -> pa.RecordBatchReader:
+    """The stream; batches of a pyarrow reader keep their schemas, which the C interface drops."""
+    return stream if isinstance(stream, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(stream)
+
+
+def _of_reader(reader: pa.RecordBatchReader) -> RowStream:
+    schema = reader.schema
+    return RowStream(schema.names, lambda most: _gathered(schema, _checked_batches(reader), most))
+
+
+def _unknown_column(data: Any) -> str | None:
+    """Name of the first column of a data frame that Arrow cannot import; None where that is not known."""
+    for name in getattr(data, "columns", ()):
+        try:
+            pa.chunked_array(data[name])
+        except pa.ArrowException:
+            return str(name)
+        except Exception:  # noqa: BLE001 - not a data frame
+            return None
+    return None
+
+
+def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader, each of which agrees with its schema and lies inside of its buffers.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the batch, counted from 0.
+    """
+    for number in count():
+        try:
+            batch = reader.read_next_batch()
+            _check_batch(batch, reader.schema)
+        except StopIteration:
+            return
+        except (pa.ArrowException, LossError) as error:
+            raise SchemaMismatchError(
+                f"Cannot append batch {number} of a stream: {error}.",
+                hint="Give every batch the schema of its stream.",
+            ) from error
+        yield batch
+
+
+def _check_batch(batch: pa.RecordBatch, schema: pa.Schema) -> None:
+    """Raise LossError, or an exception of Arrow, if a batch is not what the schema of its stream says."""
+    if batch.schema.names != schema.names:
+        raise LossError(f"expected columns {schema.names}, found {batch.schema.names}")
+    for found, expected in zip(batch.schema, schema, strict=True):
+        if not same_type(found.type, expected.type):
+            raise LossError(f"expected {expected.type} in column {found.name!r}, found {found.type}")
+    batch.validate()
 
 
 def _table_of(columns: Mapping[str, Any]) -> pa.Table:
@@ -112,9 +186,7 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
     """The values as arrays of the column's type; loses nothing, and takes nothing that contradicts itself."""
     try:
         own = values if isinstance(values, pa.Array | pa.ChunkedArray) else from_python(values, wanted.type)
-        for chunk in own.chunks if isinstance(own, pa.ChunkedArray) else [own]:
-            check_values(chunk)
-        given = fitted(own, wanted.type)
+        chunks = [fitted(each, wanted.type) for each in _sound_chunks(own, wanted.type)]
     except SparkPagesError:
         raise  # also a ValueError
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -122,7 +194,6 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
             f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
             f"{error}"
         ) from error
-    chunks = list(given.chunks) if isinstance(given, pa.ChunkedArray) else [given]
     nulls = 0 if wanted.nullable else sum(map(_nulls, chunks))
     if nulls:
         raise SchemaMismatchError(
@@ -132,6 +203,18 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
     if not has_dictionary(wanted.type):
         return chunks
     return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
+
+
+def _sound_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> list[pa.Array]:
+    """The values under a type that is stored, or the type wanted, and known to lie inside of their memory."""
+    check_depth(values.type)
+    chunks = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]
+    for chunk in chunks:
+        check_values(chunk)
+    if same_type(values.type, wanted):
+        return chunks
+    stored = stored_type(values.type)
+    return [stored_values(each, stored) for each in chunks]
 
 
 def _nulls(values: pa.Array) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from spark_pages.io.stats.bounds import plain_type, plain_values
 from spark_pages.io.stats.value_hash import Hashes, hash_values
+from spark_pages.model.retyped import without_views
 
 HASHES_AT_ONCE = 1 << 23
 """So many are held, 64 MiB and as much again while they are sorted; more are compared in several passes."""
@@ -24,13 +25,23 @@ Keys = Callable[[], Iterator[pa.Table]]
 
 def first_repeated(keys: pa.Table) -> dict[str, object] | None:
     """One key that stands in several rows, or None."""
-    plain = [column.cast(plain_type(column.type)) for column in keys.columns]
+    plain = [_canonical(column.cast(plain_type(without_views(column.type)))) for column in keys.columns]
     named = pa.table(plain, [f"k{index}" for index in range(keys.num_columns)])
     counted = named.group_by(named.column_names).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).slice(0, 1).to_pylist()
     if not repeated:
         return None
     return {name: repeated[0][f"k{index}"] for index, name in enumerate(keys.column_names)}
+
+
+def _canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floats with one zero and one NaN, as SQL compares them; other values as they are."""
+    if not pa.types.is_floating(column.type):
+        return column
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())  # Arrow does not compare half floats
+    positive = pc.if_else(pc.equal(column, pa.scalar(0, column.type)), pa.scalar(0, column.type), column)
+    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), positive)
 
 
 def first_repeated_of_many(num_new: int, new: Keys, others: Keys) -> dict[str, object] | None:

@@ -83,7 +83,7 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
     held = None if claims is None else {(claim.table_id, claim.field_id): claim for claim in claims}
     for column, field_id in table.definition.field_ids.items():
         claim = held and held.get((table.definition.table_id, field_id))
-        if held is not None and claim is None:
+        if (held is not None and claim is None) or column in table.definition.unavailable:
             continue
         pages = table.directory.chain(column).all_pages()
         if not pages.num_pages:

@@ -27,7 +27,7 @@ from spark_pages.model.ids import FieldId
 from spark_pages.model.nested import null_scalar, one_entry
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
 from spark_pages.tables.checks.constraint_tests import RowTests
-from spark_pages.tables.definitions.column_types import check_types
+from spark_pages.tables.definitions.column_types import stored_columns
 from spark_pages.tables.definitions.table_changes import TableChanges
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_tables import StagedTables
@@ -67,7 +67,7 @@ class ColumnChanges:
         """See `Transaction.add_column`."""
         definition = self._tables.begin(table)
         column, types = resolve_column(without_facts(column), self._names)
-        check_types(table, [column])
+        (column,) = stored_columns(table, [column])
         changed = with_column(definition, column)
         PageOptions.of(changed)
         before, now = self._lengths(definition)

@@ -17,6 +17,7 @@ from spark_pages.log.state import TableName
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.checks.constraint_tests import compile_check
+from spark_pages.tables.definitions.column_types import stored_columns
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.workspace import Workspace
@@ -63,7 +64,7 @@ class ObjectChanges:
         created = new_namespace(self._names.new_id(), name, properties, self._now_us())
         PageOptions.of(created)
         self._give_place(created)
-        self._work.created[NAMESPACE_NAMES, name] = created
+        self._work.create(created)
 
     def drop_namespace(self, name: str) -> None:
         """See `Transaction.drop_namespace`."""
@@ -92,12 +93,14 @@ class ObjectChanges:
         self._standing.on_newest()
         if self._names.table((TYPE_NAMES, as_text(name, "The name of a type"))) is not None:
             raise AlreadyExistsError(f"There is a type {name!r} already.", type=name)
+        if isinstance(base, pa.DataType):
+            base = stored_columns(name, [pa.field("VALUE", base)])[0].type
         created = new_type(self._names.new_id(), name, base, self._names, not_null, check, self._now_us())
         if check is not None:
             compile_check(check, pa.schema([(VALUE, created.schema.field(0).type)]))
         for used in resolve_column(created.schema.field(0), self._names)[1]:
             self._work.ddl.require(used)
-        self._work.created[TYPE_NAMES, name] = created
+        self._work.create(created)
 
     def drop_type(self, name: str) -> None:
         """See `Transaction.drop_type`."""

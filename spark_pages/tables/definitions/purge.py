@@ -23,6 +23,7 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.ids import TableId
 from spark_pages.model.own_pages import OwnPages
+from spark_pages.model.schema_bytes import schema_from_bytes
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.definitions.catalog_changes import catalog_changes
@@ -109,7 +110,7 @@ def _definitions(zero: Table, tables: Sequence[int]) -> list[TableDefinition]:
     fields: dict[int, dict[int, pa.Field]] = {table_id: {} for table_id in tables}
     for row in zero.read(columns, filter=[("table_id", "in", list(tables))]).to_pylist():
         if row["kind"] == "column":
-            field = pa.ipc.read_schema(pa.py_buffer(row["arrow_schema"])).field(0)
+            field = schema_from_bytes(row["arrow_schema"]).field(0)
             fields[row["table_id"]][row["field_id"]] = field.with_name(f"c{row['field_id']}")
         elif row["kind"] == "table":
             table_id = TableId(row["table_id"])

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.catalog.namespaces import BUILT_INS
+from spark_pages.model.schema_bytes import schema_from_bytes
 from spark_pages.tables.definitions.catalog_rows import CatalogRows
 
 _MAP = pa.map_(pa.string(), pa.string())
@@ -73,16 +74,14 @@ def _column_types(rows: CatalogRows) -> pa.Array:
         return told
     schemas = rows.column("arrow_schema").to_pylist()
     words = [
-        known if known is not None else str(pa.ipc.read_schema(pa.py_buffer(schema)).field(0).type)
+        known if known is not None else str(schema_from_bytes(schema).field(0).type)
         for known, schema in zip(told.to_pylist(), schemas, strict=True)
     ]
     return pa.array(words, pa.string())
 
 
 def _from_definition(kind: pa.DataType, make: Callable[[pa.Field], Any], rows: CatalogRows) -> pa.Array:
-    fields = [
-        pa.ipc.read_schema(pa.py_buffer(each)).field(0) for each in rows.column("arrow_schema").to_pylist()
-    ]
+    fields = [schema_from_bytes(each).field(0) for each in rows.column("arrow_schema").to_pylist()]
     return pa.array([make(field) for field in fields], kind)
 
 

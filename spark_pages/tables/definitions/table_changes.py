@@ -24,6 +24,7 @@ from spark_pages.catalog.types import resolve_schema
 from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TableId, is_temporary
+from spark_pages.model.schema_bytes import schema_from_bytes
 from spark_pages.model.table import (
     TEMPORARY_NAMESPACE,
     TYPE_KEY,
@@ -31,7 +32,7 @@ from spark_pages.model.table import (
     TableDefinition,
     with_field_ids,
 )
-from spark_pages.tables.definitions.column_types import check_types
+from spark_pages.tables.definitions.column_types import stored_columns
 from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
@@ -103,7 +104,7 @@ class TableChanges:
         self._standing.on_newest()
         namespace, bare = self._names.free(name)
         resolved, types = resolve_schema(as_given(schema), self._names)
-        check_types(name, resolved)
+        resolved = pa.schema(stored_columns(name, resolved), metadata=resolved.metadata)
         temporary = namespace == TEMPORARY_NAMESPACE
         created = TableDefinition(
             table_id=self._names.new_temporary_id() if temporary else self._names.new_id(),
@@ -119,7 +120,7 @@ class TableChanges:
         for each in types:
             self._work.ddl.require(each)
         self._require_namespace(created)
-        self._work.created[namespace, bare] = created
+        self._work.create(created)
 
     def drop(self, table: str) -> None:
         """See `Transaction.drop_table`."""
@@ -289,7 +290,7 @@ def _last_dropped(zero: Table, table: str, of: tuple[int, str]) -> TableDefiniti
     return TableDefinition(
         table_id=TableId(last["table_id"]),
         name=name,
-        schema=pa.ipc.read_schema(pa.py_buffer(last["arrow_schema"])),
+        schema=schema_from_bytes(last["arrow_schema"]),
         next_field_id=pc.max(fields).as_py() + 1,
         namespace_id=namespace,
         aligned=told["aligned"],

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_pages.catalog.resolve import show_name
+from spark_pages.catalog.resolve import check_available, show_name
 from spark_pages.catalog.table_zero import THIS_COMMIT
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import ObjectNotFoundError
@@ -98,7 +98,14 @@ class RowSource:
         self.schema: pa.Schema = definition.bare_schema
 
     def schema_of(self, names: Sequence[str]) -> pa.Schema:
-        """The schema of some columns, in that order."""
+        """The schema of some columns, in that order.
+
+        Raises
+        ------
+        ColumnUnavailableError
+            If the type of one of them cannot be constructed.
+        """
+        check_available(self.definition, names)
         return pa.schema([self.schema.field(name) for name in names])
 
     def stored_as_read(self, column: str) -> bool:
@@ -128,6 +135,7 @@ class RowSource:
             Each chunk is a slice of a page; or if they are to be `joined`, each column is one chunk, but for
             text too long to be one array.
         """
+        check_available(self.definition, names)
         if not names:
             return rows_without_columns(ranges.num_rows)
         if reading.before is None and len(ranges.starts) == 1:
@@ -168,6 +176,7 @@ class RowSource:
         Each page that holds one of the rows is read once; of each only the rows wanted are copied. More pages
         than the UPC has room for are read part by part and leave it as it is, as a scan does.
         """
+        check_available(self.definition, names)
         if not names:
             return rows_without_columns(len(rows))
         one = len(rows) == 1 and reading.before is None
@@ -272,6 +281,7 @@ class RowSource:
     @reopening
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
+        check_available(self.definition, [column])
         found = [batch.column(0) for batch in self.pages.get_pages(pages)] if pages else []
         return list(map(as_array, self._resolved(column, found, pages)))
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from spark_pages.catalog.resolve import check_columns
+from spark_pages.catalog.resolve import check_available, check_columns
 from spark_pages.errors import InvalidInputError, RowOutOfRangeError
 from spark_pages.given import check_names_once, number_list
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.arrays.values import cast_chunks
+from spark_pages.tables.arrays.values import cast_chunks, read_stream
 
 
 def checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
@@ -61,7 +61,7 @@ def values_by_column(
             f"Cannot update {definition.name!r}: without a column, values must be a table or a mapping of "
             f"columns, found a {type(values).__name__}."
         )
-    check_columns(definition, list(given))
+    check_available(definition, check_columns(definition, list(given)))
     cast = {
         name: cast_chunks(each, definition.bare_schema.field(name), definition.name)
         for name, each in given.items()
@@ -83,7 +83,7 @@ def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
         If it has no columns with names, or two of one name.
     """
     try:
-        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else pa.table(values)
+        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else read_stream(values)
     except pa.ArrowException as error:
         raise InvalidInputError(
             f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "

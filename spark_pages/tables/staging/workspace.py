@@ -23,6 +23,7 @@ from spark_pages.model.ids import TableId, format_page_id, is_temporary
 from spark_pages.model.table import FIRST_NAMESPACE, NAMESPACE_NAMES, TableDefinition
 from spark_pages.runtime import writer_name
 from spark_pages.tables.definitions.catalog_changes import catalog_changes
+from spark_pages.tables.definitions.column_types import check_read_back
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.ddl import StagedDdl
 from spark_pages.tables.staging.late_columns import extend_new_columns, fill_late_columns
@@ -128,8 +129,26 @@ class Workspace:
         for table_id in [table_id for table_id in self.definitions if is_temporary(table_id)]:
             self.forget(table_id)
 
+    def create(self, definition: TableDefinition) -> None:
+        """Add what is new in the transaction.
+
+        Raises
+        ------
+        InvalidInputError
+            If its schema is not read as it is written.
+        """
+        check_read_back(definition.name, definition.schema)
+        self.created[definition.namespace_id, definition.name] = definition
+
     def alter(self, old: TableDefinition, new: TableDefinition) -> None:
-        """What is there, or is new in the transaction, has another definition."""
+        """What is there, or is new in the transaction, has another definition.
+
+        Raises
+        ------
+        InvalidInputError
+            As `create`.
+        """
+        check_read_back(new.name, new.schema)
         if old.table_id < 0:
             self.created = {
                 (d.namespace_id, d.name): d

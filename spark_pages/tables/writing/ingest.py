@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.catalog.resolve import check_available
 from spark_pages.errors import SchemaMismatchError
 from spark_pages.given import check_names_once
 from spark_pages.io import Codec, plan_pages
@@ -267,6 +268,7 @@ class TableIngest:
         SchemaMismatchError
             If a column is unknown, or missing though not nullable.
         """
+        check_available(self.definition, rows.columns)
         wrong = misfit(self.definition, rows.columns)
         if wrong is not None:
             raise SchemaMismatchError(wrong)
