@@ -27,7 +27,7 @@ _HIDDEN = b"ARROW:extension\x00name"
 
 def schema_to_bytes(schema: pa.Schema) -> bytes:
     """The schema in the form of an Arrow message, unavailable columns as they were read."""
-    if any(UNAVAILABLE_KEY in (field.metadata or {}) for field in schema):
+    if any(map(unavailable, schema)):
         schema = pa.schema([_as_written(field) for field in schema], metadata=schema.metadata)
     data: bytes = schema.serialize().to_pybytes()
     return data
@@ -59,6 +59,12 @@ def schema_from_bytes(data: bytes) -> pa.Schema:
             fields.append(_bare(field, {UNAVAILABLE_KEY: _reason(field, error), WRITTEN_KEY: written}))
     metadata = {_shown(key): _shown(value) for key, value in (hidden.metadata or {}).items()}
     return pa.schema(fields, metadata=metadata or None)
+
+
+def unavailable(field: pa.Field) -> str | None:
+    """Why the type of a column cannot be constructed in this process; None where it can."""
+    reason = (field.metadata or {}).get(UNAVAILABLE_KEY)
+    return None if reason is None else reason.decode()
 
 
 def extension_metadata(kind: pa.DataType) -> dict[bytes, bytes]:

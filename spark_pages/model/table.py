@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.model.schema_bytes import UNAVAILABLE_KEY
+from spark_pages.model.schema_bytes import unavailable
 
 OWN_KEYS = b"spark_pages."
 """Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""
@@ -119,11 +119,8 @@ class TableDefinition:
     @cached_property
     def unavailable(self) -> Mapping[str, str]:
         """Columns whose types cannot be constructed in this process, and why; see `model.schema_bytes`."""
-        return {
-            column.name: column.metadata[UNAVAILABLE_KEY].decode()
-            for column in self.schema
-            if UNAVAILABLE_KEY in (column.metadata or {})
-        }
+        reasons = {column.name: unavailable(column) for column in self.schema}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
 
     @cached_property
     def checked(self) -> frozenset[str]:

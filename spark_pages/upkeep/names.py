@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.resolve import show_name
 from spark_pages.model.pieces import ChainKey
-from spark_pages.model.schema_bytes import UNAVAILABLE_KEY
+from spark_pages.model.schema_bytes import unavailable
 from spark_pages.model.table import TableDefinition
 
 _SHOWN = 6
@@ -40,7 +40,7 @@ class TableNames:
     def unavailable(self, key: ChainKey) -> bool:
         """Whether the type of the column of a chain cannot be constructed."""
         column = self.field(key)
-        return column is not None and UNAVAILABLE_KEY in (column.metadata or {})
+        return column is not None and unavailable(column) is not None
 
     def all_unavailable(self) -> Iterator[tuple[str, str]]:
         """Columns whose types cannot be constructed, as ``table.column``, and why."""

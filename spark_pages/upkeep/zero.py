@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -49,8 +50,8 @@ def table_zero_differences(snapshot: LogSnapshot, pages: PageHandler) -> Iterato
             yield f"describes table {table_id}, {live[table_id].name!r}, otherwise than the log"
 
 
-def _agrees(row: dict[str, object], columns: dict[str, int], definition: TableDefinition) -> bool:
-    schema = schema_from_bytes(bytes(row["arrow_schema"]))
+def _agrees(row: dict[str, Any], columns: dict[str, int], definition: TableDefinition) -> bool:
+    schema = schema_from_bytes(row["arrow_schema"])
     told = (row["namespace_id"], row["name"], json.loads(str(row["metadata"]))["aligned"])
     if not definition.is_table:
         columns = dict(definition.field_ids)
