@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.facts import json_fact
-from spark_pages.catalog.widening import stored_types
+from spark_pages.catalog.widening import holds_all, stored_types
 from spark_pages.model.table import CHECKS_KEY, TableDefinition
 
 
@@ -46,11 +46,16 @@ def _by_id(definition: TableDefinition) -> dict[int, pa.Field]:
 
 
 def _takes(now: pa.Field, old: pa.Field) -> bool:
-    """Whether a column takes all pages that were made for what it was."""
+    """Whether a column takes all pages that were made for what it was.
+
+    A column that has become narrower does not, though some of its pages are of the wider type: those hold
+    values that fit, and nobody has looked at the values of the pages in question.
+    """
     types = {now.type, *stored_types(now)}
     checks = [{tuple(each) for each in json_fact(field, CHECKS_KEY, [])} for field in (now, old)]
     return (
-        types.issuperset({old.type, *stored_types(old)})
+        holds_all(now.type, old.type)
+        and types.issuperset({old.type, *stored_types(old)})
         and now.nullable >= old.nullable
         and checks[0] <= checks[1]
     )

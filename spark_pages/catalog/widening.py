@@ -34,7 +34,7 @@ def check_wider(column: pa.Field, wider: pa.DataType) -> None:
         Says what the column could become.
     """
     narrow = column.type
-    if narrow == wider or (same_family(narrow, wider) and _rank(narrow) < _rank(wider)):
+    if holds_all(wider, narrow):
         return
     raise InvalidInputError(
         f"Column {column.name!r} is of type {narrow} and cannot become {wider} without rewriting: expected a "
@@ -42,6 +42,11 @@ def check_wider(column: pa.Field, wider: pa.DataType) -> None:
         "digits, or large_string in place of string.",
         hint="Add a column of the other type, and fill it.",
     )
+
+
+def holds_all(wider: pa.DataType, narrow: pa.DataType) -> bool:
+    """Whether each value of the second type is one of the first."""
+    return wider == narrow or (same_family(narrow, wider) and _rank(narrow) < _rank(wider))
 
 
 def same_family(one: pa.DataType, two: pa.DataType) -> bool:

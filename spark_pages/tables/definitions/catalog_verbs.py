@@ -82,7 +82,7 @@ class CatalogVerbs:
         self._tables = TableChanges(work, rows, names, standing, staged, now_us)
         self._columns = ColumnChanges(work, names, self._tables, standing, staged)
         self._objects = ObjectChanges(work, names, standing, now_us, store)
-        self._constraints = ConstraintChanges(work, self._tables, staged)
+        self._constraints = ConstraintChanges(names, self._tables, staged)
 
     # tables
 

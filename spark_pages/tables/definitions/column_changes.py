@@ -66,7 +66,7 @@ class ColumnChanges:
     def add(self, table: str, column: pa.Field, default: Any) -> None:
         """See `Transaction.add_column`."""
         definition = self._tables.begin(table)
-        column, types = resolve_column(without_facts(column), self._names)
+        column, _ = resolve_column(without_facts(column), self._names)
         (column,) = stored_columns(table, [column])
         changed = with_column(definition, column)
         PageOptions.of(changed)
@@ -86,9 +86,7 @@ class ColumnChanges:
         if now or value.is_valid:
             one = pa.table([one_entry(value)], schema=pa.schema([column]))
             RowTests.of(replace(changed, schema=pa.schema([changed.schema.field(column.name)]))).check(one, 0)
-        for each in types:
-            self._work.ddl.require(each)
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
         field_id = FieldId(definition.next_field_id)
         if now:
             splice = StagedSplice(
@@ -110,7 +108,7 @@ class ColumnChanges:
         self._work.splices = [s for s in self._work.splices if (s.table_id, s.field_id) != key]
         self._work.updates.pop((definition.table_id, column), None)
         self._work.ddl.new_columns.pop(key, None)
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def rename(self, table: str, column: str, name: str) -> None:
         """See `Transaction.rename_column`."""
@@ -121,12 +119,12 @@ class ColumnChanges:
         updates = self._work.updates.pop((definition.table_id, column), None)
         if updates is not None:
             self._work.updates[definition.table_id, name] = updates
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def reorder(self, table: str, columns: Sequence[str]) -> None:
         """See `Transaction.reorder_columns`."""
         definition = self._tables.begin(table)
-        self._work.alter(definition, with_columns_in_order(definition, columns))
+        self._names.alter(definition, with_columns_in_order(definition, columns))
 
     def widen(self, table: str, column: str, wider: pa.DataType) -> None:
         """See `Transaction.widen_column`."""
@@ -135,7 +133,7 @@ class ColumnChanges:
         updates = self._work.updates.get((definition.table_id, column))
         if updates is not None and changed != definition:
             updates.widen(wider)
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
         """See `Transaction.set_nullable`."""
@@ -157,17 +155,17 @@ class ColumnChanges:
                     f"Column {column!r} of {table!r} holds {nulls} nulls and cannot be declared without.",
                     hint="Update these rows first.",
                 )
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def set_comment(self, table: str, comment: str | None, column: str | None) -> None:
         """See `Transaction.set_comment`."""
         definition = self._tables.begin(table)
-        self._work.alter(definition, with_comment(definition, comment, column))
+        self._names.alter(definition, with_comment(definition, comment, column))
 
     def set_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
         """See `Transaction.set_column_properties`."""
         definition = self._tables.begin(table)
-        self._work.alter(definition, with_column_properties(definition, column, properties))
+        self._names.alter(definition, with_column_properties(definition, column, properties))
 
     def _refuse_while_referenced(self, definition: TableDefinition, column: str, what: str) -> None:
         field_id = definition.field_ids[column]

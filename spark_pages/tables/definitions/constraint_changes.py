@@ -21,8 +21,8 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.tables.checks.constraint_tests import compile_check
 from spark_pages.tables.checks.key_hashes import first_repeated
 from spark_pages.tables.definitions.table_changes import TableChanges
+from spark_pages.tables.staging.staged_names import StagedNames
 from spark_pages.tables.staging.staged_tables import StagedTables
-from spark_pages.tables.staging.workspace import Workspace
 
 ForeignKey = tuple[Sequence[str], str, Sequence[str]]
 """Columns, the other table, and columns there."""
@@ -33,14 +33,14 @@ class ConstraintChanges:
 
     Parameters
     ----------
-    work, tables
-        What is staged, and the tables.
+    names, tables
+        The names that there are, and the tables.
     staged
         The tables with everything that is staged.
     """
 
-    def __init__(self, work: Workspace, tables: TableChanges, staged: StagedTables) -> None:
-        self._work = work
+    def __init__(self, names: StagedNames, tables: TableChanges, staged: StagedTables) -> None:
+        self._names = names
         self._tables = tables
         self._staged = staged
 
@@ -83,12 +83,12 @@ class ConstraintChanges:
             self._test_rows(definition, constraint)
         if key is not None:
             self._test_key(definition, key)
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def drop(self, table: str, name: str) -> None:
         """See `Transaction.drop_constraint`."""
         definition = self._tables.begin(table)
-        self._work.alter(definition, without_constraint(definition, name))
+        self._names.alter(definition, without_constraint(definition, name))
 
     def _check(self, definition: TableDefinition, name: str, sql: str) -> Constraint:
         self._refuse_unaligned(definition)
@@ -102,8 +102,6 @@ class ConstraintChanges:
         other = self._tables.find(table)
         if is_temporary(other.table_id) or is_temporary(definition.table_id):
             raise InvalidInputError("A temporary table neither has a foreign key nor is referred to.")
-        if other.table_id != definition.table_id:
-            self._work.ddl.require(other)
         return foreign_key(definition, name, columns, other, there)
 
     @staticmethod

@@ -9,7 +9,7 @@ import pyarrow as pa
 from spark_pages.catalog.evolution import with_properties
 from spark_pages.catalog.namespaces import LOCATION, check_apart, check_properties, new_namespace
 from spark_pages.catalog.resolve import show_name
-from spark_pages.catalog.types import VALUE, new_type, resolve_column, uses_type
+from spark_pages.catalog.types import VALUE, new_type, uses_type
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from spark_pages.given import as_text
 from spark_pages.log.page_folders import LOCATION_PROPERTY, PageFolders, check_free
@@ -64,7 +64,7 @@ class ObjectChanges:
         created = new_namespace(self._names.new_id(), name, properties, self._now_us())
         PageOptions.of(created)
         self._give_place(created)
-        self._work.create(created)
+        self._names.create(created)
 
     def drop_namespace(self, name: str) -> None:
         """See `Transaction.drop_namespace`."""
@@ -86,7 +86,7 @@ class ObjectChanges:
         PageOptions.of(changed)
         if changed.properties.get(LOCATION) != definition.properties.get(LOCATION):
             self._give_place(changed)
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def create_type(self, name: str, base: pa.DataType | str, not_null: bool, check: str | None) -> None:
         """See `Transaction.create_type`."""
@@ -98,9 +98,7 @@ class ObjectChanges:
         created = new_type(self._names.new_id(), name, base, self._names, not_null, check, self._now_us())
         if check is not None:
             compile_check(check, pa.schema([(VALUE, created.schema.field(0).type)]))
-        for used in resolve_column(created.schema.field(0), self._names)[1]:
-            self._work.ddl.require(used)
-        self._work.create(created)
+        self._names.create(created)
 
     def drop_type(self, name: str) -> None:
         """See `Transaction.drop_type`."""

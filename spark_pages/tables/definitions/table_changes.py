@@ -103,7 +103,7 @@ class TableChanges:
         """See `Transaction.create_table`."""
         self._standing.on_newest()
         namespace, bare = self._names.free(name)
-        resolved, types = resolve_schema(as_given(schema), self._names)
+        resolved, _ = resolve_schema(as_given(schema), self._names)
         resolved = pa.schema(stored_columns(name, resolved), metadata=resolved.metadata)
         temporary = namespace == TEMPORARY_NAMESPACE
         created = TableDefinition(
@@ -117,10 +117,7 @@ class TableChanges:
         )
         created = placed_in(created, namespace, split_name(name)[0])
         PageOptions.of(created)
-        for each in types:
-            self._work.ddl.require(each)
-        self._require_namespace(created)
-        self._work.create(created)
+        self._names.create(created)
 
     def drop(self, table: str) -> None:
         """See `Transaction.drop_table`."""
@@ -142,8 +139,7 @@ class TableChanges:
         if definition.table_id in self._work.ddl.dropped:
             raise InvalidInputError(f"{table!r} is dropped by this very transaction: roll it back instead.")
         self._check_needs(definition)
-        self._require_namespace(definition)
-        self._work.ddl.restored[definition.table_id] = definition
+        self._names.undrop(definition)
         assert name == (definition.namespace_id, definition.name)
 
     def rename(self, table: str, name: str) -> None:
@@ -159,8 +155,7 @@ class TableChanges:
         self._refuse_while_referenced(definition, "rename")
         changed = placed_in(replace(definition, name=bare), namespace, split_name(name)[0])
         changed = with_own_name(changed)
-        self._require_namespace(changed)
-        self._work.alter(definition, changed)
+        self._names.alter(definition, changed)
 
     def truncate(self, table: str) -> None:
         """See `Transaction.truncate_table`."""
@@ -177,13 +172,7 @@ class TableChanges:
         definition = self.begin(table)
         changed = with_properties(definition, properties)
         PageOptions.of(changed)
-        self._work.alter(definition, changed)
-
-    def _require_namespace(self, definition: TableDefinition) -> None:
-        """Nobody drops the namespace of the table before it is there."""
-        namespace = self._names.namespace(definition)
-        if namespace is not None:
-            self._work.ddl.require(namespace)
+        self._names.alter(definition, changed)
 
     def referencing(self, definition: TableDefinition) -> list[TableDefinition]:
         """Other tables with foreign keys to this one.
@@ -213,7 +202,7 @@ class TableChanges:
             )
 
     def _check_needs(self, definition: TableDefinition) -> None:
-        """Nothing, if the types and tables that a table needs are there; they stay until the commit."""
+        """Refuse to bring back a table whose types or referenced tables are gone."""
         for column in definition.schema:
             alias = fact(column, TYPE_KEY)
             if alias is None:
@@ -224,7 +213,6 @@ class TableChanges:
                     f"Cannot bring back {show_name(definition)!r}: its column {column.name!r} is of type "
                     f"{alias!r}, which is gone."
                 )
-            self._work.ddl.require(found)
         for constraint in constraints_of(definition):
             if constraint.kind != "foreign key" or constraint.table_id == definition.table_id:
                 continue
@@ -240,7 +228,6 @@ class TableChanges:
                     f"refers to {constraint.table!r}, which is not what it was.",
                     hint="Bring that table back first.",
                 )
-            self._work.ddl.require(other)
 
 
 def _with_constraints(zero: Table) -> list[TableName]:

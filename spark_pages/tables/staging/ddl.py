@@ -130,7 +130,7 @@ class StagedDdl:
             name = (definition.namespace_id, definition.name)
             yield CatalogIntent(IntentKind.UNDROP, table_id, *name, definition)
         for table_id, definition in sorted(self.required.items()):
-            if table_id not in self.before:
+            if table_id not in self.before and table_id not in self.restored:
                 yield CatalogIntent(IntentKind.REQUIRE, table_id, definition.namespace_id, definition.name)
 
     def _columns_changed(self, was: TableDefinition, new: TableDefinition) -> tuple[int, ...] | None:

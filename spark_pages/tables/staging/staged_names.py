@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_pages.catalog.needs import Need, new_needs
 from spark_pages.catalog.resolve import find_table, namespace_id, parse_name, show_name, split_name
 from spark_pages.errors import (
     InvalidInputError,
@@ -15,6 +16,7 @@ from spark_pages.model.table import (
     NAMESPACE_NAMES,
     SYSTEM_NAMESPACE,
     TEMPORARY_NAMESPACE,
+    TYPE_NAMES,
     TableDefinition,
 )
 from spark_pages.tables.staging.standing import Standing
@@ -111,6 +113,50 @@ class StagedNames:
             *self._work.ddl.restored.values(),
         ]
         return there + [each for each in staged if within is None or each.namespace_id == within]
+
+    def create(self, definition: TableDefinition) -> None:
+        """Stage something new, and require what it refers to."""
+        self._require(None, definition)
+        self._work.create(definition)
+
+    def alter(self, old: TableDefinition, new: TableDefinition) -> None:
+        """Stage another definition, and require what it refers to and the old one does not."""
+        self._require(old, new)
+        self._work.alter(old, new)
+
+    def undrop(self, definition: TableDefinition) -> None:
+        """Stage a dropped table as it was, and require what it refers to."""
+        self._require(None, definition)
+        self._work.ddl.restored[definition.table_id] = definition
+
+    def _require(self, before: TableDefinition | None, after: TableDefinition) -> None:
+        """Make the commit conflict with the removal of what a definition refers to.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not there.
+        """
+        for need in new_needs(before, after):
+            found = self._needed(need)
+            if not need.is_met_by(found):
+                raise InvalidInputError(
+                    f"Cannot define {show_name(after)!r}: it refers to {need.kind} {need.name!r}, which is "
+                    "not there.",
+                    hint="Create it first, or bring it back.",
+                )
+            assert found is not None
+            self._work.ddl.require(found)
+
+    def _needed(self, need: Need) -> TableDefinition | None:
+        if need.kind == "namespace":
+            return self.table((NAMESPACE_NAMES, need.name))
+        if need.kind == "type":
+            return self.table((TYPE_NAMES, need.name))
+        namespace, name = split_name(
+            need.name
+        )  # never a temporary one, which comes first where users name it
+        return self.table((namespace_id(namespace or "default", self), name))
 
     def new_id(self) -> TableId:
         """An id for what is new, until the commit gives it its own."""

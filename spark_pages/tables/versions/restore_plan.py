@@ -14,13 +14,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.catalog.evolution import with_pages_of
+from spark_pages.catalog.needs import finder, new_needs
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.actions import CatalogIntent, IntentKind, Splice
+from spark_pages.model.actions import CatalogIntent, Splice
 from spark_pages.model.columns import flags_of, number_column
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
+from spark_pages.model.nested import null_scalar
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
@@ -28,6 +30,7 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.show.text import count
 from spark_pages.tables.reading.row_ranges import RowRanges, union
+from spark_pages.tables.staging.ddl import StagedDdl
 from spark_pages.tables.versions.changes import ChainTrace, Changes
 
 
@@ -42,7 +45,7 @@ class RestorePlan:
     pages, stats
         The old pages, described anew: same bytes, other ids.
     intents
-        Tables dropped, altered back and brought back.
+        Tables dropped, altered back and brought back, and what these refer to.
     ended, described
         Tables whose rows in table 0 end, and those that it describes anew.
     properties
@@ -94,9 +97,7 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
     InvalidInputError
         If a table has been purged since.
     """
-    intents: list[CatalogIntent] = []
-    ended: list[TableId] = []
-    described: list[TableDefinition] = []
+    ddl = StagedDdl()
     live: dict[int, TableDefinition] | None = None
     if changes.tables:
         live = _by_id(then)
@@ -107,7 +108,7 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
                 f"purged in version {changes.purged[gone[0]]}, and a purged table does not come back.",
                 hint="Restore that version or a later one.",
             )
-        intents, ended, described = _plan_catalog(live, _by_id(head), changes)
+        ddl = _plan_catalog(live, _by_id(head), changes)
     splices: list[Splice] = []
     runs: list[PageRun] = []
     start = 0
@@ -123,9 +124,9 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
         tuple(splices),
         pages,
         stats,
-        tuple(intents),
-        tuple(ended),
-        tuple(described),
+        tuple(ddl.intents()),
+        tuple(ddl.ended()),
+        tuple(ddl.described()),
         _plan_properties(then.state.properties, head.state.properties),
     )
 
@@ -142,42 +143,30 @@ def _plan_properties(then: Mapping[str, str], now: Mapping[str, str]) -> dict[st
 
 def _plan_catalog(
     then: Mapping[int, TableDefinition], now: Mapping[int, TableDefinition], changes: Changes
-) -> tuple[list[CatalogIntent], list[TableId], list[TableDefinition]]:
-    """Intents, tables whose rows in table 0 end, and definitions that it tells anew.
-
-    Drops come first and free their names, then tables change names with each other, then the names of
-    tables that come back are free.
-    """
-    drops, alters, undrops = [], [], []
-    ended, described = [], []
-    for table_id in sorted(now.keys() - then.keys()):
-        old = now[table_id]
-        drops.append(CatalogIntent(IntentKind.DROP, old.table_id, old.namespace_id, old.name))
-        ended.append(old.table_id)
-    for table_id, wanted in sorted(then.items()):
+) -> StagedDdl:
+    """What becomes of tables, namespaces and types, as verbs would stage it."""
+    ddl = StagedDdl()
+    find = finder(then.values())
+    for table_id in now.keys() - then.keys():
+        ddl.drop(now[table_id])
+    for table_id, wanted in then.items():
         newest = max(wanted.next_field_id, changes.next_field_ids.get(table_id, 0))
         definition = replace(wanted, next_field_id=newest)
         if table_id in changes.newest:
             definition = with_pages_of(definition, changes.newest[table_id])
-        name = (definition.namespace_id, definition.name)
-        if table_id not in now:
-            undrops.append(CatalogIntent(IntentKind.UNDROP, definition.table_id, *name, definition))
-        elif not _alike(definition, now[table_id]):
-            old_name = (now[table_id].namespace_id, now[table_id].name)
-            alters.append(
-                CatalogIntent(
-                    IntentKind.ALTER,
-                    definition.table_id,
-                    *name,
-                    definition,
-                    old_name if old_name != name else None,
-                )
-            )
-            ended.append(definition.table_id)
+        before = now.get(table_id)
+        if before is None:
+            ddl.restored[definition.table_id] = definition
+        elif not _alike(definition, before):
+            ddl.alter(before, definition)
+            for field, field_id in zip(definition.schema, definition.field_ids.values(), strict=True):
+                if field.nullable and field_id not in before.field_ids.values():
+                    ddl.defaults[definition.table_id, field_id] = null_scalar(field.type)
         else:
             continue
-        described.append(definition)
-    return [*drops, *alters, *undrops], ended, described
+        for needed in filter(None, map(find, new_needs(before, definition))):
+            ddl.require(needed)
+    return ddl
 
 
 def _alike(one: TableDefinition, two: TableDefinition) -> bool:
