@@ -134,6 +134,62 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
     return definition
 
 
+def same_table(snapshot: LogSnapshot, definition: TableDefinition) -> TableDefinition | None:
+    """The definition that a table has in another version, under whatever name; None where it is not live.
+
+    Notes
+    -----
+    Reads the whole catalog where the table has another name in the newest checkpoint below that version.
+    """
+    state = snapshot.state
+    if definition.table_id in state.tables:
+        return state.tables[definition.table_id]
+    named = snapshot.table((definition.namespace_id, definition.name))
+    if named is not None and named.table_id == definition.table_id:
+        return named
+    return next((each for each in snapshot.tables() if each.table_id == definition.table_id), None)
+
+
+def same_column(then: TableDefinition, column: str, definition: TableDefinition, version: int) -> str:
+    """The name that a column of a table has in another version of the table.
+
+    Parameters
+    ----------
+    then
+        The table in the other version.
+    column, definition
+        The column, and the table that has it.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If the table does not have the column there.
+    """
+    check_column(definition, column)
+    field_id = definition.field_ids[column]
+    for name, each in then.field_ids.items():
+        if each == field_id:
+            return name
+    raise ColumnNotFoundError(
+        f"Cannot find column {column!r} of table {show_name(definition)!r} at version {version}: the table "
+        "did not have it.",
+        hint=f"It had {', '.join(then.field_ids)}.",
+        table=definition.name,
+        column=column,
+        version=version,
+    )
+
+
+def not_there(definition: TableDefinition, version: int) -> TableNotFoundError:
+    """Say that a table is not live in another version."""
+    return TableNotFoundError(
+        f"Cannot find table {show_name(definition)!r} at version {version}: it was not there.",
+        hint="A table of that name may have been there: ask the snapshot of that version for it by name.",
+        table=show_name(definition),
+        version=version,
+    )
+
+
 def find_columns(definition: TableDefinition, columns: Iterable[str] | None) -> Sequence[str]:
     """The columns asked for as the table spells them, whatever the case of their names; or all of them.
 

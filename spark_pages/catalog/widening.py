@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.errors import DamageError, InvalidInputError
@@ -60,6 +61,27 @@ def same_family(one: pa.DataType, two: pa.DataType) -> bool:
 def may_hold(column: pa.DataType, page: pa.DataType) -> bool:
     """Whether values of a page may be values of a column, which may have got its type or its name since."""
     return same_family(storage_of(column), storage_of(page))
+
+
+def under_type(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The values of a page under the type of their column; None if one of them is no value of that type.
+
+    Parameters
+    ----------
+    values
+        Of one of the types under which pages of the column may hold values.
+    """
+    if holds_all(kind, values.type):
+        return values.cast(kind)
+    try:
+        cast = values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_floating(kind):  # which Arrow rounds
+        back = cast.cast(values.type)
+        kept = pc.or_(pc.equal(back, values), pc.and_(pc.is_nan(back), pc.is_nan(values)))
+        return cast if pc.all(kept, min_count=0).as_py() else None
+    return cast
 
 
 def _rank(kind: pa.DataType) -> int:

@@ -151,7 +151,9 @@ class LogSnapshot:
         gone = {name for name, table_id in self.state.names.items() if table_id is None}
         names = (names | self.state.names.keys()) - gone
         namespaces = {number: name for name, number in BUILT_IN.items()} | self.namespace_names()
-        return [(namespaces[number], name) for number, name in sorted(names) if number >= 0]
+        return [  # a namespace that was lost costs the names of its own tables, and those of no other
+            (namespaces.get(number, f"#{number}"), name) for number, name in sorted(names) if number >= 0
+        ]
 
     def namespace_names(self) -> dict[int, str]:
         """Names of the namespaces that users made, by id. Reads what the catalog has of them."""

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
-from spark_pages.catalog.resolve import split_name
+from spark_pages.catalog.resolve import not_there, split_name
 from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.snapshot import LogSnapshot
@@ -234,7 +234,11 @@ class ServedSnapshot(Snapshot):
         store, version = self._served, self.version
 
         def as_of(timestamp_us: int) -> PageDirectory:
-            return store.snapshot(timestamp=timestamp_us).table(name).directory
+            then = store.snapshot(timestamp=timestamp_us)
+            at = then.log.names.get(found.definition.table_id)
+            if at is None:
+                raise not_there(found.definition, then.version)
+            return then.table(".".join(at)).directory
 
         def open_again(_: int) -> LogSnapshot:
             return store.table_at(db, table, version, afresh=True)

@@ -20,9 +20,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_pages.errors import InvalidInputError, VersionNotFoundError
+from spark_pages.catalog.resolve import find_table
+from spark_pages.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
+from spark_pages.model.ids import TableId
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
@@ -112,7 +114,8 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for offset in (start, end):
             self._check_log(offset)
         first, last = start["version"], end["version"]
-        table_id = self._check_table(start.get("table_id"), self._table_at(first))
+        followed = start.get("table_id")
+        table_id = self._table_at(first) if followed is None else self._check_table(followed)
         feed = Feed(self._url, check_grain(self._query.grain), table_id)
         return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first, last)]
 
@@ -151,15 +154,19 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest=newest,
         )
 
-    def _check_table(self, followed: int | None, named: int | None) -> int | None:
-        """The table that the stream has followed, which must not have lost its name to another."""
-        if followed is not None and named != followed:
+    def _check_table(self, followed: int) -> int:
+        """The table that the stream follows, renamed or dropped; not where another one has its name."""
+        try:
+            named = find_table(store_of(self._url).snapshot().log, str(self._query.table)).table_id
+        except TableNotFoundError:
+            named = TableId(followed)
+        if named != followed:
             raise InvalidInputError(
                 f"{self._query.table!r} was table {followed} when this stream began, and is the name of "
                 f"table {named} now, which was made since. Nothing of either was told.",
                 hint="Start a stream with a checkpoint location of its own for the new table.",
             )
-        return named
+        return followed
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What the versions of one task did."""

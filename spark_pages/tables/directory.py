@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
-from spark_pages.catalog.resolve import check_column
+from spark_pages.catalog.resolve import check_column, same_column
 from spark_pages.errors import (
     DamageError,
     InvalidInputError,
@@ -257,10 +257,43 @@ class PageDirectory:
         return self.chain(column).locate_range(as_whole(start, "start"), as_whole(end, "end"))
 
     def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
-        """The pages that rows [l, r) touch, as of a time in microseconds, or of this version."""
-        if ts is not None and self._as_of is not None:
-            return self._as_of(as_whole(ts, "ts", "microseconds since the epoch")).range(column, l, r)
-        return [piece.page for piece in self.locate_range(column, l, r)]
+        """List the pages that rows [l, r) touch, of this version or as of a time.
+
+        Parameters
+        ----------
+        ts
+            Microseconds since the epoch; the column is the one that has this name in *this* version, whatever
+            it and its table were called then. None and 0 ask for this version: seed 000 ignores the argument.
+
+        Raises
+        ------
+        TableNotFoundError, ColumnNotFoundError
+            If the table or column was not there at that time.
+        RowOutOfRangeError
+            If the range is not inside the column.
+        """
+        time_us = 0 if ts is None else as_whole(ts, "ts", "microseconds since the epoch")
+        if not time_us:
+            return [piece.page for piece in self.locate_range(column, l, r)]
+        then = self._directory_at(time_us)
+        name = same_column(then.definition, column, self.definition, then._snapshot.state.version)
+        return then.range(name, l, r)
+
+    def _directory_at(self, timestamp_us: int) -> PageDirectory:
+        """The directory of the same table as of a time, whatever the table was called then.
+
+        Raises
+        ------
+        TableNotFoundError
+            If the table was not there.
+        """
+        if self._as_of is None:
+            raise InvalidInputError(
+                f"Cannot look up pages of table {self.definition.name!r} as of a time: this directory shows "
+                "what a transaction has not committed.",
+                hint="Ask a snapshot of the store for the table.",
+            )
+        return self._as_of(timestamp_us)
 
     def get_latest_page_meta(self, column: str) -> PageDescriptor | None:
         """`latest` under the name of seed 001."""
@@ -269,7 +302,7 @@ class PageDirectory:
     def get_ranged_pages_meta(
         self, column: str, l_bound: int, r_bound: int, commit_time_upper_bound: int
     ) -> list[PageDescriptor]:
-        """`range` as of a commit time in microseconds, under the name of seed 001."""
+        """`range` as of a commit time in microseconds, under the name of seed 001: table and column by id."""
         return self.range(column, l_bound, r_bound, commit_time_upper_bound)
 
     @reopening

@@ -107,9 +107,9 @@ class StagedDirectory(PageDirectory):
             self._shown, self._seen = self._staged().of_unfinished(), seen
         return self._shown
 
-    def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
-        """The pages that rows [l, r) touch, as of a time in microseconds, or with what is staged."""
-        return super().range(column, l, r) if ts is None else self._committed().range(column, l, r, ts)
+    def _directory_at(self, timestamp_us: int) -> PageDirectory:
+        """The directory of the same table as of a time, without what is staged."""
+        return self._committed()._directory_at(timestamp_us)
 
     # staging
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
-from spark_pages.catalog.resolve import find_table, show_name, split_name
+from spark_pages.catalog.resolve import find_table, not_there, same_table, split_name
 from spark_pages.catalog.types import UserType, user_type
 from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError
 from spark_pages.given import check_kind
@@ -183,7 +183,11 @@ class Snapshot:
 
         def directory_as_of(timestamp_us: int) -> PageDirectory:
             assert self._open_snapshot is not None
-            return self._open_snapshot(timestamp=timestamp_us).table(show_name(definition)).directory
+            then = self._open_snapshot(timestamp=timestamp_us)
+            found = same_table(then.log, definition)
+            if found is None:
+                raise not_there(definition, then.version)
+            return then.table_of(found).directory
 
         as_of = directory_as_of if self._open_snapshot else None
         directory = PageDirectory(self.log, definition, as_of, self._open_again)

@@ -15,7 +15,7 @@ from typing import Any, Self
 from numpy.typing import ArrayLike
 
 from spark_pages.catalog.constraints import key_columns
-from spark_pages.catalog.resolve import show_name, split_name
+from spark_pages.catalog.resolve import not_there, same_table, show_name, split_name
 from spark_pages.errors import (
     CommitConflictError,
     ConstraintError,
@@ -37,6 +37,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.values import as_stream
 from spark_pages.tables.definitions.catalog_verbs import CatalogVerbs, verb
+from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.reading.page_meta import PageMeta, PageMetadata
 from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
@@ -203,7 +204,7 @@ class Transaction(CatalogVerbs):
                 definition,
                 self._work,
                 self._log.store,
-                committed=lambda: self._staged.snapshot().table(name).directory,
+                committed=lambda: self._committed(definition),
                 staged=lambda: self._staged.table(name, ragged=True).directory,
                 check_current=lambda: self._check_current(definition),
                 is_of_another=self._page_files.is_of_another,
@@ -212,6 +213,13 @@ class Transaction(CatalogVerbs):
         self._standing.is_seen = True
         self._relies_on(definition.table_id)
         return known
+
+    def _committed(self, definition: TableDefinition) -> PageDirectory:
+        """The directory of a table as the transaction found it, whatever it has renamed since."""
+        found = same_table(self._standing.base, definition)
+        if found is None:
+            raise not_there(definition, self._standing.version)
+        return self._staged.snapshot().table_of(found).directory
 
     def _check_current(self, definition: TableDefinition) -> None:
         """Nothing, while the transaction is open and the table still the one that a directory is of."""
@@ -418,6 +426,7 @@ class Transaction(CatalogVerbs):
                 hint="Give every page an entry_count of 0 or more.",
             )
         entries = sum(page.entry_count for page in pages)
+        self._standing.stay()  # on a newer version the run might not be there
         self._work.splices.append(
             StagedSplice(table_id, field_id, first_row, gone, entries, pages, data_change=False)
         )

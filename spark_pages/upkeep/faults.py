@@ -110,6 +110,10 @@ RESTORE = "Nothing else holds it: put the object back from a copy of the store."
 """The remedy for what exists once."""
 
 
+REFERENCES = "Drop the table or constraint that refers to it, or restore an earlier version."
+"""The remedy for a definition that refers to what is not there."""
+
+
 @dataclass(slots=True)
 class Findings:
     """Faults and counts, as they come in. Each object has at most one fault of a kind and text."""

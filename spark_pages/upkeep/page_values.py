@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.widening import stored_types
+from spark_pages.catalog.widening import stored_types, under_type
 from spark_pages.errors import (
     DamageError,
     ObjectNotFoundError,
@@ -140,6 +140,9 @@ class PageValues:
                 what = f"holds values of type {array.type} in a column of type {column.type}"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
                 del values[index]
+            elif column is not None and not _fits(column, array):
+                what = f"holds values of type {array.type} that do not fit its column of type {column.type}"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
             elif column is not None and not column.nullable and nulls_of(array):
                 what = "holds nulls in a column that is not nullable"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
@@ -223,6 +226,12 @@ class PageValues:
 
 def _may_hold(column: pa.Field, kind: pa.DataType) -> bool:
     return storage_of(kind) in map(storage_of, (column.type, *stored_types(column)))
+
+
+def _fits(column: pa.Field, array: pa.Array) -> bool:
+    """Whether values of a page that was written under another type are values of the column."""
+    same = storage_of(array.type) == storage_of(column.type)
+    return same or under_type(array, column.type) is not None
 
 
 def _stats(arrays: list[pa.Array]) -> list[PageStats]:

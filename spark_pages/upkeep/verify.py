@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from spark_pages.catalog.migration import told_table_zero
+from spark_pages.catalog.needs import dangling_references
 from spark_pages.errors import (
     InvalidInputError,
     SparkPagesError,
@@ -23,7 +24,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.store import ObjectInfo, ObjectStore, size_if_there
-from spark_pages.upkeep.faults import MEND, RESTORE, UPGRADE, FaultKind, Verification
+from spark_pages.upkeep.faults import MEND, REFERENCES, RESTORE, UPGRADE, FaultKind, Verification
 from spark_pages.upkeep.page_values import PageReader, PageValues
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.ranges import check_ranges, listed_range
@@ -156,6 +157,8 @@ def _check_table_zero(survey: Survey) -> None:
     try:
         for what in table_zero_differences(snapshot, PageHandler(survey.store, upc_bytes=0, cpc_bytes=0)):
             survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, table 0 {what}.", RESTORE)
+        for what in dangling_references(snapshot.tables()):
+            survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, {what}.", REFERENCES)
         told_table_zero(snapshot)
     except UnsupportedFormatError as error:
         survey.findings.add_error(error, key, RESTORE)

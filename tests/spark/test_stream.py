@@ -136,6 +136,30 @@ def test_a_stream_of_a_table_ends_where_another_one_gets_its_name(store: sp.Stor
         late.partitions(before, end)
 
 
+@pytest.mark.parametrize("gone", ["renamed", "dropped"])
+def test_a_stream_follows_its_table_though_that_has_lost_its_name(store: sp.Store, gone: str) -> None:
+    query = ViewQuery("changes", store.snapshot().version, "numbers", starting=1)
+    stream = ChangeStream(store.url, query, StructType(), None)
+    start = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    with store.transaction() as txn:
+        txn.append("numbers", {"n": [1], "text": ["told"]})
+    with store.transaction() as txn:
+        if gone == "renamed":
+            txn.rename_table("numbers", "figures")
+        else:
+            txn.drop_table("numbers")
+    late = ChangeStream(store.url, query, StructType(), None).latestOffset(
+        start, stream.getDefaultReadLimit()
+    )
+    with store.transaction() as txn:
+        txn.create_table("others", NUMBERS)
+    end = ChangeStream(store.url, query, StructType(), None).latestOffset(late, stream.getDefaultReadLimit())
+
+    parts = ChangeStream(store.url, query, StructType(), None).partitions(late, end)
+
+    assert [(part.versions, part.feed.table_id) for part in parts] == [((late["version"], end["version"]), 1)]
+
+
 def remade(folder: Path, versions: int) -> None:
     """Another store, of so many versions, where there was one."""
     shutil.rmtree(folder)

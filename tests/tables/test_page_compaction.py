@@ -20,6 +20,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
 from spark_pages.model.actions import Claim
+from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
@@ -28,7 +29,9 @@ from spark_pages.tables.compaction.compact import compact_table, rewrite_here
 from spark_pages.tables.compaction.plan import plan_compaction
 from spark_pages.tables.store import Store
 from spark_pages.tables.transaction import Transaction
+from spark_pages.tables.writing.page_writer import inline_page, stage_constant
 from tests.invariants import check_store
+from tests.tables.stores import store_with
 
 ROWS = 4_000
 
@@ -361,3 +364,18 @@ def store_of_many_manifests(url: str) -> Store:
     with store.transaction() as txn:
         txn.set_table_properties("t", {"page_bytes": "16384"})
     return store
+
+
+def test_pages_replaced_by_a_transaction_that_has_not_looked_are_not_replaced_twice():
+    store = store_with(pa.table({"k": [1, 2, 3]}), pa.table({"k": [4]}))
+    other = Store(store.objects)
+    run = other.snapshot().table("t").directory.chain("k").all_pages()
+    txn = other.transaction()
+    new = inline_page(stage_constant(pa.scalar(1, pa.int64()), 4))
+    txn.replace_pages(TableId(1), FieldId(1), 0, run.page_ids.tolist(), [new])
+    store.compact_pages("t")
+
+    with pytest.raises(CommitConflictError, match="both replace 2 pages"):
+        txn.commit()
+
+    assert Store(store.objects).snapshot().table("t").read()["k"].to_pylist() == [1, 2, 3, 4]

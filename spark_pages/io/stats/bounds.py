@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -125,7 +127,7 @@ def decode_bound(kind: pa.DataType, bound: bytes) -> pa.Scalar:
     width = bound_width(kind)
     stored = stored_type(kind, len(bound))
     if stored is not None and stored != kind:
-        return decode_bound(stored, bound).cast(kind)
+        return _under(kind, decode_bound(stored, bound))
     if width is None or len(bound) != width:
         raise DamageError(f"Cannot read a bound of type {kind}: expected {width} bytes, found {len(bound)}.")
     if pa.types.is_boolean(kind):
@@ -183,6 +185,20 @@ def stored_type(kind: pa.DataType, width: int) -> pa.DataType | None:
     return next((each for each in family if each.bit_width == 8 * width), None)
 
 
+def _under(kind: pa.DataType, bounds: Any) -> Any:
+    """Bounds under the type of their column.
+
+    Raises
+    ------
+    DamageError
+        If they are none: then the page holds values that are none either.
+    """
+    try:
+        return bounds.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise DamageError(f"Cannot read bounds of type {bounds.type} as {kind}: {error}") from error
+
+
 def _mixed_bounds(kind: pa.DataType, column: pa.Array, lengths: pa.Array) -> pa.Array:
     """Bounds of pages of which some were written under another type: each is as wide as its own."""
     places, parts = [], []
@@ -192,7 +208,7 @@ def _mixed_bounds(kind: pa.DataType, column: pa.Array, lengths: pa.Array) -> pa.
             raise DamageError(f"Cannot read bounds of type {kind}: found some of {width} bytes.")
         chosen = np.flatnonzero(numbers_of(lengths) == width)
         places.append(chosen)
-        parts.append(decode_bounds(stored, column.take(number_column(chosen, pa.int64()))).cast(kind))
+        parts.append(_under(kind, decode_bounds(stored, column.take(number_column(chosen, pa.int64())))))
     order = np.argsort(np.concatenate(places), kind="stable")
     return pa.concat_arrays(parts).take(number_column(order, pa.int64()))
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.catalog.widening import under_type
 from spark_pages.errors import DamageError
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
@@ -144,17 +145,34 @@ def _narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
 
 
-def as_type(arrays: Iterable[pa.Array], kind: pa.DataType) -> list[pa.Array]:
-    """The arrays under one type, of pages that a column had before it got this type; nothing is lost."""
-    return [_as_type(array, kind) for array in arrays]
+def as_type(arrays: Iterable[pa.Array], kind: pa.DataType, column: str) -> list[pa.Array]:
+    """The arrays under one type, of pages that a column had before it got this type; nothing is lost.
+
+    Parameters
+    ----------
+    column
+        In words, for errors.
+
+    Raises
+    ------
+    DamageError
+        If a value is none of that type.
+    """
+    return [_as_type(array, kind, column) for array in arrays]
 
 
-def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_type(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
     if array.type == kind:
         return array
     if storage_of(array.type) == storage_of(kind):
         return retyped(array, kind)
-    return array.cast(kind)
+    found = under_type(array, kind)
+    if found is None:
+        raise DamageError(
+            f"Cannot read {column} of type {kind}: a page holds values of type {array.type} that do not fit.",
+            hint="Widen the column to that type: `transaction.widen_column`.",
+        )
+    return found
 
 
 def page_of_another_column(column: str, page: str, kind: pa.DataType, found: pa.DataType) -> DamageError:

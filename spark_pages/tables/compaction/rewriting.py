@@ -106,7 +106,7 @@ def _full_pages(
         else:
             meta = PageMeta(page=alike[0].schema.metadata)
         first = 0
-        for each in _joined(alike, wanted.kind):
+        for each in _joined(alike, wanted.kind, wanted.column):
             beside = meta.slice(first, first + len(each))
             staged += stage_column(each, wanted.page_bytes, wanted.codec, wanted.bloom, beside)
             first += len(each)
@@ -117,9 +117,9 @@ def _stored_type(page: Page) -> pa.DataType:
     return type_of(page.column("data") if isinstance(page, pa.RecordBatch) else page)
 
 
-def _joined(pages: Sequence[Page], kind: pa.DataType) -> list[pa.Array]:
+def _joined(pages: Sequence[Page], kind: pa.DataType, column: str) -> list[pa.Array]:
     """The values of some pages under a type, in as few arrays as hold them."""
     values = [page.column("data") if isinstance(page, pa.RecordBatch) else page for page in pages]
     if any(type_of(each) != kind for each in values):  # the column has got another type
-        values = as_type(map(as_array, values), kind)
+        values = as_type(map(as_array, values), kind, column)
     return assembled([(each, 0, entries_of(each)) for each in values], kind)

@@ -340,7 +340,8 @@ class RowSource:
                 what = f"column {column!r} of {show_name(self.definition)}"
                 raise page_of_another_column(what, page.where, kind, type_of(pages[at]))
         if widened or others:
-            return [*as_type(map(as_array, pages), kind)]
+            what = f"column {column!r} of {show_name(self.definition)}"
+            return [*as_type(map(as_array, pages), kind, what)]
         if self.definition.table_id != CATALOG_TABLE or column not in RESOLVED:
             return list(pages)
         ids = described.page_ids if isinstance(described, PageRun) else [page.page_id for page in described]

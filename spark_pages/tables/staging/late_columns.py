@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from spark_pages.catalog.alterations import columns_to_fill
+from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
@@ -58,7 +59,7 @@ def fill_late_columns(
         if not _may_have_changed(table_id, since, state):
             continue
         log = show(state)
-        now = definition_by_now(log, definition)
+        now = same_table(log, definition)
         for field_id, column in (columns_to_fill(definition, now) or ()) if now is not None else ():
             growth = _growth(splices, table_id)
             if growth > 0:
@@ -97,21 +98,6 @@ def extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> Fil
         if more:
             _add(pages, added, (table_id, FieldId(key[1])), 0, default, more, first_page)
     return pages, added
-
-
-def definition_by_now(log: LogSnapshot, then: TableDefinition) -> TableDefinition | None:
-    """What a table is by now, perhaps under another name; None where it was dropped.
-
-    Notes
-    -----
-    Reads the whole catalog where the table was renamed before the newest checkpoint.
-    """
-    if then.table_id in log.state.tables:
-        return log.state.tables[then.table_id]
-    named = log.table((then.namespace_id, then.name))
-    if named is not None and named.table_id == then.table_id:
-        return named
-    return next((each for each in log.tables() if each.table_id == then.table_id), None)
 
 
 def _may_have_changed(table_id: TableId, since: int, state: LogState) -> bool:

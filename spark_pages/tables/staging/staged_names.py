@@ -153,9 +153,7 @@ class StagedNames:
             return self.table((NAMESPACE_NAMES, need.name))
         if need.kind == "type":
             return self.table((TYPE_NAMES, need.name))
-        namespace, name = split_name(
-            need.name
-        )  # never a temporary one, which comes first where users name it
+        namespace, name = split_name(need.name)  # not `known`, which prefers temporary tables
         return self.table((namespace_id(namespace or "default", self), name))
 
     def new_id(self) -> TableId:

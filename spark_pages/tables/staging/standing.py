@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from spark_pages.catalog.alterations import columns_to_fill
+from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.who_landed import Meets, with_who_landed
 from spark_pages.tables.reading.expiry import looking_again, overtaking
-from spark_pages.tables.staging.late_columns import definition_by_now
 from spark_pages.tables.staging.workspace import Workspace
 
 
@@ -70,7 +70,7 @@ class Standing:
         check_writable(newest.state.features)  # before any page file is written for it
         stays = False
         for table_id, definition in self._work.definitions.items():
-            now = definition_by_now(newest, definition) if table_id >= 0 else definition
+            now = same_table(newest, definition) if table_id >= 0 else definition
             stays |= now != definition and not self.ended
             if now is None or columns_to_fill(definition, now) is None:
                 changed = CommitConflictError(

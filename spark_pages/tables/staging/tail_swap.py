@@ -202,10 +202,11 @@ def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] |
     arrays, metas = [], []
     for page, batch in zip(gone.pages, gone.batches, strict=True):
         values = batch.column("data")
+        what = f"column {column.wanted.name!r}"
         if not may_hold(kind, values.type):
-            what, shown = f"column {column.wanted.name!r}", f"inline page {page.page_id:016x}"
+            shown = f"inline page {page.page_id:016x}"
             raise page_of_another_column(what, shown, kind, values.type)
-        arrays += as_type([values], kind)
+        arrays += as_type([values], kind, what)
         metas.append((PageMeta.of([batch]), page.entries))
     try:
         meta = PageMeta.joined([*metas, (column.meta, len(column.waiting))])
