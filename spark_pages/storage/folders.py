@@ -45,6 +45,17 @@ def open_folder(root: str, parts: Sequence[str]) -> int:
     return folder
 
 
+def open_folder_in(folder: int, name: str) -> int:
+    """Open a folder inside an open one without following a link; the caller closes both.
+
+    Raises
+    ------
+    FileNotFoundError, NotADirectoryError
+        As `open_folder`.
+    """
+    return os.open(name, _INNER, dir_fd=folder)
+
+
 def make_folder(root: str, parts: Sequence[str]) -> int:
     """An open descriptor of a folder that exists, and still does after a power cut.
 
@@ -102,7 +113,7 @@ def sync(descriptor: int) -> None:
 
 def _step(folder: int, part: str) -> int:
     try:
-        return os.open(part, _INNER, dir_fd=folder)
+        return open_folder_in(folder, part)
     finally:
         os.close(folder)
 

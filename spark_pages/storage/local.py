@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from spark_pages.errors import InvalidKeyError, ObjectNotFoundError, StorageError, StoreNotFoundError
+from spark_pages.errors import (
+    DamageError,
+    InvalidKeyError,
+    ObjectNotFoundError,
+    SparkPagesError,
+    StorageError,
+    StoreNotFoundError,
+)
 from spark_pages.storage.direct import write_direct
-from spark_pages.storage.folders import make_folder, open_folder, sync
-from spark_pages.storage.keys import RESERVED_FOLDER, check_key, check_prefix, is_key, split_key
+from spark_pages.storage.folders import make_folder, open_folder, open_folder_in, sync
+from spark_pages.storage.keys import (
+    MAX_KEY_CHARS,
+    RESERVED_FOLDER,
+    check_key,
+    check_prefix,
+    is_key,
+    split_key,
+)
 from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
 from spark_pages.storage.store import (
     MAX_OBJECT_BYTES,
@@ -38,6 +53,20 @@ Result = TypeVar("Result")
 
 _O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+_NO_FILE = (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+"""What opening a socket, or a device that is not there, fails with."""
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_TEMPORARY = re.compile(r"[0-9a-f]{32}")
+"""Names that `put` and `create` give."""
+
 _PERMISSIONS = 0o666  # less the umask of the process
 
 
@@ -139,12 +168,16 @@ class DurableLocalStore:
         """See `ObjectStore.list`; symbolic links are left out."""
         folder = check_prefix(prefix).rpartition("/")[0]
         try:
-            found = [
-                info
-                for info in _walk(self._resolved(folder), f"{folder}/" if folder else "")
-                if info.key.startswith(prefix)
-            ]
+            with _closing(open_folder(self._root, folder.split("/") if folder else [])) as opened:
+                found = [
+                    ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000)
+                    for key, status in _walk(opened, f"{folder}/" if folder else "")
+                    if key.startswith(prefix) and _is_file(status) and is_key(key)
+                ]
         except OSError as error:
+            self._refuse_links(folder, error)
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return []
             raise self._failure("Listing", prefix, error) from error
         return sorted(found, key=lambda info: info.key)
 
@@ -182,18 +215,13 @@ class DurableLocalStore:
         StorageError
             If the folder cannot be read.
         """
-        found = []
         try:
-            for entry in os.scandir(os.path.join(self._root, RESERVED_FOLDER)):
-                with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    name = f"{RESERVED_FOLDER}/{entry.name}"
-                    found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000))
+            with _closing(open_folder(self._root, [RESERVED_FOLDER])) as folder:
+                return sorted(_unfinished(folder), key=lambda info: info.key)
         except FileNotFoundError:
-            pass
+            return []
         except OSError as error:
-            raise self._failure("Listing", RESERVED_FOLDER, error) from error
-        return sorted(found, key=lambda info: info.key)
+            raise self._no_folder("Listing", RESERVED_FOLDER, error) from error
 
     def sweep_temporaries(self, before_us: int) -> int:
         """Unfinished files last written before a time are gone.
@@ -218,19 +246,41 @@ class DurableLocalStore:
         Sweeping the file of a writer that still lives makes its write fail, never anything else: no two
         writers share a temporary name.
         """
-        folder = os.path.join(self._root, RESERVED_FOLDER)
         removed = 0
         try:
-            for entry in os.scandir(folder):
-                if entry.stat(follow_symlinks=False).st_mtime_ns // 1_000 < before_us:
-                    with suppress(FileNotFoundError):
-                        os.unlink(entry.path)
-                        removed += 1
+            with _closing(open_folder(self._root, [RESERVED_FOLDER])) as folder:
+                for info in _unfinished(folder):
+                    if info.modified_at_us < before_us:
+                        with suppress(FileNotFoundError):
+                            os.unlink(info.key.rpartition("/")[2], dir_fd=folder)
+                            removed += 1
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise self._failure("Sweeping", RESERVED_FOLDER, error) from error
+            raise self._no_folder("Sweeping", RESERVED_FOLDER, error) from error
         return removed
+
+    def strangers(self) -> dict[str, str]:
+        """List everything below the root that is no file: no call reads, follows or removes it.
+
+        Returns
+        -------
+        dict of str to str
+            What each is, such as "a symbolic link" or "a folder", by its path below the root; sorted.
+
+        Raises
+        ------
+        StorageError
+            If a folder cannot be read.
+        """
+        try:
+            with _closing(open_folder(self._root, [])) as root:
+                found = {name: _kind(status) for name, status in _walk(root, "") if not _is_file(status)}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._failure("Listing", "", error) from error
+        return dict(sorted(found.items()))
 
     def _link_new(self, folder: int, name: str, data: bytes) -> Created | Exists:
         if _is_there(folder, name):  # spares the loser of a race the write; the link below decides
@@ -324,10 +374,13 @@ class DurableLocalStore:
             self._refuse_links(key, error)
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 raise self._missing(key) from None
+            if error.errno in _NO_FILE:
+                raise self._no_file(key, "a socket or device") from None
             raise self._failure("Opening", key, error) from error
         with _closing(descriptor):
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise self._missing(key)
+            status = os.fstat(descriptor)
+            if not _is_file(status):
+                raise self._no_file(key, _kind(status))
             try:
                 yield descriptor
             except OSError as error:
@@ -350,6 +403,22 @@ class DurableLocalStore:
             f"The path of object {key!r} in {self.url} passes through a symbolic link.",
             hint="Replace the link by the files it points to: a store follows none below its root.",
             key=key,
+        )
+
+    def _no_file(self, key: str, found: str) -> DamageError:
+        return DamageError(
+            f"Cannot read object {key!r} in {self.url}: {found} lies in its place.",
+            hint="Move it away, and put the object back from a copy of the store.",
+            key=key,
+        )
+
+    def _no_folder(self, action: str, folder: str, error: OSError) -> SparkPagesError:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            return self._failure(action, folder, error)
+        return InvalidKeyError(
+            f"{action} {folder!r} in {self.url} failed: it is no folder.",
+            hint="Move away what lies in its place: a store follows no link below its root.",
+            key=folder,
         )
 
     def _missing(self, key: str) -> ObjectNotFoundError:
@@ -414,21 +483,38 @@ def _read(descriptor: int, offset: int, length: int) -> bytes:
     return b"".join(pieces)
 
 
-def _walk(folder: str, prefix: str) -> Iterator[ObjectInfo]:
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in entries:
-        key = prefix + entry.name
-        if not is_key(key):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path, f"{key}/")
-        elif entry.is_file(follow_symlinks=False):
+def _walk(folder: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below an open folder, each with its status; no link is followed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
             with suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
-                yield ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000)
+                status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+                yield prefix + entry.name, status
+                if not stat.S_ISDIR(status.st_mode) or len(prefix) > MAX_KEY_CHARS:
+                    continue
+                try:
+                    inner = open_folder_in(folder, entry.name)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # it was a folder a moment ago
+                        raise
+                    continue
+                with _closing(inner):
+                    yield from _walk(inner, f"{prefix}{entry.name}/")
+
+
+def _unfinished(folder: int) -> Iterator[ObjectInfo]:
+    """Files of writers in the folder of temporaries; what else lies there is left alone."""
+    for name, status in _walk(folder, ""):
+        if _TEMPORARY.fullmatch(name) and _is_file(status):
+            yield ObjectInfo(f"{RESERVED_FOLDER}/{name}", status.st_size, status.st_mtime_ns // 1_000)
+
+
+def _is_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def _kind(status: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "something that is no file")
 
 
 def _reason(error: OSError) -> str:

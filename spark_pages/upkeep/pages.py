@@ -147,7 +147,10 @@ class PageCheck:
                 continue
             try:
                 size = self._size(key)
-            except InvalidKeyError as error:  # a link, which a store does not follow
+            except (
+                DamageError,
+                InvalidKeyError,
+            ) as error:  # no file: a link, which no store follows, or a pipe
                 what = f"cannot be read: {error.message}"
                 self.troubles.add(FaultKind.DAMAGED, key, chain, what, run.page_ids[here])
                 good &= ~here

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, SparkPagesError, UnsupportedFormatError
+from spark_pages.errors import DamageError, InvalidKeyError, SparkPagesError, UnsupportedFormatError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.features import check_writable
 from spark_pages.log.head import base_state
@@ -185,7 +185,10 @@ class RepairPlan:
                 self.store.create(key, self.objects[key])  # never over a tombstone that came meanwhile
         except UnsupportedFormatError:
             raise  # a newer release has put it back in the meantime
-        except DamageError:  # a commit of another slot is damage, too
+        except (
+            DamageError,
+            InvalidKeyError,
+        ):  # a commit of another slot is damage, too, and a link is no commit
             self.store.put(key, self.objects[key])
 
     def _write_checkpoint(self) -> None:

@@ -44,6 +44,7 @@ from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.page_values import PageReader, PagesRead
 from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, taken
 from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots
+from spark_pages.upkeep.strangers import strangers_in
 from spark_pages.upkeep.trees import SurveyedTree, TreeSurvey
 
 _UNREADABLE = (DamageError, ObjectNotFoundError)
@@ -55,6 +56,8 @@ class Survey:
 
     Attributes
     ----------
+    strangers
+        What is no file, and lies in the place of one, by its path.
     trees
         Every checkpoint that somebody may need, oldest first.
     manifests
@@ -82,6 +85,7 @@ class Survey:
     slots: SlotSurvey = field(default_factory=SlotSurvey)
     names: TableNames = field(default_factory=TableNames)
     listed: dict[str, int] = field(default_factory=dict)
+    strangers: dict[str, str] = field(default_factory=dict)
     trees: list[SurveyedTree] = field(default_factory=list)
     manifests: dict[str, tuple[int, ManifestRef]] = field(default_factory=dict)
     manifest_keys: set[str] = field(default_factory=set)
@@ -112,7 +116,8 @@ class Survey:
         self.manifest_reader = ManifestReader(self.store, self.findings)
         self._lengths = ChainLengths(self.findings, self.names)
         phase("reading the log")
-        self.slots = survey_slots(self.store, set(self.listed), self.findings)
+        self.strangers = strangers_in(self.store)
+        self.slots = survey_slots(self.store, {*self.listed, *self.strangers}, self.findings)
         phase("reading checkpoints and pages")
         retention = self.slots.retention
         if retention is not None:

@@ -8,6 +8,7 @@ from spark_pages.catalog.migration import told_table_zero
 from spark_pages.catalog.needs import dangling_references
 from spark_pages.errors import (
     InvalidInputError,
+    InvalidKeyError,
     SparkPagesError,
     StoreNotFoundError,
     UnsupportedFormatError,
@@ -29,6 +30,7 @@ from spark_pages.upkeep.page_values import PageReader, PageValues
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.ranges import check_ranges, listed_range
 from spark_pages.upkeep.slots import TOMBSTONE
+from spark_pages.upkeep.strangers import tell_strangers
 from spark_pages.upkeep.survey import Survey
 from spark_pages.upkeep.zero import table_zero_differences
 
@@ -107,6 +109,9 @@ def look(
         raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")
     survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))
     survey.run()
+    tell_strangers(survey.strangers, _folders(survey).folders, survey.findings)
+    if survey.slots.head < 0 and any(path.startswith(LOG.rstrip("/")) for path in survey.strangers):
+        return survey
     if survey.slots.head < 0:
         raise StoreNotFoundError(
             f"There is no spark_pages store at {store.url}.", hint="Look at the address.", url=store.url
@@ -145,7 +150,10 @@ def temporaries(store: ObjectStore, runtime: Runtime) -> list[ObjectInfo]:
     if not isinstance(store, DurableLocalStore):
         return []
     before_us = runtime.now_us() - TEMPORARY_AGE_US
-    return [info for info in store.temporaries() if info.modified_at_us < before_us]
+    try:
+        return [info for info in store.temporaries() if info.modified_at_us < before_us]
+    except InvalidKeyError:  # no folder, which is among the strangers
+        return []
 
 
 def _check_table_zero(survey: Survey) -> None:

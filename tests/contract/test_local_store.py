@@ -271,7 +271,7 @@ def test_files_that_are_named_by_no_key_are_not_listed(root, store):
 
 def test_a_sweep_removes_old_temporaries_and_spares_young_ones(root, store):
     store.put("pages/1", b"x")
-    (root / "_tmp" / "left").write_bytes(b"half")
+    (root / "_tmp" / ("ab" * 16)).write_bytes(b"half")
 
     assert store.sweep_temporaries(before_us=(time.time_ns() // 1_000) - 60_000_000) == 0
     assert store.sweep_temporaries(before_us=NOW_US) == 1

@@ -44,6 +44,9 @@ def folder(tmp_path):
     return tmp_path / "cache"
 
 
+LEFT_BY_A_CRASH = f"{'ab' * 20}.77-{'cd' * 8}.tmp"
+
+
 def handler_of(store, folder, **options) -> PageHandler:
     return PageHandler(store, CacheConfig(upc_bytes=0, cpc_bytes=0, disk_path=folder, **options))
 
@@ -296,14 +299,14 @@ def test_what_another_process_wrote_counts_and_unfinished_files_go_too(store, pa
     for key in keys[:3]:
         theirs.put(key, memoryview(bytes(key[3])))
     shard = next(path for path in folder.rglob("*") if path.is_file()).parent
-    (shard / "left-by-a-crash.tmp").write_bytes(bytes(size))
-    os.utime(shard / "left-by-a-crash.tmp", ns=(0, 0))
+    (shard / LEFT_BY_A_CRASH).write_bytes(bytes(size))
+    os.utime(shard / LEFT_BY_A_CRASH, ns=(0, 0))
 
     for key in keys[3:]:
         ours.put(key, memoryview(bytes(key[3])))
 
     assert ours.size_bytes() <= 4 * size
-    assert not (shard / "left-by-a-crash.tmp").exists()
+    assert not (shard / LEFT_BY_A_CRASH).exists()
 
 
 def test_a_page_larger_than_the_budget_is_not_kept(store, pages, folder):
@@ -412,3 +415,31 @@ def test_a_store_is_opened_with_a_disk_cache(tmp_path, folder):
 def test_a_configuration_that_cannot_be_is_refused(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         CacheConfig(**wrong)
+
+
+def test_a_folder_of_the_cache_that_is_a_link_is_left_alone(store, pages, folder, tmp_path):
+    outside = tmp_path / "home-of-somebody"
+    outside.mkdir()
+    (outside / "thesis.doc").write_bytes(bytes(1 << 20))
+    os.utime(outside / "thesis.doc", ns=(1, 1))
+    (folder / "v1-1").mkdir(parents=True)
+    (folder / "v1-1" / "00").symlink_to(outside)
+    cache, key = DiskCache(folder, 8192, store.url), key_of(pages[0])
+
+    cache.put(key, memoryview(bytes(key[3])))
+    cache.drop(key)
+
+    assert cache.get(key) is None
+    assert cache.size_bytes() == 0
+    assert os.listdir(outside) == ["thesis.doc"]
+
+
+def test_what_the_cache_did_not_write_stays_in_its_folders(store, pages, folder):
+    (folder / "v1-1" / "00").mkdir(parents=True)
+    (folder / "v1-1" / "00" / "notes.txt").write_bytes(bytes(1 << 20))
+    cache, key = DiskCache(folder, 8192, store.url), key_of(pages[0])
+
+    cache.put(key, memoryview(bytes(key[3])))
+
+    assert cache.size_bytes() == 8192
+    assert (folder / "v1-1" / "00" / "notes.txt").exists()

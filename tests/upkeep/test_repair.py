@@ -34,6 +34,10 @@ def rich(url: str, monkeypatch: pytest.MonkeyPatch) -> Store:
     return rich_store(url, monkeypatch)
 
 
+OLD, YOUNG = "0" * 32, "1" * 32
+"""Names of unfinished files."""
+
+
 def rows_of(objects: ObjectStore) -> dict[int, dict[str, pa.Table]]:
     """Every row of every table at every version, by a fresh reader."""
     store = Store(objects)
@@ -312,7 +316,7 @@ def test_any_two_objects_lost_together_come_back_or_are_told(url: str) -> None:
 
 def test_unfinished_files_of_the_dead_are_swept(tmp_path: Path) -> None:
     sp.create(tmp_path / "store")
-    for name, age_s in (("old", 2 * 86_400), ("new", 60)):
+    for name, age_s in ((OLD, 2 * 86_400), (YOUNG, 60)):
         file = tmp_path / "store" / "_tmp" / name
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"half")
@@ -322,7 +326,7 @@ def test_unfinished_files_of_the_dead_are_swept(tmp_path: Path) -> None:
     plan.execute()
 
     assert kinds(plan) == [StepKind.SWEEP]
-    assert os.listdir(tmp_path / "store" / "_tmp") == ["new"]
+    assert os.listdir(tmp_path / "store" / "_tmp") == [YOUNG]
 
 
 def test_a_plan_is_a_table_and_a_text(rich: Store) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import stat
 import threading
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from spark_pages.io.pages.page_key import PageKey
+from spark_pages.storage.folders import open_folder
 
 SHARD_BYTES = 64 << 20
 """About what one folder holds. To make room means to look at one folder."""
@@ -26,6 +29,9 @@ _RESCAN = 8
 
 _BLOCK = 4096
 _UNFINISHED = ".tmp"
+_PAGE = re.compile(rf"[0-9a-f]{{40}}(\.[0-9]+-[0-9a-f]{{16}}{re.escape(_UNFINISHED)})?")
+"""Names that `DiskCache.put` gives; what else lies in its folders is left alone."""
+
 _READ = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
 """A pipe in place of a file would be waited for otherwise."""
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -56,7 +62,8 @@ class DiskCache:
             shards *= 2
         self._shards = shards
         self._shard_bytes = budget_bytes // shards
-        self._root = os.path.join(os.path.abspath(os.path.expanduser(os.fspath(folder))), f"v1-{shards}")
+        self._base = os.path.abspath(os.path.expanduser(os.fspath(folder)))
+        self._version = f"v1-{shards}"
         self._url = store_url.encode()
         self._written: dict[int, int] = {}  # bytes since a folder was last looked at; absent if it never was
         self._lock = threading.Lock()
@@ -68,9 +75,10 @@ class DiskCache:
         -----
         About 20 µs. Reading counts as use.
         """
-        _, path = self._place(key)
+        shard, path = self._place(key)
         try:
-            descriptor = os.open(path, _READ)
+            with self._opened(shard) as folder:
+                descriptor = os.open(os.path.basename(path), _READ, dir_fd=folder)
         except OSError:
             return None
         try:
@@ -98,31 +106,28 @@ class DiskCache:
         size = -(-len(packed) // _BLOCK) * _BLOCK
         if size > self._shard_bytes:
             return
-        temporary = f"{path}.{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
-        try:
+        name = os.path.basename(path)
+        temporary = f"{name}.{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
+        with suppress(OSError):  # a folder that is a link is none
             self._make_room(shard, size)
-            try:
-                descriptor = os.open(temporary, _WRITE, 0o600)
-            except FileNotFoundError:
-                os.makedirs(self._root, mode=0o700, exist_ok=True)
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                descriptor = os.open(temporary, _WRITE, 0o600)
-            try:
-                written = os.write(descriptor, packed)
-            finally:
-                os.close(descriptor)
-            if written == len(packed):  # else the disk is full
-                os.rename(temporary, path)
-                return
-        except OSError:
-            pass
-        with suppress(OSError):
-            os.unlink(temporary)
+            with self._opened(shard, make=True) as folder:
+                try:
+                    descriptor = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
+                    try:
+                        written = os.write(descriptor, packed)
+                    finally:
+                        os.close(descriptor)
+                    if written == len(packed):  # else the disk is full
+                        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                finally:
+                    with suppress(OSError):
+                        os.unlink(temporary, dir_fd=folder)
 
     def drop(self, key: PageKey) -> None:
         """The page is not kept any more."""
-        with suppress(OSError):
-            os.unlink(self._place(key)[1])
+        shard, path = self._place(key)
+        with suppress(OSError), self._opened(shard) as folder:
+            os.unlink(os.path.basename(path), dir_fd=folder)
 
     def size_bytes(self) -> int:
         """Bytes that the cache takes on the disk now. Lists all folders."""
@@ -133,7 +138,32 @@ class DiskCache:
         told = b"%d %d %d %d %s %s" % (offset, actual_len, checksum, entries, path.encode(), self._url)
         digest = hashlib.blake2b(told, digest_size=20)
         shard = digest.digest()[0] % self._shards
-        return shard, f"{self._root}/{shard:02x}/{digest.hexdigest()}"
+        return shard, os.path.join(self._base, self._version, f"{shard:02x}", digest.hexdigest())
+
+    @contextmanager
+    def _opened(self, shard: int, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder of the cache, in which no link is followed."""
+        parts = [self._version, f"{shard:02x}"]
+        try:
+            folder = open_folder(self._base, parts)
+        except FileNotFoundError:
+            if not make:
+                raise
+            self._make_folder(parts)
+            folder = open_folder(self._base, parts)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _make_folder(self, parts: Sequence[str]) -> None:
+        os.makedirs(os.path.join(self._base, parts[0]), mode=0o700, exist_ok=True)
+        above = open_folder(self._base, parts[:-1])
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(parts[-1], 0o700, dir_fd=above)
+        finally:
+            os.close(above)
 
     def _make_room(self, shard: int, size: int) -> None:
         """The folder has room for so many bytes more, as far as is known."""
@@ -146,20 +176,24 @@ class DiskCache:
         files = sorted(self._files(shard))
         # What this and other processes write until they look again must fit too.
         surplus = sum(found for _, found, _ in files) + size - self._shard_bytes * (_RESCAN - 1) // _RESCAN
-        for _, found, path in files:
-            if surplus <= 0:
-                break
-            with suppress(OSError):
-                os.unlink(path)
-                surplus -= found
+        if surplus <= 0:
+            return
+        with self._opened(shard) as folder:
+            for _, found, name in files:
+                if surplus <= 0:
+                    break
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+                    surplus -= found
 
     def _files(self, shard: int) -> list[tuple[int, int, str]]:
-        """Time of last use, bytes on the disk and path of every file in a folder, unfinished ones too."""
+        """Time of last use, bytes on the disk and name of every page in a folder, unfinished ones too."""
         found = []
-        with suppress(OSError), os.scandir(f"{self._root}/{shard:02x}") as entries:
+        with suppress(OSError), self._opened(shard) as folder, os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    size = max(status.st_size, getattr(status, "st_blocks", 0) * 512)
-                    found.append((status.st_mtime_ns, size, entry.path))
+                    status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+                    if _PAGE.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
+                        size = max(status.st_size, getattr(status, "st_blocks", 0) * 512)
+                        found.append((status.st_mtime_ns, size, entry.name))
         return found
