@@ -113,7 +113,7 @@ PANELS = {
         *(look.info, look.tables, look.history, look.pages, look.locate, look.read, sql),
         *(versions.changes, versions.blame, versions.tags, retention.leases, report),
     ),
-    "Change": (versions.tag, versions.untag, versions.restore),
+    "Change": (versions.tag, versions.untag, versions.restore, versions.reset_clock),
     "Keep in order": (
         *(jobs.checkpoint, upkeep.compact_log, upkeep.compact_pages, upkeep.publish_delta, retention.vacuum),
         *(verify, repair, doctor, jobs.reconstruct_snapshot),

@@ -88,6 +88,19 @@ def restore(
         output.say(f"version {after} is like version {then} already")
 
 
+def reset_clock(url: Url, profile: Profile = None, json: Json = False) -> None:
+    """Date versions by the clock of now again, after a commit of a clock that was far ahead."""
+    store = stored(url, profile)
+    before = store.snapshot().version
+    version = store.reset_clock()
+    if json:
+        output.print_json({"version": version, "changed": version > before})
+    elif version > before:
+        output.say(f"version {version} has reset the clock of the store")
+    else:
+        output.say(f"version {version} is not far ahead of the clock: nothing was changed")
+
+
 def changes(
     url: Url,
     start: Annotated[

@@ -12,6 +12,7 @@ from spark_pages.doctor.probe import FORK_TIMEOUT_S
 from spark_pages.doctor.races import start_probe
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError, StoreNotFoundError
 from spark_pages.log.log import Log
+from spark_pages.log.times import dated
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 
@@ -121,10 +122,10 @@ def check_store(store: ObjectStore, runtime: Runtime) -> list[Check]:
         return [ok("store", f"none yet at {store.url}")]
     except SparkPagesError as error:
         return [failed("store", error.message, error.hint or "Run `spark-pages verify URL`.")]
-    ahead_us = state.timestamp_us - runtime.now_us()
+    ahead_us = dated(state.properties, state.version, state.timestamp_us) - runtime.now_us()
     checks = [ok("store", f"version {state.version}")]
     if ahead_us > MAX_SKEW_US:
-        remedy = "Set this clock, or that of the writer: times of commits never go back."
+        remedy = "Set the clock that is wrong; if it was the writer's, run `spark-pages reset-clock URL`."
         return [*checks, warning("newest commit", f"is {ahead_us / 1e6:.0f} s ahead of this clock", remedy)]
     return [*checks, ok("newest commit", f"{-ahead_us / 1e6:.0f} s ago by this clock")]
 

@@ -47,10 +47,11 @@ from spark_pages.log.readable import check_version
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.log.times import ahead_of, bounded, dated
 from spark_pages.log.who_landed import is_vacuum, with_who_landed
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Tombstone
 from spark_pages.runtime import Runtime, writer_name
-from spark_pages.storage.store import ObjectStore
+from spark_pages.storage.store import CLOCK_PREFIX, ObjectStore
 
 
 class Log:
@@ -164,7 +165,7 @@ class Log:
         return self._driver.recent(start, stop)
 
     def commits_left(self, start: int, stop: int) -> list[Commit]:
-        """Those of commits [start, stop) that have not been cleaned away, oldest first."""
+        """Commits [start, stop) that have not been cleaned away, oldest first, as the store dates them."""
         retention = self.known().state.retention
         whole = min(max(start, retention.min_readable if retention else 0), stop)
         found = [*self._slots.present(range(start, whole))]
@@ -172,11 +173,24 @@ class Log:
             found += self._slots.commits(whole, stop)
         except SnapshotExpiredError:  # retention has moved on since the newest version known
             found += self._slots.present(range(whole, stop))
-        return [slot for slot in found if isinstance(slot, Commit)]
+        return [self._dated(slot) for slot in found if isinstance(slot, Commit)]
+
+    def _dated(self, commit: Commit) -> Commit:
+        """The commit as the store dates it, within the years that datetime and Arrow can show."""
+        time_us = bounded(self.date(commit.version, commit.timestamp_us))
+        return commit if time_us == commit.timestamp_us else replace(commit, timestamp_us=time_us)
 
     def time_of(self, version: int) -> int:
         """When a version was committed, in microseconds since the epoch; also where its slot was cleaned."""
+        return self.date(version, self.recorded_time_of(version))
+
+    def recorded_time_of(self, version: int) -> int:
+        """The time that the commit of a version records; it never changes."""
         return self._slot(version).timestamp_us
+
+    def date(self, version: int, recorded_us: int) -> int:
+        """Date a version from the time that its commit records; see `times.dated`."""
+        return dated(self.known().state.properties, version, recorded_us)
 
     def token_of(self, version: int) -> str:
         """The token of the commit of a version, its own alone; also where its slot was cleaned."""
@@ -232,6 +246,7 @@ class Log:
         if self._slots.read(0) is not None:
             return
         remains = self.store.list(LOG)
+        remains = [info for info in remains if not info.key.startswith(CLOCK_PREFIX)]
         if remains and all(info.key != commit_key(0) for info in remains):
             raise StoreExistsError(
                 f"There are remains of a store at {self.store.url}: no first commit, but {len(remains)} "
@@ -348,7 +363,7 @@ class Log:
         outcomes = self._commit_on(head.state, members, if_stopped)
         for outcome in outcomes:
             if isinstance(outcome, Committed) and outcome.commit is not None:
-                self._driver.landed(outcome.commit)
+                self._driver.landed(outcome.commit, ahead_of(outcome.state.properties))
                 self._advance(outcome.state)
                 self._care.after_commit(outcome.version)
                 break
@@ -357,13 +372,13 @@ class Log:
     def _commit_on(
         self, state: LogState, members: Sequence[Member], if_stopped: IfStopped = lambda _: None
     ) -> list[Outcome]:
-        self._driver.check_clock()
+        clock = self._driver.check_clock(state)
         return self._driver.drive(
             commit_protocol(
                 state,
                 members,
                 new_token=self._runtime.token,
-                now_us=self._runtime.now_us,
+                now_us=clock,
                 load_manifest=self.load_manifest,
                 writer=self._writer(),
                 if_stopped=if_stopped,

@@ -8,6 +8,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.page_folders import refuse_location_properties
 from spark_pages.log.retention import SECONDS_PROPERTY, VERSIONS_PROPERTY
+from spark_pages.log.times import RESETS_PROPERTY
 
 TAIL_BYTES_PROPERTY = "tail_page_bytes"
 """Property of a store: a page of this size at the end of a chain stays as it is; 0 for all."""
@@ -33,6 +34,11 @@ def check_store_properties(properties: Mapping[str, str]) -> None:
         Names the property, its value and what is expected.
     """
     refuse_location_properties(properties)
+    if RESETS_PROPERTY in properties:
+        raise InvalidInputError(
+            f"Cannot set the property {RESETS_PROPERTY} of a store: it dates the versions of the store.",
+            hint="Reset the clock by store.reset_clock(), or `spark-pages reset-clock URL`.",
+        )
     for name, value in properties.items():
         if name in _NUMBERS and not (value.isascii() and value.isdigit() and int(value[:20]) <= _MOST):
             raise InvalidInputError(

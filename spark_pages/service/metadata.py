@@ -128,9 +128,9 @@ class MetadataService:
             version = version_at(self._time_of, head.state.version, timestamp_us)
             asked = f"as of {moment(timestamp_us, precise=True)} UTC"
         if version is None:
-            return Moment(head.state.version, head.state.timestamp_us)
+            return Moment(head.state.version, self._log.date(head.state.version, head.state.timestamp_us))
         snapshot = self._at(version, asked)
-        return Moment(version, snapshot.state.timestamp_us)
+        return Moment(version, self._log.date(version, snapshot.state.timestamp_us))
 
     def tables(self, version: int | None = None) -> list[TableNames]:
         """Namespace, name and id of every table of a version, sorted by name; the system's own are left out.
@@ -386,7 +386,8 @@ class MetadataService:
         self._versions.put(snapshot.state.version, snapshot)
 
     def _time_of(self, version: int) -> int:
-        return self._times.get(version, lambda: self._log.time_of(version))
+        recorded = self._times.get(version, lambda: self._log.recorded_time_of(version))
+        return self._log.date(version, recorded)
 
 
 def _loaded(piece: Piece) -> PageRun:

@@ -199,8 +199,12 @@ class DurableLocalStore:
         return self._resolved(check_key(key))
 
     def now_us(self) -> int | None:
-        """See `ObjectStore.now_us`; None, because the clock of a local disk is the caller's own."""
-        return None
+        """See `ObjectStore.now_us`; on a network drive this is the clock of its server."""
+        try:
+            with self._named_temporary(b"") as (folder, name):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns // 1000
+        except OSError as error:
+            raise self._failure("Dating", RESERVED_FOLDER, error) from error
 
     def temporaries(self) -> builtins.list[ObjectInfo]:
         """Unfinished files, of writers that live or were killed, sorted by name.

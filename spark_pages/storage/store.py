@@ -87,6 +87,10 @@ class ObjectInfo:
     modified_at_us: int
 
 
+CLOCK_PREFIX = "_log/_clock-"
+"""Keys of objects that are written to read the clock of the storage, and deleted at once."""
+
+
 class ObjectStore(Protocol):
     """A flat set of named byte strings, under one root.
 
@@ -326,12 +330,21 @@ class ObjectStore(Protocol):
         ...
 
     def now_us(self) -> int | None:
-        """The clock of the storage, where it tells.
+        """Read the clock of the storage, by the date that it gives to a new object.
 
         Returns
         -------
         int or None
-            Microseconds since 1970 (UTC), or None: no backend of this release tells its clock.
+            Microseconds since 1970 (UTC), of whole seconds where storage counts those; None if it tells none.
+
+        Raises
+        ------
+        StorageError
+            If the object cannot be written.
+
+        Notes
+        -----
+        Three requests to an object store, which leave nothing behind; one unfinished file on a local disk.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
@@ -14,6 +14,7 @@ from spark_pages.given import check_kind
 from spark_pages.io import PageHandler
 from spark_pages.log.lease import ReaderLease
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.times import as_datetime, dated
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.show.text import count
@@ -96,8 +97,9 @@ class Snapshot:
 
     @property
     def timestamp(self) -> datetime:
-        """When that commit was made, UTC."""
-        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.log.state.timestamp_us)
+        """When that commit was made, UTC; at most the last microsecond of the year 9999."""
+        state = self.log.state
+        return as_datetime(dated(state.properties, state.version, state.timestamp_us))
 
     def lease(self, duration: timedelta, required: bool = True) -> ReaderLease[Snapshot]:
         """The version stays readable so long, or until the block that the lease is used with ends.

@@ -31,6 +31,7 @@ from spark_pages.tables.transaction import MEMORY_BYTES, Transaction
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from spark_pages.tables.versions.blame import Blame, blame
 from spark_pages.tables.versions.change_feed import read_changes
+from spark_pages.tables.versions.clock import reset_clock
 from spark_pages.tables.versions.history import history_table
 from spark_pages.tables.versions.leases import Leases
 from spark_pages.tables.versions.restore import restore
@@ -259,6 +260,25 @@ class Store:
             raise InvalidInputError("Give exactly one of version, timestamp and tag.")
         then = self.snapshot(version, timestamp, tag).version
         return restore(self._log, self._pages, self._runtime, then, {**given, "version": str(then)})
+
+    def reset_clock(self) -> int:
+        """Date versions by the clock of now again, after a commit of a clock that was far ahead.
+
+        Returns
+        -------
+        int
+            The version of the new commit; the newest version, without a commit, if that is not far ahead.
+
+        Raises
+        ------
+        CommitError
+            If the clock of this machine is far ahead of the storage's own.
+
+        Notes
+        -----
+        See docs/versions.md. Versions of the wrong clock are dated to the last microseconds before the reset.
+        """
+        return reset_clock(self._log, self._runtime)
 
     def sql(
         self,

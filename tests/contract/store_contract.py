@@ -6,6 +6,7 @@ import mmap
 import pickle
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -225,8 +226,12 @@ class StoreContract:
         assert str(again) == str(caught.value)
         assert again.context == {"key": "pages/gone"}
 
-    def test_the_clock_of_the_storage_is_not_told(self, store: ObjectStore) -> None:
-        assert store.now_us() is None
+    def test_the_clock_of_the_storage_is_told_and_nothing_is_left_behind(self, store: ObjectStore) -> None:
+        told = store.now_us()
+
+        assert told is not None
+        assert abs(told - time.time_ns() // 1000) < 60_000_000
+        assert store.list("") == []
 
 
 def _body(writer: int) -> bytes:

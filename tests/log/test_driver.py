@@ -173,26 +173,79 @@ def test_a_clock_that_is_ahead_or_hardly_behind_is_no_news(caplog, seconds):
 
 
 class Telling(WatchedStore):
-    """Storage that tells its clock."""
+    """Storage that tells its clock, and is not in the memory of this process."""
+
+    url = "file:///telling"
 
     def __init__(self, inner, clock: Clock) -> None:
         super().__init__(inner)
-        self.now_us = clock
+        self.clock = clock
+        self.asked = 0
+
+    def now_us(self) -> int:
+        self.asked += 1
+        return self.clock()
 
 
-def test_a_clock_that_is_more_than_a_minute_ahead_of_that_of_the_storage_commits_nothing():
+AHEAD = [3_600, 14 * 3_600, 74 * 365 * 86_400, 9_000 * 365 * 86_400]
+
+
+@pytest.mark.parametrize("seconds", AHEAD)
+def test_a_clock_that_is_far_ahead_of_the_parent_and_of_the_storage_commits_nothing(seconds):
     clock = Clock()
     past = new_past(clock)
     before = [info.key for info in past.objects.list("")]
     telling = Telling(past.objects, clock)
 
-    with pytest.raises(CommitError, match=r"62 s ahead of that of the storage.*Nothing was committed"):
-        append_by(opened(telling, Clock(clock.now_us + 62_000_000)))
-    assert [info.key for info in past.objects.list("")] == before
+    with pytest.raises(
+        CommitError, match=rf"Cannot commit: .* {seconds} s ahead of that of the storage"
+    ) as told:
+        append_by(opened(telling, Clock(clock.now_us + seconds * 1_000_000)))
 
-    append_by(opened(telling, Clock(clock.now_us + 59_000_000)))
+    assert [info.key for info in past.objects.list("")] == before
+    assert "Set the clock" in str(told.value.hint)
+
+
+def test_a_clock_that_goes_as_that_of_the_storage_does_commits_however_old_the_parent_is():
+    clock = Clock()
+    past = new_past(clock)
+    telling = Telling(past.objects, clock)
+    clock.pass_s(10 * 365 * 86_400)
+
+    append_by(opened(telling, Clock(clock.now_us + 50_000_000)))
     append_by(opened(telling, Clock(clock.now_us - 3_600_000_000)))
-    assert len(past.objects.list("")) == len(before) + 2
+
+    assert past.store.snapshot().version == 3
+
+
+def test_storage_is_asked_for_its_time_once_for_a_handle_and_only_where_the_parent_is_old():
+    clock = Clock()
+    past = new_past(clock)
+    telling = Telling(past.objects, clock)
+    store = opened(telling, clock)
+
+    append_by(store, times=3)
+    assert telling.asked == 0
+
+    for _ in range(3):
+        clock.pass_s(0)
+        append_by(opened(telling, clock))
+    assert telling.asked == 0
+
+    clock.pass_s(3_600)
+    append_by(store, times=3)
+    assert telling.asked == 1
+
+
+@pytest.mark.parametrize("now_us", [-5_000_000, 253_402_300_800_000_000, 1 << 62])
+def test_a_clock_of_no_year_from_1970_to_9999_commits_nothing(now_us):
+    clock = Clock()
+    past = new_past(clock)
+    silent = Telling(past.objects, clock)
+    silent.now_us = lambda: None
+
+    with pytest.raises(CommitError, match="none of the years 1970 to 9999"):
+        append_by(opened(silent, Clock(now_us)))
 
 
 def test_who_commits_again_and_again_waits_as_after_a_lost_slot_until_the_time_of_one_commit_is_up(meter):

@@ -29,6 +29,7 @@ NOT_DRIVEN = {
     "Snapshot.table_of": FOR_OTHER_MODULES + "a table by its definition",
     "Snapshot.uncommitted": FOR_OTHER_MODULES + "what a transaction shows",
     "Snapshot.watched": FOR_OTHER_MODULES + "what a serializable transaction shows",
+    "Store.reset_clock": "clocks that are ahead: `tests/versions/test_clock.py`",
     "StagedDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Table.candidate_rows": FOR_OTHER_MODULES + "the rows of a Spark task",
     "Table.filter_columns": FOR_OTHER_MODULES + "the columns of a Spark task",

@@ -21,13 +21,19 @@ from spark_pages.log.commit.messages import (
 from spark_pages.log.commit.pacing import Pace
 from spark_pages.log.recent import RecentSlots
 from spark_pages.log.slots import SlotReader
+from spark_pages.log.state import LogState
+from spark_pages.log.times import MAX_RECORDED_US, MAX_TIME_US, ahead_of
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime
+from spark_pages.show.text import moment
 
 Result = TypeVar("Result")
 
 _FAR_OFF_US = 60_000_000
 """Clocks of machines that are kept differ by less."""
+
+_UNSEEN_US = 600_000_000
+"""Storage is asked for its time only where the clock has moved on by more than this since the parent."""
 
 _logger = logging.getLogger(__name__)
 
@@ -63,46 +69,101 @@ class CommitDriver:
         self._recent = RecentSlots(slots)
         self.pace = Pace(runtime)
         self._has_told_clock = False
+        self._storage_clock: tuple[float, int] | None = None
 
-    def landed(self, commit: Commit) -> None:
-        """An own commit is in the log: who asks for its slot has it at once."""
+    def landed(self, commit: Commit, ahead_us: int = 0) -> None:
+        """An own commit is in the log: who asks for its slot has it at once.
+
+        Parameters
+        ----------
+        ahead_us
+            By how much recorded times are ahead, see `spark_pages.log.times`.
+        """
         self._recent.keep(commit)
         self.pace.head_moved()
-        self._tell_clock(commit)
+        self._tell_clock(commit, ahead_us)
 
     def recent(self, start: int, stop: int) -> list[Commit] | None:
         """Commits [start, stop), oldest first, if all are in memory."""
         return self._recent.commits(start, stop)
 
-    def check_clock(self) -> None:
-        """Nothing, unless storage tells its clock, and that of this machine is far ahead of it.
+    def check_clock(self, state: LogState) -> Callable[[], int]:
+        """Compare the clock of this machine with the parent's time and the storage's own.
+
+        Parameters
+        ----------
+        state
+            The newest one known.
+
+        Returns
+        -------
+        callable
+            The clock of the commit, in microseconds.
 
         Raises
         ------
         CommitError
-            All later commits would bear that time.
-        """
-        theirs_us = self._slots.store.now_us()
-        ahead_us = 0 if theirs_us is None else self._runtime.now_us() - theirs_us
-        if ahead_us > _FAR_OFF_US:
-            raise CommitError(
-                f"The clock of this machine is {ahead_us / 1_000_000:.0f} s ahead of that of the storage at "
-                f"{self._slots.store.url}: expected at most {_FAR_OFF_US // 1_000_000} s. Nothing was "
-                "committed.",
-                hint="Set the clock: times of commits never go back.",
-            )
+            If the clock is far ahead of both, or is none of the years 1970 to 9999: all later commits would
+            record that time. Nobody else can write to a store in memory: it dates its commits itself.
 
-    def _tell_clock(self, commit: Commit) -> None:
+        Notes
+        -----
+        Storage is asked only where the parent is old, and once for a handle unless the clock jumps.
+        """
+        clock, ahead_of_real = self._runtime.now_us, ahead_of(state.properties)
+        now_us = clock()
+        parent_us = state.timestamp_us - ahead_of_real if state.version >= 0 else 0
+        ahead_us = self._ahead_us(now_us) if now_us - parent_us > _UNSEEN_US else 0
+        if ahead_us > _FAR_OFF_US and not self._slots.store.url.startswith("memory://"):
+            raise CommitError(
+                f"Cannot commit: the clock of this machine is {ahead_us / 1_000_000:.0f} s ahead of that of "
+                f"the storage at {self._slots.store.url}, and was to be ahead by at most "
+                f"{_FAR_OFF_US // 1_000_000} s. Nothing was committed.",
+                hint="Set the clock of this machine, and commit again: times of commits never go back.",
+            )
+        behind_us = ahead_us if ahead_us > _FAR_OFF_US else 0
+        if not 0 <= now_us - behind_us <= MAX_TIME_US or state.timestamp_us >= MAX_RECORDED_US:
+            raise CommitError(
+                f"Cannot commit: the clock of this machine or of the newest commit is at "
+                f"{moment(max(now_us, state.timestamp_us))}, which is none of the years 1970 to 9999. "
+                "Nothing was committed.",
+                hint="Set the clock of this machine, and commit again.",
+            )
+        return lambda: clock() - behind_us + ahead_of_real
+
+    def _ahead_us(self, now_us: int) -> int:
+        """Measure by how much the clock is ahead of the storage's; 0 where storage does not tell.
+
+        The answer of storage is kept. It goes on with the clock of this machine that never jumps, but may
+        stand still while the machine sleeps, so storage is asked again before a commit is refused.
+        """
+        if self._storage_clock is not None:
+            asked_at_s, theirs_us = self._storage_clock
+            theirs_us += int((self._runtime.monotonic_s() - asked_at_s) * 1e6)
+            if now_us - theirs_us <= _FAR_OFF_US:
+                return now_us - theirs_us
+        try:
+            told = self._slots.store.now_us()
+        except StorageError:
+            return 0
+        if told is None:
+            return 0
+        self._storage_clock = self._runtime.monotonic_s(), told
+        return now_us - told
+
+    def _tell_clock(self, commit: Commit, ahead_us: int) -> None:
         """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
         if self._has_told_clock:
             return
-        behind_us = commit.timestamp_us - 1 - self._runtime.now_us()  # not above 0 where the clock is right
+        parent_us = commit.timestamp_us - 1 - ahead_us
+        behind_us = parent_us - self._runtime.now_us()  # not above 0 where the clock is right
         if behind_us <= _FAR_OFF_US:
             return
         self._has_told_clock = True
         _logger.warning(
             "The clock of this machine is %.0f s behind the commit before version %d of %s, so its commits "
-            "bear that time. Set the clock that is wrong: this one, or that of whoever made that commit.",
+            "bear that time. Set the clock that is wrong: this one, or that of whoever made that commit, and "
+            "in that case run `spark-pages reset-clock URL`.",
             behind_us / 1_000_000,
             commit.version,
             self._slots.store.url,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from spark_pages.catalog.resolve import check_column, find_table
 from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
 from spark_pages.given import as_whole
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.times import as_datetime
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.ids import page_version
 from spark_pages.model.locate import row_out_of_range
@@ -82,7 +83,7 @@ def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
         except VersionNotFoundError:
             return _at_or_before(log, version)
         if record is not None:
-            return _exactly(commit, record)
+            return _exactly(log, commit, record)
         try:
             version = _before(log, commit, key, row)
         except VersionNotFoundError:
@@ -155,13 +156,10 @@ def _splices(commit: Commit, key: ChainKey) -> list[tuple[TransactionRecord, Spl
     ]
 
 
-def _exactly(commit: Commit, record: TransactionRecord) -> Blame:
-    return Blame(commit.version, _moment(commit.timestamp_us), record.operation, record.writer, exact=True)
+def _exactly(log: Log, commit: Commit, record: TransactionRecord) -> Blame:
+    when = as_datetime(log.date(commit.version, commit.timestamp_us))
+    return Blame(commit.version, when, record.operation, record.writer, exact=True)
 
 
 def _at_or_before(log: Log, version: int) -> Blame:
-    return Blame(version, _moment(log.time_of(version)), None, None, exact=False)
-
-
-def _moment(timestamp_us: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=timestamp_us)
+    return Blame(version, as_datetime(log.time_of(version)), None, None, exact=False)

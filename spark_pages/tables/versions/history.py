@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.log.times import bounded
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.pieces import ChainKey
@@ -91,7 +92,7 @@ def _upkeep_row(version: int | None, note: UpkeepNote) -> dict[str, object]:
     written = {"objects": str(note.objects), "bytes": str(note.size_bytes)}
     return {
         "version": version,
-        "timestamp": note.timestamp_us,
+        "timestamp": bounded(note.timestamp_us),
         "operation": note.operation,
         "writer": note.writer,
         "read_version": note.reached,

@@ -19,6 +19,7 @@ from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.page_folders import LOCATION_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.times import RESETS_PROPERTY
 from spark_pages.model.actions import CatalogIntent, Splice
 from spark_pages.model.columns import flags_of, number_column
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
@@ -138,7 +139,9 @@ def _by_id(snapshot: LogSnapshot) -> dict[int, TableDefinition]:
 def _plan_properties(then: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
     changed: dict[str, str | None] = {name: value for name, value in then.items() if now.get(name) != value}
     new = (name for name in now.keys() - then.keys() if not name.startswith(LOCATION_PROPERTY))
-    return changed | dict.fromkeys(new)
+    plan = changed | dict.fromkeys(new)
+    plan.pop(RESETS_PROPERTY, None)  # it dates all versions, also those after the restored one
+    return plan
 
 
 def _plan_catalog(
