@@ -107,6 +107,11 @@ class Encoded:
     """Takes the place of `commit_codec.EncodedTransaction`."""
 
     record: TransactionRecord
+    num_bytes: int = 0
+
+    @classmethod
+    def of(cls, record: TransactionRecord) -> Encoded:
+        return cls(record)
 
 
 def encode_commit(commit: Commit, encoded: Mapping[str, Any] = MappingProxyType({})) -> tuple[bytes, str]:
@@ -324,6 +329,7 @@ def codecs() -> dict[Any, Any]:
     """Shipped codec to the one that takes its place."""
     return {
         commit_codec.encode_commit: encode_commit,
+        commit_codec.EncodedTransaction: Encoded,
         commit_codec.encode_tombstone: encode_tombstone,
         commit_codec.decode_slot: value_of,
         commit_codec.is_commit: _is_commit,
