@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -147,7 +148,7 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
     names = schema.names
     if not names:
         raise InvalidInputError("Cannot create a table without columns: expected at least one.")
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled or "" in names:
         raise InvalidInputError(
             f"Column names must be unique and not empty; found "

@@ -323,7 +323,7 @@ class StagedDirectory(PageDirectory):
     def _begin(self, column: str, replace_last: bool) -> StagedSplice:
         """A staged splice without pages: an append, or one that takes the last page of the base away."""
         table_id, field_id = key = self._key(column)
-        first_row = self._work.staged_rows(*key)
+        first_row = self._work.staged_rows(key[0]).get(key[1], 0)
         if table_id >= 0:
             first_row += self._snapshot.num_rows(key)
         splice = StagedSplice(table_id, field_id, first_row, (), 0, [])

@@ -183,10 +183,11 @@ class ColumnChanges:
         table_id = definition.table_id
         columns = [*definition.field_ids.values()]
         gone = table_id < 0 or table_id in self._work.ddl.truncated
+        grown = self._work.staged_rows(table_id)
         lengths = []
         for field_id in columns[:1] if definition.aligned else columns:
             new = self._work.ddl.new_columns.get((table_id, field_id))
             before = 0 if gone else self._standing.base.num_rows((table_id, field_id)) if new is None else new
-            staged = self._work.staged_rows(table_id, field_id) - (new or 0)
+            staged = grown.get(field_id, 0) - (new or 0)
             lengths.append((before, before + staged))
         return min(before for before, _ in lengths), min(now for _, now in lengths)

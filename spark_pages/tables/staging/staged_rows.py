@@ -83,8 +83,7 @@ class StagedRows:
     def learn(self, definition: TableDefinition) -> None:
         """What an append to the table reads has been read, before any of its rows are taken."""
         if definition.table_id not in self._ingests:
-            for field_id in definition.field_ids.values():
-                self._rows_before(definition.table_id, field_id)
+            self._rows_before(definition)
             self._names.namespace(definition)
 
     def append(
@@ -260,11 +259,12 @@ class StagedRows:
             self._work.definitions[table_id] = definition
             self._standing.on_newest()
         given = set(columns)
-        splices = []
-        for column, field_id in definition.field_ids.items():
-            if definition.aligned or column in given:
-                first_row = self._rows_before(table_id, field_id)
-                splices.append(StagedSplice(table_id, field_id, first_row, (), 0, []))
+        before = self._rows_before(definition)
+        splices = [
+            StagedSplice(table_id, field_id, before[field_id], (), 0, [])
+            for column, field_id in definition.field_ids.items()
+            if definition.aligned or column in given
+        ]
         namespace = self._names.namespace(definition)
         inherited = namespace.properties if namespace is not None else {}
         options = PageOptions.of(definition, page_bytes, inherited)
@@ -273,12 +273,17 @@ class StagedRows:
         self._work.definitions[table_id] = definition
         return ingest
 
-    def _rows_before(self, table_id: TableId, field_id: int) -> int:
-        """Rows of a chain with what is staged."""
-        staged = self._work.staged_rows(table_id, field_id)
+    def _rows_before(self, definition: TableDefinition) -> Mapping[int, int]:
+        """Rows of each chain of a table with what is staged."""
+        table_id = definition.table_id
+        staged = self._work.staged_rows(table_id)
         if table_id < 0 or table_id in self._work.ddl.truncated:
-            return staged
-        return staged + self._standing.base.num_rows((table_id, field_id))
+            return {field_id: staged.get(field_id, 0) for field_id in definition.field_ids.values()}
+        base = self._standing.base
+        return {
+            field_id: staged.get(field_id, 0) + base.num_rows((table_id, field_id))
+            for field_id in definition.field_ids.values()
+        }
 
     def _take(self, ingest: TableIngest) -> None:
         self._work.splices += [column.splice for column in ingest.columns if column.splice.pages]

@@ -107,13 +107,14 @@ class Workspace:
         """Tables of the snapshot that are written to."""
         return frozenset(table_id for table_id in self.definitions if table_id >= 0)
 
-    def staged_rows(self, table_id: TableId, field_id: int) -> int:
-        """Rows by which a chain grows."""
-        return sum(
-            splice.added_entries - splice.removed_entries
-            for splice in self.splices
-            if (splice.table_id, splice.field_id) == (table_id, field_id)
-        )
+    def staged_rows(self, table_id: TableId) -> Mapping[int, int]:
+        """Rows by which each chain of a table grows; those that are not named stay as long as they are."""
+        rows: dict[int, int] = {}
+        for splice in self.splices:
+            if splice.table_id == table_id:
+                grown = splice.added_entries - splice.removed_entries
+                rows[splice.field_id] = rows.get(splice.field_id, 0) + grown
+        return rows
 
     def forget(self, table_id: TableId) -> None:
         """Nothing is staged for the rows of a table any more."""
@@ -170,8 +171,9 @@ class Workspace:
         for table_id, definition in self.definitions.items():
             if not definition.aligned:
                 continue
+            staged = self.staged_rows(table_id)
             growth = {
-                name: self.staged_rows(table_id, field_id) - self.ddl.new_columns.get((table_id, field_id), 0)
+                name: staged.get(field_id, 0) - self.ddl.new_columns.get((table_id, field_id), 0)
                 for name, field_id in definition.field_ids.items()
             }
             if len(set(growth.values())) > 1:

@@ -300,10 +300,13 @@ class TableIngest:
             If values do not fit their column, or break a rule; then no column has got any.
         """
         name = self.definition.name
+        by_name = dict(
+            zip(rows.column_names, rows.columns, strict=True)
+        )  # a look-up by Arrow takes linear time
         given = {
-            column.wanted.name: cast_chunks(rows.column(column.wanted.name), column.wanted, name)
+            column.wanted.name: cast_chunks(by_name[column.wanted.name], column.wanted, name)
             for column in self.columns
-            if column.wanted.name in rows.column_names
+            if column.wanted.name in by_name
         }
         if self._tests.tests:
             self._test(given, rows.num_rows)
