@@ -317,6 +317,49 @@ def match_name(name: str, known: Iterable[str], kind: str = "column") -> str | N
     return alike[0] if alike else None
 
 
+def fields_called(path: Sequence[str], column: str, kind: pa.DataType) -> list[str]:
+    """The names of fields inside of a column as its type spells them, whatever case is asked for.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        If there is no such field.
+    InvalidInputError
+        If several are meant.
+    """
+    found: list[str] = []
+    for part in path:
+        inside = _value_type(kind)
+        names = (
+            [inside.field(index).name for index in range(inside.num_fields)] if _has_fields(inside) else []
+        )
+        name = match_name(part, names, "field")
+        if name is None:
+            told = ".".join([column, *found])
+            hint = suggest(part, names) or (
+                f"It has {', '.join(names)}." if names else f"It is of type {kind}."
+            )
+            raise ColumnNotFoundError(f"There is no field {part!r} in {told!r}.", hint=hint, column=column)
+        kind = inside.field(names.index(name)).type
+        found.append(name)
+    return found
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values behind runs, dictionaries and extensions."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return kind
+
+
+def _has_fields(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind) or pa.types.is_union(kind))
+
+
 def suggest(name: str, known: Sequence[str]) -> str | None:
     """A question with the names that look like it."""
     by_fold = {each.lower(): each for each in known}

@@ -11,12 +11,12 @@ its place, these fail WHERE as well, because a comparison with null is not true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
+
+from spark_pages.sql.parsing import chain
 
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
@@ -28,16 +28,11 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 _WILDCARDS = frozenset("%_\\")
 
 
-def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
     """The parts of a condition all of which must hold."""
-    match condition:
-        case exp.Where() | exp.Paren():
-            yield from conjuncts(condition.this)
-        case exp.And():
-            yield from conjuncts(condition.left)
-            yield from conjuncts(condition.right)
-        case _:
-            yield condition
+    while isinstance(condition, exp.Where | exp.Paren):
+        condition = condition.this
+    return chain(condition) if isinstance(condition, exp.And) else [condition]
 
 
 def column_in(condition: exp.Expr) -> exp.Column | None:

@@ -115,6 +115,21 @@ def rewritten(node: exp.Expr) -> str:
         raise InvalidInputError(f"Cannot say {written(node)!r} to DuckDB: {error}.") from error
 
 
+def chain(root: exp.Expr) -> list[exp.Expr]:
+    """The parts of a chain of AND or OR, in order: sqlglot's tree of it is as deep as the chain is long."""
+    parts: list[exp.Expr] = []
+    left = [root]
+    while left:
+        node = bare = left.pop()
+        while isinstance(bare, exp.Paren):
+            bare = bare.this
+        if type(bare) is type(root):
+            left += [bare.expression, bare.this]
+        else:
+            parts.append(node)
+    return parts
+
+
 def located(error: SparkPagesError, node: exp.Expr, text: str) -> SparkPagesError:
     """The same error, with the place in the statement where the node stands."""
     place = place_of(node, text)

@@ -27,7 +27,7 @@ from spark_pages.catalog.identifiers import (
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SparkPagesError
 from spark_pages.sql.labels import Labels, labels_of, quoted
-from spark_pages.sql.parsing import located, rewritten, written
+from spark_pages.sql.parsing import chain, located, rewritten, written
 from spark_pages.sql.relations import Relations
 from spark_pages.sql.sources import CommonTables, Scope, Sources, TableUse, with_names
 
@@ -318,6 +318,8 @@ class _Resolver:
                 for part in (node.this, node.args.get("condition")):
                     if part is not None:
                         self.expression(part, context, ctes, inner)
+            case exp.And() | exp.Or():
+                self._parts(chain(node), context, ctes, bound)
             case exp.Columns() | exp.Placeholder() | exp.Parameter() | exp.SessionParameter():
                 raise self._refused(node)
             case exp.Dot() if isinstance(node.this, exp.Identifier):

@@ -385,11 +385,12 @@ class Table:
             kinds = self._source.schema_of(check_columns(self.definition, parsed.columns))
             try:
                 for rows in (empty_table, _row_of_nulls):  # of some types Arrow makes no sound nulls
-                    passing(rows(kinds or _NO_COLUMN), parsed.expression)
+                    passing(rows(kinds or _NO_COLUMN), parsed.predicate)
             except (pa.ArrowException, TypeError) as error:
                 types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
                 raise InvalidInputError(
-                    f"The filter {given!r} does not fit table {self.name!r}, which has {types}: {error}.",
+                    f"The filter {parsed.shown} does not fit table {self.name!r}, which has {types}: "
+                    f"{error}.",
                     hint="A filter is true or false for each row.",
                 ) from error
         return parsed

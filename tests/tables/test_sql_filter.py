@@ -219,3 +219,22 @@ def test_columns_that_differ_by_case_only_are_told_apart_by_spelling_them_exactl
     assert found == [1, 1]
     with pytest.raises(InvalidInputError, match=r"'Xy' is ambiguous\. It may be 't.xy' or 't.XY'"):
         table.read(filter="Xy = 1")
+
+
+@pytest.mark.parametrize("text", ["box.x = 2", "BOX.X = 2", "Box.X = 2", 't.box."X" = 2'])
+def test_fields_of_structs_are_found_whatever_their_case(table, text):
+    assert table.read(["Two Words"], filter=text).to_pylist() == [{"Two Words": 2}]
+
+
+def test_an_unknown_field_of_a_struct_tells_which_there_are(table):
+    with pytest.raises(ColumnNotFoundError, match=r"no field 'y' in 'box'\. It has x\."):
+        table.read(filter="box.y = 1")
+
+
+def test_a_field_that_several_spell_differently_is_ambiguous():
+    rows = pa.table({"box": [{"ab": 1, "AB": 2}]})
+    twice = store_with(rows, schema=rows.schema).snapshot().table("t")
+
+    assert twice.read(filter="box.AB = 2").num_rows == 1
+    with pytest.raises(InvalidInputError, match="'aB' is ambiguous"):
+        twice.read(filter="box.aB = 1")

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.resolve import show_name
@@ -20,6 +19,7 @@ from spark_pages.model.columns import number_column
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 from spark_pages.tables.arrays.joining import empty_table
 from spark_pages.tables.filtering.filters import ParsedFilter, parse_filter
+from spark_pages.tables.filtering.large_predicates import Predicate
 from spark_pages.tables.filtering.matching import passing
 
 
@@ -41,7 +41,7 @@ def compile_check(sql: str, schema: pa.Schema) -> ParsedFilter:
     if parsed is None or not parsed.columns:
         raise InvalidInputError(f"The check {sql!r} is about no column.")
     try:
-        passing(empty_table(schema), parsed.expression)
+        passing(empty_table(schema), parsed.predicate)
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
             f"The check {sql!r} does not fit {', '.join(f'{f.name}: {f.type}' for f in schema)}: {error}",
@@ -69,7 +69,7 @@ class RowTest:
     what: str
     columns: tuple[str, ...]
     names: tuple[str, ...]
-    fails: pc.Expression
+    fails: Predicate
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,12 +97,12 @@ class RowTests:
                     parsed = compile_check(constraint.sql, definition.bare_schema)
                     columns = tuple(parsed.columns or ())
                     what = f"constraint {constraint.name!r}: {constraint.sql}"
-                    tests.append(RowTest(what, columns, columns, ~parsed.expression))
+                    tests.append(RowTest(what, columns, columns, ~parsed.predicate))
         for column in map(definition.schema.field, sorted(definition.checked)):
             for check in checks_of(column):
                 parsed = compile_check(check.sql, pa.schema([(VALUE, column.type)]))
                 what = f"type {check.type_name!r} of column {column.name!r}: {check.sql}"
-                tests.append(RowTest(what, (column.name,), (VALUE,), ~parsed.expression))
+                tests.append(RowTest(what, (column.name,), (VALUE,), ~parsed.predicate))
         return cls(show_name(definition), tuple(tests))
 
     def about(self, columns: set[str]) -> RowTests:

@@ -9,10 +9,11 @@ by its name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -134,6 +135,51 @@ Tree: TypeAlias = Condition | AllOf | AnyOf
 
 ANY_ROW = AllOf(())
 NO_ROW = AnyOf(())
+
+_MOST_CONDITIONS = 2048
+"""Conditions that are compared with statistics; testing the rows is cheaper than comparing more of them."""
+
+
+def all_of(parts: Iterable[Tree]) -> Tree:
+    """All parts hold; of very many, those that statistics are asked about."""
+    flat = [each for part in parts for each in (part.parts if isinstance(part, AllOf) else (part,))]
+    return flat[0] if len(flat) == 1 else AllOf(tuple(flat[:_MOST_CONDITIONS]))
+
+
+def any_of(parts: Iterable[Tree]) -> Tree:
+    """One part holds at least; values that one column may be equal to are one condition."""
+    flat = [each for part in parts for each in (part.parts if isinstance(part, AnyOf) else (part,))]
+    found = _with_lists(flat)
+    if len(found) > _MOST_CONDITIONS:
+        return ANY_ROW
+    return found[0] if len(found) == 1 else AnyOf(tuple(found))
+
+
+def _with_lists(parts: list[Tree]) -> list[Tree]:
+    """The parts, with one list for all values of a type that a column is compared to by ``==``."""
+    listed: dict[tuple[str, LogicalFieldId | None, Any], list[Any]] = {}
+    others: list[Tree] = []
+    for part in parts:
+        if isinstance(part, Condition) and part.operator == "==" and _is_listable(part.value):
+            kind = part.value.type if isinstance(part.value, pa.Scalar) else type(part.value)
+            listed.setdefault((part.column, part.field, kind), []).append(part.value)
+        else:
+            others.append(part)
+    lists = [
+        Condition(column, "==", values[0], field)
+        if len(values) == 1
+        else Condition(column, "in", values, field)
+        for (column, field, _), values in listed.items()
+    ]
+    return [*lists, *others]
+
+
+def _is_listable(value: Any) -> bool:
+    """Whether a value is equal to itself, which null and NaN are not."""
+    if isinstance(value, pa.Scalar):
+        value = value.as_py() if pa.types.is_floating(value.type) or not value.is_valid else True
+    single = np.isscalar(value) or not hasattr(value, "__len__")
+    return value is not None and bool(single) and bool(value == value)  # noqa: PLR0124
 
 
 def beginning_with(column: str, prefix: str) -> tuple[Condition, ...]:

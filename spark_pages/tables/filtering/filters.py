@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from operator import and_, or_
 from typing import Any, TypeAlias
 
@@ -28,10 +27,14 @@ from spark_pages.catalog.identifiers import VisibleTable, column_of
 from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.tables.filtering.asked_values import with_nanoseconds
 from spark_pages.tables.filtering.expression_tree import expression_parts
-from spark_pages.tables.filtering.filter_tree import OPERATORS, AllOf, AnyOf, Condition, Tree, resolved
+from spark_pages.tables.filtering.filter_tree import OPERATORS, Condition, Tree, all_of, any_of, resolved
+from spark_pages.tables.filtering.large_predicates import LARGEST, JoinedPredicate, Predicate, balanced
 from spark_pages.tables.filtering.matching import passing, tested_kind
 
 Filter: TypeAlias = Any
+
+_LONGEST_SHOWN = 1000
+"""Characters of a filter in a message."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,14 +49,17 @@ class ParsedFilter:
         Columns that it reads, or None where an expression does not tell.
     tree
         What statistics can use of it; resolved, where the table is known.
-    given
-        The filter as the caller wrote it, for messages.
+    predicate
+        The exact test, in parts of a size that Arrow can evaluate.
+    shown
+        The filter as the caller wrote it, cut where it is long, for messages.
     """
 
     expression: pc.Expression
     columns: tuple[str, ...] | None
     tree: Tree
-    given: Filter
+    predicate: Predicate
+    shown: str
 
     def passing(self, rows: pa.Table, table: str) -> pa.Table:
         """The rows that pass, in order.
@@ -69,10 +75,10 @@ class ParsedFilter:
             If the filter fails on one of the rows, as a sum that overflows does.
         """
         try:
-            return passing(rows, self.expression)
+            return passing(rows, self.predicate)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
             raise InvalidInputError(
-                f"The filter {self.given!r} fails on a row of table {table!r}: {error}.",
+                f"The filter {self.shown} fails on a row of table {table!r}: {error}.",
                 hint="Keep such rows from it, by `case when … then … end` in SQL, or cast to a type that "
                 "holds the result.",
             ) from error
@@ -106,9 +112,10 @@ def parse_filter(
         given = parse_sql(given, schema or pa.schema([]), table)
     if isinstance(given, pc.Expression):
         parts = expression_parts(given)
-        if table is None or not _are_exact(parts.columns, table):
-            return ParsedFilter(given, parts.columns, parts.tree, asked)
-        return ParsedFilter(given, parts.columns, resolved(parts.tree, table), asked)
+        tree = parts.tree
+        if table is not None and _are_exact(parts.columns, table):
+            tree = resolved(tree, table)
+        return ParsedFilter(given, parts.columns, tree, parts.predicate, _shown(asked, parts.predicate))
     if not isinstance(given, Sequence) or not given:
         raise _not_a_filter(given)
     lists = [given] if isinstance(given[0], tuple) else given
@@ -125,17 +132,29 @@ def parse_filter(
                 tuple(c.fitted(kinds[c.column]) if c.column in kinds else c for c in each)
                 for each in alternatives
             )
-        expression = reduce(
-            or_, (reduce(and_, (c.expression(kinds.get(c.column)) for c in each)) for each in alternatives)
+        expression = balanced(
+            [balanced([c.expression(kinds.get(c.column)) for c in each], and_) for each in alternatives], or_
         )
     except SparkPagesError:
         raise  # also a ValueError
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"The filter {given!r} has a value that Arrow cannot hold: {error}."
+            f"The filter {_shown(given)} has a value that Arrow cannot hold: {error}."
         ) from error
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
-    return ParsedFilter(expression, columns, AnyOf(tuple(map(AllOf, alternatives))), asked)
+    small = sum(map(len, alternatives)) <= LARGEST
+    predicate = expression if small else expression_parts(expression).predicate
+    return ParsedFilter(expression, columns, any_of(map(all_of, alternatives)), predicate, _shown(asked))
+
+
+def _shown(given: Filter, test: Predicate | None = None) -> str:
+    if isinstance(given, str) and len(given) > _LONGEST_SHOWN:
+        return f"{given[:_LONGEST_SHOWN]!r}… ({len(given):,} characters)"
+    if isinstance(test, JoinedPredicate):
+        return "(an Arrow expression of many conditions)"  # which Arrow writes by recursion
+    if isinstance(given, Sequence) and len(given) > LARGEST:
+        return f"[{given[0]!r}, … {len(given) - 1:,} more]"
+    return repr(given)
 
 
 def _named(alternatives: Iterable[Iterable[Condition]], schema: pa.Schema) -> set[str]:

@@ -1,4 +1,4 @@
-"""The rows of a table for which an Arrow expression is true, whatever the types of its columns. Pure.
+"""The rows of a table for which a test is true, whatever the types of its columns. Pure.
 
 Arrow compares most types and picks rows of most, but not of all: what it has no kernel for is tested as the
 values that it stands for, and picked by number.
@@ -18,10 +18,11 @@ from spark_pages.model.columns import has_dictionary, number_column, numbers_of
 from spark_pages.model.nested import null_column
 from spark_pages.model.own_memory import takes
 from spark_pages.tables.arrays.joining import take_entries
+from spark_pages.tables.filtering.large_predicates import JoinedPredicate, Predicate, evaluated
 
 
-def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
-    """The rows for which the expression is true, in order.
+def passing(table: pa.Table, test: Predicate) -> pa.Table:
+    """The rows for which the test is true, in order.
 
     Raises
     ------
@@ -34,8 +35,8 @@ def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
     if lame:
         raise TypeError(f"Arrow cannot test column {lame[0].name!r}, which has {lame[0].type}")
     if not odd:
-        return table.filter(expression)
-    rows = _rows_that_pass(table, odd, expression)
+        return table.filter(evaluated(table, test) if isinstance(test, JoinedPredicate) else test)
+    rows = _rows_that_pass(table, odd, test)
     # Of chunks with dictionaries of their own Arrow makes one first, which may not hold them.
     alone = {field.name for field in table.schema if field.name in odd or has_dictionary(field.type)}
     others = table.drop_columns(sorted(alone)).take(number_column(rows, pa.int64()))
@@ -46,16 +47,19 @@ def passing(table: pa.Table, expression: pc.Expression) -> pa.Table:
     return pa.table(columns, schema=table.schema)
 
 
-def _rows_that_pass(table: pa.Table, odd: list[str], expression: pc.Expression) -> NDArray[np.int64]:
+def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray[np.int64]:
     tested = table
     for name in odd:
         column = table.column(name)
         kind = _tested_type(column.type)
         values = pa.chunked_array([plain_values(chunk).cast(kind) for chunk in column.chunks], kind)
         tested = tested.set_column(table.column_names.index(name), name, values)
+    if isinstance(test, JoinedPredicate):
+        passed = pc.fill_null(evaluated(tested, test), False)
+        return np.flatnonzero(passed.to_numpy()).astype(np.int64)
     number = "_" * (1 + max(map(len, table.column_names)))  # no column has so long a name
     rows = number_column(np.arange(table.num_rows), pa.int64())
-    return numbers_of(tested.append_column(number, rows).filter(expression).column(number).combine_chunks())
+    return numbers_of(tested.append_column(number, rows).filter(test).column(number).combine_chunks())
 
 
 def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:

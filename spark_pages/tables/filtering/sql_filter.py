@@ -21,10 +21,11 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from spark_pages.catalog.identifiers import IdentifierContext, VisibleColumn, VisibleTable
+from spark_pages.catalog.identifiers import IdentifierContext, VisibleColumn, VisibleTable, fields_called
 from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.io.stats.bounds import plain_type
-from spark_pages.sql.parsing import unreadable
+from spark_pages.sql.parsing import chain, shown, unreadable, written
+from spark_pages.sql.vocabulary import check
 from spark_pages.tables.filtering.asked_values import array_of_values, stands_in_quotes, value_of_text
 from spark_pages.tables.filtering.exact_numbers import (
     fitted,
@@ -34,6 +35,7 @@ from spark_pages.tables.filtering.exact_numbers import (
     scalar_of,
 )
 from spark_pages.tables.filtering.filter_tree import beginning_with, compared
+from spark_pages.tables.filtering.large_predicates import balanced
 from spark_pages.tables.filtering.matching import tested_schema
 from spark_pages.tables.filtering.sides import (
     Side,
@@ -46,15 +48,14 @@ from spark_pages.tables.filtering.sides import (
     with_room,
 )
 from spark_pages.tables.filtering.sql_words import (
-    ARGUMENTS,
     CALCULATED,
     COMPARED,
     FLIPPED,
     FRACTION_SIGNS,
     JOINED,
     LIKE_SIGNS,
+    NODES,
     PARTS,
-    TWO_SIDES,
     TYPES,
     UNARY,
     UNKNOWN,
@@ -93,7 +94,9 @@ def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -
     """
     try:
         tree = sqlglot.parse_one(text, into=exp.Condition, dialect=Conditions)
-        return _Translator(text, schema, table).expression(tree)
+        translator = _Translator(text, schema, table)
+        check(tree, NODES, translator.refused)
+        return translator.expression(tree)
     except SparkPagesError:
         raise  # also a LookupError or ValueError
     except ParseError as error:
@@ -102,6 +105,22 @@ def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -
         raise InvalidInputError("Cannot read the filter: it is nested too deep.") from error
     except (SqlglotError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
         raise InvalidInputError(f"Cannot read the filter {text!r}: {error}.") from error
+
+
+def _with_lists(parts: list[exp.Expr]) -> list[exp.Expr]:
+    """Parts of OR, with one list for all constants that a column may be equal to."""
+    listed: dict[exp.Expr, list[exp.Expr]] = {}
+    others = []
+    for part in parts:
+        sides = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
+        columns = [side for side in sides if isinstance(side, exp.Column)]
+        constants = [side for side in sides if is_constant(side)]
+        if len(columns) == len(constants) == 1:
+            listed.setdefault(columns[0], []).append(constants[0])
+        else:
+            others.append(part)
+    lists = [exp.In(this=column, expressions=constants) for column, constants in listed.items()]
+    return [*lists, *others]
 
 
 def _unreadable(text: str, error: ParseError) -> InvalidInputError:
@@ -124,10 +143,6 @@ class _Translator:
 
     def expression(self, node: exp.Expr, kind: pa.DataType | None = None) -> pc.Expression:
         """The expression of a node; literals become values of `kind`, where that is given."""
-        # What sqlglot puts into arguments is not passed over, or the filter would mean something else.
-        given = {name for name, value in node.args.items() if value not in (None, False, [])}
-        if not given <= ARGUMENTS.get(type(node), TWO_SIDES):
-            raise self._refused(node)
         found = self._plain(node, kind)
         return ~found if node.args.get("negate") else found
 
@@ -143,17 +158,18 @@ class _Translator:
         if type(node) in COMPARED:
             return self._compared(node.this, COMPARED[type(node)], node.expression)
         if type(node) in JOINED:
-            return JOINED[type(node)](self.expression(node.this), self.expression(node.expression))
+            parts = _with_lists(chain(node)) if isinstance(node, exp.Or) else chain(node)
+            return balanced([self.expression(each) for each in parts], JOINED[type(node)])
         if type(node) in CALCULATED:
             left, right = self._side(node.this), self._side(node.expression)
             return calculated(CALCULATED[type(node)], left, right, self._tested)
-        raise self._refused(node)
+        raise self.refused(node)
 
     def _special(self, node: exp.Expr, kind: pa.DataType | None) -> pc.Expression | None:
         match node:
             case exp.Paren():
                 return self.expression(node.this, kind)
-            case exp.Column():
+            case exp.Column() | exp.Dot():
                 return pc.field(*self._path(node))
             case exp.Literal() | exp.Boolean() | exp.Null():
                 return pc.scalar(self._value(node, kind))
@@ -209,15 +225,16 @@ class _Translator:
             case _:
                 return None
 
-    def _path(self, node: exp.Column) -> Sequence[str]:
-        """Name of the column, and of the fields inside of it."""
+    def _path(self, node: exp.Column | exp.Dot) -> Sequence[str]:
+        """Name of the column, and of the fields inside of it, as the types spell them."""
         parts = [part.name for part in node.parts]
         if not self._schema.names:
             return parts
         found = self._seen.column(parts)
         if not found.places:
-            raise self._refused(node)
-        return [found.places[0][1].name, *found.path]
+            raise self.refused(node)
+        column = found.places[0][1].name
+        return [column, *fields_called(found.path, column, self._schema.field(column).type)]
 
     def _side(self, node: exp.Expr) -> Side:
         """What stands on one side of an operator, with its type."""
@@ -335,7 +352,7 @@ class _Translator:
 
     def _membership(self, node: exp.In) -> pc.Expression:
         if not node.expressions:
-            raise self._refused(node)
+            raise self.refused(node)
         column = self.expression(node.this)
         kind = self._kind(node.this, column)
         others = [each for each in node.expressions if not is_constant(each)]
@@ -368,7 +385,7 @@ class _Translator:
 
     def _between(self, node: exp.Between) -> pc.Expression:
         if node.args.get("symmetric"):
-            raise self._refused(node)
+            raise self.refused(node)
         value = self.expression(node.this)
         low = self._compared(node.this, ">=", node.args["low"], value)
         return low & self._compared(node.this, "<=", node.args["high"], value)
@@ -381,7 +398,7 @@ class _Translator:
             case exp.Boolean():
                 wanted = value if node.expression.this else ~value
                 return pc.coalesce(wanted, pc.scalar(False))
-        raise self._refused(node)
+        raise self.refused(node)
 
     def _like(self, node: exp.Expr) -> pc.Expression:
         pattern = self._text_of(node.expression)
@@ -399,7 +416,7 @@ class _Translator:
         elif name in TYPES:
             kind = TYPES[name]
         else:
-            raise self._refused(node)
+            raise self.refused(node)
         if isinstance(node.this, exp.Literal) and node.this.is_string:
             if wanted is not None and pa.types.is_timestamp(wanted) and pa.types.is_timestamp(kind):
                 kind = wanted  # with the zone of the column
@@ -425,10 +442,10 @@ class _Translator:
             return str(node.name)
         raise self._wrong(f"expected text in quotes, found {node.sql()}", node)
 
-    def _refused(self, node: exp.Expr) -> InvalidInputError:
-        return self._wrong(
-            f"{node.sql()} is not known here", node, hint=f"There are the functions {FUNCTIONS}."
-        )
+    def refused(self, node: exp.Expr, what: str | None = None) -> InvalidInputError:
+        """The error for a node that is not understood."""
+        told = what or shown(written(node)).strip("\"'")
+        return self._wrong(f"{told} is not known here", node, hint=f"There are the functions {FUNCTIONS}.")
 
     def _wrong(self, what: str, node: exp.Expr, hint: str | None = None) -> InvalidInputError:
         meta = next((each.meta for each in node.walk() if "start" in each.meta), None)

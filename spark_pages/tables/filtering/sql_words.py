@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import Dialect, exp, tokens
 
+from spark_pages.sql.vocabulary import Vocabulary, vocabulary
 from spark_pages.tables.filtering.exact_numbers import Number
 
 
@@ -82,21 +83,37 @@ TYPES: dict[str, pa.DataType] = {
     "TIME": pa.time64("us"),
 }
 
-TWO_SIDES = frozenset({"this", "expression", "negate"})
-ARGUMENTS: dict[type[exp.Expr], frozenset[str]] = {
+_TWO_SIDES = (
+    *JOINED, *CALCULATED, *COMPARED,
+    exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.Like, exp.ILike, exp.StartsWith, exp.EndsWith, exp.Contains,
+)  # fmt: skip
+NODES: Vocabulary = {
+    **dict.fromkeys(_TWO_SIDES, frozenset({"this", "expression", "negate"})),
     **dict.fromkeys(UNARY, frozenset({"this"})),
-    exp.Paren: frozenset({"this"}),
-    exp.Column: frozenset({"this", "table", "db", "catalog"}),
-    exp.Literal: frozenset({"this", "is_string"}),
-    exp.In: frozenset({"this", "expressions", "negate"}),
-    exp.Between: frozenset({"this", "low", "high", "negate"}),
-    exp.Cast: frozenset({"this", "to", "_type"}),
-    exp.Div: frozenset({"this", "expression", "typed", "safe"}),
-    exp.DPipe: frozenset({"this", "expression", "safe"}),
-    exp.Coalesce: frozenset({"this", "expressions"}),
-    exp.Round: frozenset({"this", "decimals"}),
-    **dict.fromkeys((exp.Floor, exp.Ceil), frozenset({"this"})),
-    exp.Case: frozenset({"ifs", "default"}),
+    **vocabulary(
+        Between="this low high negate",
+        Boolean="this",
+        Case="ifs default",
+        Cast="this to",
+        Ceil="this",
+        Coalesce="this expressions",
+        Column="this! table! db! catalog!",
+        DataType="this expressions",
+        DataTypeParam="this",
+        Div="this expression typed safe",
+        Dot="this expression!",
+        DPipe="this expression safe",
+        Extract="this expression",
+        Floor="this",
+        Identifier="this quoted",
+        If="this true",
+        In="this expressions negate",
+        Literal="this is_string",
+        Null="",
+        Paren="this",
+        Round="this decimals",
+        Var="this",
+    ),
 }
 """What is known of each kind of node."""
 
