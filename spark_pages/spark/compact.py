@@ -27,9 +27,9 @@ from spark_pages.spark.shipping import (
     store_url,
     unpack_run,
 )
-from spark_pages.tables.compaction.compact import compact_table, pages_wanted
+from spark_pages.tables.compaction.compact import compact_table
 from spark_pages.tables.compaction.plan import CompactionTask, plan_compaction
-from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.compaction.rewriting import PagesWanted, pages_wanted, rewrite_runs
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
 

@@ -23,10 +23,13 @@ from spark_pages.tables.compaction.plan import (
     claimed_ranges,
     plan_compaction,
 )
-from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
+from spark_pages.tables.compaction.rewriting import pages_wanted, rewrite_runs
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
+
+_MOST_ROUNDS = 4
+"""Rounds of one compaction at most. The last page of a run may turn out to fit into its neighbour."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,7 +41,7 @@ class Compaction:
     tasks, pages
         The runs that went, and the pages that took the place of each.
     version
-        Of the commit; None where there was nothing to do.
+        Of the last commit; None where there was nothing to do.
     claimed_by_others
         Chains that another job was working on.
     conflicts
@@ -50,6 +53,12 @@ class Compaction:
     version: int | None = None
     claimed_by_others: int = 0
     conflicts: int = 0
+
+    def followed_by(self, later: Compaction) -> Compaction:
+        """Both together. Pages that are compacted twice count in both."""
+        if later.version is None:
+            return replace(self, claimed_by_others=later.claimed_by_others)
+        return replace(later, tasks=[*self.tasks, *later.tasks], pages=[*self.pages, *later.pages])
 
     def told(self, table: str) -> dict[str, Any]:
         """The figures, for people and programs."""
@@ -84,18 +93,6 @@ def rewrite_here(
     return rewrite_runs(wanted, table.page_handler, txn.store, next_key, spawn)
 
 
-def pages_wanted(table: Table, column: str) -> PagesWanted:
-    """What new pages of a column are to be like."""
-    options = table.page_options
-    return PagesWanted(
-        table.schema.field(column).type,
-        options.bytes_for(column),
-        options.bloom_for(column),
-        options.codec_for(column),
-        f"column {column!r} of {table.name}",
-    )
-
-
 def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None = None) -> Compaction:
     """Claim the pages of a table that are too small or too large, rewrite them, commit, release the claims.
 
@@ -114,11 +111,26 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | 
     Notes
     -----
     Two commits where there is something to do, the first of which only claims. Runs of which another commit
-    has replaced pages are left out, and the others are committed.
+    has replaced pages are left out, and the others are committed. Looks at the new pages again until nothing
+    is left to do among them, mostly after the first round.
     """
+    num_rows = begin("compact pages").snapshot.table(name).num_rows
+    latest = done = _compact_once(begin, name, runtime, rewrite, num_rows)
+    for _ in range(_MOST_ROUNDS - 1):
+        if latest.version is None or latest.claimed_by_others or latest.conflicts:
+            break
+        latest = _compact_once(begin, name, runtime, rewrite, num_rows)
+        done = done.followed_by(latest)
+    return done
+
+
+def _compact_once(
+    begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None, num_rows: int
+) -> Compaction:
+    """One round, over the first rows of a table, without what others append meanwhile."""
     whole = begin("compact pages").snapshot.table(name)
     whole.directory.load(runtime.map)
-    planned = plan_compaction(whole)
+    planned = plan_compaction(whole, num_rows=num_rows)
     if not planned:
         return Compaction()
     wanted = claimed_ranges(planned)

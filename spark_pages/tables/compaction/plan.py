@@ -1,5 +1,5 @@
 """Which pages a page compaction rewrites: small ones side by side, large ones, and neighbours that lie
-scattered over page files. Pure, from metadata.
+scattered over page files. Metadata gives the candidates, and `gain` keeps those that a rewrite would change.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from spark_pages.model.page import PageKind
 from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.tables.compaction.claims import RowRange
+from spark_pages.tables.compaction.gain import Candidate, gaining_parts
+from spark_pages.tables.compaction.rewriting import pages_wanted
 from spark_pages.tables.table import Table
 
 _COMPRESSION_GUESS = 5
 """Uncompressed bytes for each byte of a page whose entries have no fixed width. Rather too many: a full page
-that is taken for a small one would be rewritten by every compaction."""
+that is taken for a small one is read by every compaction, to find out that it is full."""
 
 _PAGES_OF_A_RUN = 128
 """A longer run is cut: 8 MiB of values where pages have the usual size."""
@@ -62,7 +64,9 @@ class CompactionTask:
     plain_bytes: int
 
 
-def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list[CompactionTask]:
+def plan_compaction(
+    table: Table, claims: Sequence[Claim] | None = None, num_rows: int | None = None
+) -> list[CompactionTask]:
     """Runs of two and more neighbouring pages below half of what a page aims at, of pages above twice, and of
     pages whose neighbours in the chain are not their neighbours in a page file.
 
@@ -71,12 +75,15 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
     claims
         Only pages that begin inside of these, so that a run does not grow with what is appended; None for
         all.
+    num_rows
+        Only pages that begin in the first so many rows; None for all.
 
     Notes
     -----
-    Reads descriptors, and the statistics of text. Constants stay: they hold no bytes. Long runs are cut, so
-    that a task takes little memory and many can work on one column; of each some hundred pages that are
-    written, one is not full.
+    Reads descriptors, the statistics of text, and of the pages what `gaining_parts` says: no run is planned
+    that a rewrite would leave as it is. Constants stay: they hold no bytes. Long runs are cut, so that a task
+    takes little memory and many can work on one column; of each some hundred pages that are written, one is
+    not full.
     """
     tasks: list[CompactionTask] = []
     options = table.page_options
@@ -89,9 +96,9 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
         if not pages.num_pages:
             continue
         prefix = pages.prefix_entries.astype(np.int64)
-        inside = np.ones(pages.num_pages, bool)
+        starts = prefix - pages.numbers("entry_count")
+        inside = np.ones(pages.num_pages, bool) if num_rows is None else starts < num_rows
         if claim:
-            starts = prefix - pages.numbers("entry_count")
             inside = (starts >= claim.first_row) & (starts < claim.end_row)
         kind = table.definition.schema.field(column).type
         wanted = options.bytes_for(column)
@@ -100,7 +107,13 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
         alterable = inside & (pages.numbers("kind") != PageKind.CONSTANT)
         small = alterable & (estimated * 2 < wanted)
         large = alterable & (_surely_bytes(pages, kind) > wanted * 2) & (pages.numbers("entry_count") > 1)
-        runs = [*_runs(small, estimated, wanted, least=2), *_runs(large, estimated, wanted, least=1)]
+        runs = _gaining(
+            table,
+            column,
+            pages,
+            joined=list(_runs(small, estimated, wanted, least=2)),
+            split=list(_runs(large, estimated, wanted, least=1)),
+        )
         free = inside & (pages.numbers("kind") == PageKind.FILE)
         for start, stop in runs:
             free[start:stop] = False
@@ -113,6 +126,28 @@ def plan_compaction(table: Table, claims: Sequence[Claim] | None = None) -> list
                 CompactionTask(table.definition.table_id, field_id, column, first_row, run, plain_bytes)
             )
     return tasks
+
+
+def _gaining(
+    table: Table,
+    column: str,
+    pages: PageRun,
+    joined: Sequence[tuple[int, int]],
+    split: Sequence[tuple[int, int]],
+) -> list[tuple[int, int]]:
+    """The parts [start, stop) of runs that gain by being joined or split."""
+    wanted = pages_wanted(table, column)
+    runs = [*joined, *split]
+    candidates = [
+        Candidate(pages.slice(start, stop), wanted, splits=index >= len(joined))
+        for index, (start, stop) in enumerate(runs)
+    ]
+    parts = gaining_parts(candidates, table.page_handler)
+    return [
+        (start + part[0], start + part[1])
+        for (start, _), part in zip(runs, parts, strict=True)
+        if part is not None
+    ]
 
 
 def _scattered(pages: PageRun, free: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from spark_pages.catalog.widening import may_hold
 from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.files.page_file import FileRooms
-from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
+from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES, plan_pages
 from spark_pages.io.pages.plain_page import as_batch
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
@@ -19,6 +19,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.joining import as_type, page_of_another_column
 from spark_pages.tables.reading.assembling import as_array, assembled, entries_of, type_of
 from spark_pages.tables.reading.page_meta import Page, PageMeta, alike_groups
+from spark_pages.tables.table import Table
 from spark_pages.tables.writing.files_behind import FilesBehind
 from spark_pages.tables.writing.page_writer import PlacedPages, StagedPage, stage_column
 
@@ -48,6 +49,18 @@ class PagesWanted:
     bloom: float | None = None
     codec: Codec = Codec.LZ4
     column: str = "a column"
+
+
+def pages_wanted(table: Table, column: str) -> PagesWanted:
+    """What new pages of a column are to be like."""
+    options = table.page_options
+    return PagesWanted(
+        table.schema.field(column).type,
+        options.bytes_for(column),
+        options.bloom_for(column),
+        options.codec_for(column),
+        f"column {column!r} of {table.name}",
+    )
 
 
 def rewrite_runs(
@@ -92,8 +105,30 @@ def _full_pages(
     """Full pages with the rows of a run, whose values may be there already."""
     if values is not None:
         return stage_column(values, wanted.page_bytes, wanted.codec, wanted.bloom)
-    staged: list[StagedPage] = []
-    found = pages.get_values([run], admit=False, whole=True)[0]
+    (found,) = pages.get_values([run], admit=False, whole=True)
+    return [
+        staged
+        for each, beside in _joined_values(run, found, wanted)
+        for staged in stage_column(each, wanted.page_bytes, wanted.codec, wanted.bloom, beside)
+    ]
+
+
+def count_full_pages(run: PageRun, found: Sequence[Page], wanted: PagesWanted) -> int:
+    """How many pages `rewrite_runs` would write for a run.
+
+    Parameters
+    ----------
+    found
+        Its pages, as `PageHandler.get_values` gives them with `whole`.
+    """
+    parts = _joined_values(run, found, wanted)
+    return sum(len(plan_pages(beside.beside(each), wanted.page_bytes)) - 1 for each, beside in parts)
+
+
+def _joined_values(
+    run: PageRun, found: Sequence[Page], wanted: PagesWanted
+) -> Iterator[tuple[pa.Array, PageMeta]]:
+    """The values of the pages of a run in as few arrays as hold them, with what they have beside them."""
     for index, kind in enumerate(map(_stored_type, found)):
         if not may_hold(wanted.kind, kind):
             raise page_of_another_column(wanted.column, run.descriptor(index).where, wanted.kind, kind)
@@ -107,10 +142,8 @@ def _full_pages(
             meta = PageMeta(page=alike[0].schema.metadata)
         first = 0
         for each in _joined(alike, wanted.kind, wanted.column):
-            beside = meta.slice(first, first + len(each))
-            staged += stage_column(each, wanted.page_bytes, wanted.codec, wanted.bloom, beside)
+            yield each, meta.slice(first, first + len(each))
             first += len(each)
-    return staged
 
 
 def _stored_type(page: Page) -> pa.DataType:
