@@ -6,6 +6,7 @@ batches (`do_get`). Every call goes through `_answer`: gate, token, deadline, er
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pyarrow.flight as fl
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.service.answers import TableMetaSnapshot
+from spark_pages.service.deadlines import Deadlines, UnreadAnswers
 from spark_pages.service.failures import NO_TOKEN, late, to_flight
 from spark_pages.service.freshness import SharedLoads
 from spark_pages.service.gate import Gate, Passage
@@ -28,8 +30,8 @@ from spark_pages.service.questions import Question
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import EVERYTHING, Access, TokenVerifier
 from spark_pages.service.wire import (
-    BYTES,
     PROTOCOL,
+    BytesFrame,
     Frame,
     descriptor_rows,
     encode_header,
@@ -106,6 +108,8 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         self._metrics = metrics
         self._frames: SharedLoads[TableMetaSnapshot, Frame] = SharedLoads(_KEPT_FRAMES)
         self._workers = ThreadPoolExecutor(settings.calls, thread_name_prefix="spark-pages call")
+        self._deadlines = Deadlines(time.monotonic)
+        self._unread = UnreadAnswers(settings.calls)
         self.gate = Gate(settings.calls, metrics.begun, metrics.ended)
         self._actions: dict[str, Callable[[Question, Access], dict[str, Any]]] = {
             "open": self._open,
@@ -113,7 +117,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             "tables": self._tables,
             "objects": self._objects,
         }
-        self._gets: dict[str, Callable[[Question, Access], Frame]] = {
+        self._gets: dict[str, Callable[[Question, Access], Frame | BytesFrame]] = {
             "get_table_meta_snapshot": self._table,
             "collect_table_meta_changes_in_range": self._changes,
             "part": self._part,
@@ -156,7 +160,10 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         except InvalidInputError:
             pass  # is told below, once it is known that the caller may ask at all
 
-        def work(access: Access) -> Frame:
+        host = context.peer().rpartition(":")[0]
+
+        def work(access: Access) -> Frame | BytesFrame:
+            self._unread.check(host)
             question = self._question(body)
             if call == "unknown":
                 raise _unknown("'get'", question.text("get"), self._gets)
@@ -164,9 +171,10 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
 
         stop_s = time.monotonic() + self._settings.deadline_s
 
-        def stream(frame: Frame, passage: Passage) -> fl.GeneratorStream:
-            batches = _Batches(frame, self._settings, passage, stop_s)
-            return fl.GeneratorStream(frame.rows.schema, iter(batches))
+        def stream(frame: Frame | BytesFrame, passage: Passage) -> fl.GeneratorStream:
+            batches = _Batches(frame, self._settings, passage, stop_s, partial(self._unread.add, host))
+            self._deadlines.watch(batches, stop_s)
+            return fl.GeneratorStream(frame.schema, iter(batches))
 
         return self._answer(context, call, work, stream)
 
@@ -180,6 +188,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
     def close(self) -> None:
         """Threads for calls end once their work is done; see `spark_pages.service.serving` for all of it."""
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._deadlines.close()
 
     # one call
 
@@ -285,7 +294,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         found = self._service.stats(*_named(question, access), question.number("version"), question.piece())
         return Frame({}, descriptor_rows(*found))
 
-    def _bytes(self, question: Question, access: Access) -> Frame:
+    def _bytes(self, question: Question, access: Access) -> BytesFrame:
         wanted = question.named_bytes()
         size = sum(length for _, length in wanted.ranges)
         if size > self._settings.answer_bytes:
@@ -295,39 +304,56 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             )
         found = self._service.read(*_named(question, access), question.number("version"), wanted)
         self._metrics.sent(size)
-        step = self._settings.message_bytes
-        numbers, parts = [], []
-        for number, data in enumerate(found):
-            view = memoryview(data)
-            for start in range(0, len(view), step):
-                numbers.append(number)
-                parts.append(view[start : start + step])
-        columns = [pa.array(numbers, pa.int32()), pa.array(parts, pa.binary())]
-        return Frame({}, pa.RecordBatch.from_arrays(columns, schema=BYTES))
+        return BytesFrame(found)
 
 
 class _Batches:
-    """The batches of an answer, the header beside the first; the call is inside until the last is taken."""
+    """The batches of an answer, the header beside the first.
 
-    def __init__(self, frame: Frame, settings: ServiceSettings, passage: Passage, stop_s: float) -> None:
+    The call is inside until the last batch is taken, or until its deadline: then place and memory are given
+    back even if Flight waits for a client that does not read.
+    """
+
+    def __init__(
+        self,
+        frame: Frame | BytesFrame,
+        settings: ServiceSettings,
+        passage: Passage,
+        stop_s: float,
+        overdue: Callable[[_Batches], None],
+    ) -> None:
         self._header: bytes | None = encode_header(frame.header)
-        self._batches: Iterator[pa.RecordBatch] = frame.cut(settings.message_bytes)
+        self._batches: Iterator[pa.RecordBatch] | None = frame.cut(settings.message_bytes)
         self._passage = passage
         self._stop_s = stop_s
+        self._overdue = overdue
+        self._lock = threading.Lock()
 
     def __iter__(self) -> _Batches:
         return self
 
     def __next__(self) -> pa.RecordBatch | tuple[pa.RecordBatch, bytes]:
-        if time.monotonic() > self._stop_s:
-            self._passage.end()
-            raise to_flight(late("The service"), "")
-        batch = next(self._batches, None)
-        if batch is None:
-            self._passage.end()
-            raise StopIteration
-        header, self._header = self._header, None
+        with self._lock:
+            if self._batches is None or time.monotonic() > self._stop_s:
+                self._release()
+                raise to_flight(late("The service"), "")
+            batch = next(self._batches, None)
+            if batch is None:
+                self._release()
+                raise StopIteration
+            header, self._header = self._header, None
         return batch if header is None else (batch, header)
+
+    def end(self) -> None:
+        """See `Endable`: what Flight is sending goes on to hold one message."""
+        with self._lock:
+            if self._batches is not None:
+                self._release()
+                self._overdue(self)
+
+    def _release(self) -> None:
+        self._batches = None
+        self._passage.end()
 
 
 def _end(passage: Passage, _: object) -> None:

@@ -76,12 +76,58 @@ class Frame:
     header: dict[str, Any]
     rows: pa.RecordBatch
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows."""
+        return self.rows.schema
+
     def cut(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of about so many bytes; at least one batch."""
+        """The rows in batches of about so many bytes, each in memory of its own; at least one batch."""
         per_row = max(1, self.rows.nbytes // max(1, self.rows.num_rows))
         step = max(1, most_bytes // per_row)
         for start in range(0, max(1, self.rows.num_rows), step):
-            yield self.rows.slice(start, step)
+            # A slice would keep all rows in memory for as long as it is on its way.
+            stop = min(start + step, self.rows.num_rows)
+            yield self.rows.take(pa.array(range(start, stop), pa.int64()))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BytesFrame:
+    """Stretches of page files on their way."""
+
+    parts: Sequence[bytes]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Empty."""
+        return {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """`BYTES`."""
+        return BYTES
+
+    def cut(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The stretches in batches of at most so many bytes, each in its own memory; at least one batch."""
+        numbers: list[int] = []
+        pieces: list[memoryview] = []
+        room = most_bytes
+        for number, data in enumerate(self.parts):
+            view = memoryview(data)
+            for start in range(0, len(view), most_bytes):
+                piece = view[start : start + most_bytes]
+                if len(piece) > room:
+                    yield _bytes_batch(numbers, pieces)
+                    numbers, pieces, room = [], [], most_bytes
+                numbers.append(number)
+                pieces.append(piece)
+                room -= len(piece)
+        yield _bytes_batch(numbers, pieces)
+
+
+def _bytes_batch(numbers: list[int], pieces: list[memoryview]) -> pa.RecordBatch:
+    columns = [pa.array(numbers, pa.int32()), pa.array(pieces, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=BYTES)
 
 
 def encode_header(header: dict[str, Any]) -> bytes:

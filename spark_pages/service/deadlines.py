@@ -1,0 +1,107 @@
+"""Calls that end at their deadline, whether or not their client reads the answer."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from spark_pages.errors import StorageError
+
+
+class Endable(Protocol):
+    """A call that gives back its place and its memory when it is ended."""
+
+    def end(self) -> None:
+        """End the call; more than once changes nothing."""
+        ...
+
+
+class Deadlines:
+    """Ends calls at their deadline, in a thread that lives only while there are calls.
+
+    Parameters
+    ----------
+    clock_s
+        Seconds, never going back.
+
+    Notes
+    -----
+    Flight looks for the next batch only when its client has read the last one. A client that does not read
+    would hold the place and the memory of its call for as long as it likes.
+    """
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._waiting: deque[tuple[float, weakref.ref[Endable]]] = deque()
+        self._changed = threading.Condition()
+        self._running = False
+        self._closed = False
+
+    def watch(self, call: Endable, stop_s: float) -> None:
+        """End a call at a time, which is not before that of any call watched earlier, unless it is gone."""
+        with self._changed:
+            self._waiting.append((stop_s, weakref.ref(call)))
+            if self._running or self._closed:
+                return
+            self._running = True
+            threading.Thread(target=self._run, name="spark-pages deadlines", daemon=True).start()
+
+    def close(self) -> None:
+        """End the thread; calls that are watched go on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (due := self._next()) is not None:
+            call = due()
+            if call is not None:
+                call.end()
+            del call, due
+
+    def _next(self) -> weakref.ref[Endable] | None:
+        """Wait for the next deadline; None if there is no call left to wait for."""
+        with self._changed:
+            while self._waiting and not self._closed:
+                stop_s, call = self._waiting[0]
+                left_s = stop_s - self._clock_s()
+                if left_s <= 0 or call() is None:
+                    self._waiting.popleft()
+                    return call
+                self._changed.wait(left_s)
+            self._running = False
+            return None
+
+
+class UnreadAnswers:
+    """Counts answers that were ended at their deadline and that Flight still tries to send, by host.
+
+    Parameters
+    ----------
+    most
+        So many of one host are let be: each holds a thread and a message.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_host: dict[str, weakref.WeakSet[Endable]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, host: str, call: Endable) -> None:
+        """Count an answer until Flight lets go of it."""
+        with self._lock:
+            self._by_host = {name: calls for name, calls in self._by_host.items() if len(calls)}
+            self._by_host.setdefault(host, weakref.WeakSet()).add(call)
+
+    def check(self, host: str) -> None:
+        """Raise StorageError if a host has too many of them."""
+        with self._lock:
+            unread = len(self._by_host.get(host, ()))
+        if unread >= self._most:
+            raise StorageError(
+                f"Cannot answer {host}: it has asked for {unread} answers that it does not read.",
+                hint="Read the answers, or close their connections.",
+            )

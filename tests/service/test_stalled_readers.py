@@ -1,0 +1,186 @@
+"""A client that asks and does not read holds neither place nor memory of its answer past the deadline."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import time
+import weakref
+from itertools import count
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+import spark_pages as sp
+from spark_pages.errors import StorageError
+from spark_pages.service.deadlines import Deadlines, UnreadAnswers
+from spark_pages.service.flight_server import _Batches
+from spark_pages.service.gate import Gate
+from spark_pages.service.serving import Serving
+from spark_pages.service.settings import ServiceSettings
+from spark_pages.service.wire import BytesFrame, Frame
+
+MESSAGE = 1 << 20
+PLACES = 2
+NUMBERS = count()
+HOST = "ipv4:127.0.0.1"
+
+
+class Call:
+    """A call that tells when it is ended."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def end(self) -> None:
+        self.ended.set()
+
+
+class KnownFrame(BytesFrame):
+    """An answer of which can be told whether it is still there."""
+
+
+def batches_of(frame: Frame | BytesFrame, gate: Gate) -> _Batches:
+    settings = ServiceSettings(message_bytes=MESSAGE)
+    return _Batches(frame, settings, gate.enter(), time.monotonic() + 60, lambda _: None)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate(1, lambda: None, lambda: None)
+
+
+@pytest.fixture
+def served():
+    """A service of two places and 0.3 s, of a table whose answers are longer than Flight sends ahead."""
+    store = sp.create(f"memory://stalled-readers-{next(NUMBERS)}")
+    with store.transaction() as txn:
+        txn.create_table("big", pa.schema([("b", pa.binary())]), properties={"codec": "none"})
+        txn.append("big", {"b": [os.urandom(1000) for _ in range(20_000)]})
+    store.checkpoint()
+    settings = ServiceSettings(calls=PLACES, deadline_s=0.3, message_bytes=MESSAGE)
+    serving = Serving(store.objects, settings, verifier=None)
+    yield store, serving, f"grpc://127.0.0.1:{serving.port}"
+    serving.drain()
+
+
+def stall(url: str, store: sp.Store) -> tuple[fl.FlightClient, fl.FlightStreamReader]:
+    """Ask for 20 MB and read one message."""
+    client = fl.FlightClient(url, generic_options=[("grpc.use_local_subchannel_pool", 1)])
+    named = {"db": "default", "table": "big", "version": store.snapshot().version}
+    header = json.loads(
+        client.do_get(question(get="get_table_meta_snapshot", **named)).read_chunk().app_metadata.to_pybytes()
+    )
+    piece = [1, header["places"]["1"][0][0], "", -1, 0]
+    pages = store.snapshot().table("big").pages().to_pylist()
+    ranges = [[page["offset"], page["actual_len"]] for page in pages]
+    reader = client.do_get(
+        question(get="bytes", path=pages[0]["path"], ranges=ranges, pieces=[piece], **named)
+    )
+    reader.read_chunk()
+    return client, reader
+
+
+def question(**fields: object) -> fl.Ticket:
+    return fl.Ticket(json.dumps(fields).encode())
+
+
+def test_places_are_given_back_at_the_deadline_though_nobody_reads(served):
+    store, serving, url = served
+    held = [stall(url, store) for _ in range(PLACES)]
+
+    assert serving._flight.gate.close(10.0)  # nobody is inside any more
+    assert len(held) == PLACES
+
+
+def test_a_host_that_leaves_answers_unread_is_refused_until_it_closes_them(served):
+    store, serving, url = served
+    held = [stall(url, store) for _ in range(PLACES)]
+    while len(serving._flight._unread._by_host.get(HOST, ())) < PLACES:
+        time.sleep(0.01)
+
+    with pytest.raises(StorageError, match="2 answers that it does not read"):
+        sp.connect(url, retry_s=0).snapshot().table("big")
+    for client, reader in held:
+        reader.cancel()
+        client.close()
+    del held, client, reader
+
+    assert sp.connect(url, retry_s=30.0).snapshot().table("big").num_rows == 20_000
+
+
+def test_an_answer_that_is_ended_holds_nothing_but_the_message_on_its_way(gate):
+    frame = KnownFrame([bytes(8 * MESSAGE)])
+    known, batches = weakref.ref(frame), batches_of(frame, gate)
+    del frame
+    (batch, _) = next(batches)
+
+    batches.end()
+
+    assert known() is None
+    assert batch.get_total_buffer_size() < 2 * MESSAGE
+    assert gate.close(0.0)
+    with pytest.raises(fl.FlightError, match="in time"):
+        next(batches)
+
+
+def test_a_message_of_descriptors_does_not_hold_the_others():
+    rows = pa.record_batch({"n": pa.array(range(1 << 20), pa.int64())})
+
+    parts = list(Frame({}, rows).cut(MESSAGE))
+
+    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([rows]))
+    assert max(part.get_total_buffer_size() for part in parts) <= MESSAGE
+
+
+@pytest.mark.parametrize("lengths", [[0], [], [5], [3, 0, 4], [10, 25], [1] * 30])
+def test_stretches_arrive_whole_in_messages_of_bounded_size(lengths):
+    parts = [bytes([number]) * length for number, length in enumerate(lengths)]
+
+    batches = list(BytesFrame(parts).cut(10))
+
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    joined = [b"".join(row["data"] for row in rows if row["range"] == number) for number in range(len(parts))]
+    assert joined == parts
+    assert len(batches) >= 1
+    assert max(sum(len(row["data"]) for row in batch.to_pylist()) for batch in batches) <= 10
+
+
+def test_calls_are_ended_in_order_and_those_that_are_gone_are_not_waited_for():
+    deadlines, now = Deadlines(time.monotonic), time.monotonic()
+    first, gone, last = Call(), Call(), Call()
+    deadlines.watch(first, now)
+    deadlines.watch(gone, now + 0.01)
+    del gone
+
+    deadlines.watch(last, now + 0.05)
+
+    assert first.ended.wait(10)
+    assert last.ended.wait(10)
+
+
+def test_the_thread_ends_with_its_last_call_and_begins_again_with_the_next():
+    deadlines, one, other = Deadlines(time.monotonic), Call(), Call()
+    deadlines.watch(one, time.monotonic())
+    one.ended.wait(10)
+    while deadlines._running:
+        time.sleep(0.001)
+
+    deadlines.watch(other, time.monotonic())
+
+    assert other.ended.wait(10)
+
+
+def test_unread_answers_are_counted_by_host_for_as_long_as_they_are_there():
+    unread, call = UnreadAnswers(1), Call()
+    unread.add("a", call)
+
+    with pytest.raises(StorageError, match="a: it has asked for 1 answers"):
+        unread.check("a")
+    unread.check("b")
+    del call
+    gc.collect()
+    unread.check("a")
