@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spark_pages.errors import AccessDeniedError as AccessDeniedError
     from spark_pages.errors import AlreadyExistsError as AlreadyExistsError
     from spark_pages.errors import ColumnNotFoundError as ColumnNotFoundError
+    from spark_pages.errors import ColumnUnavailableError as ColumnUnavailableError
     from spark_pages.errors import CommitConflictError as CommitConflictError
     from spark_pages.errors import CommitError as CommitError
     from spark_pages.errors import CommitUnknownError as CommitUnknownError
@@ -61,6 +62,7 @@ _ERRORS = (
     "AccessDeniedError",
     "AlreadyExistsError",
     "ColumnNotFoundError",
+    "ColumnUnavailableError",
     "CommitConflictError",
     "CommitError",
     "CommitUnknownError",

@@ -12,6 +12,7 @@ A class exists only where a caller would act differently::
     │   ├── PageNotFoundError            no page of this id in this version
     │   └── VersionNotFoundError         no such version; names the readable range
     │       └── SnapshotExpiredError     it was there, and has been cleaned away
+    ├── ColumnUnavailableError           this process cannot construct its type: read the other columns
     ├── AlreadyExistsError               choose another name
     │   ├── StoreExistsError
     │   └── TableExistsError
@@ -40,6 +41,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_pages.printable import escape_controls
+
 
 class SparkPagesError(Exception):
     """Something that spark_pages refused or could not do.
@@ -47,17 +50,18 @@ class SparkPagesError(Exception):
     Parameters
     ----------
     message
-        What was attempted, on which object, and what was found.
+        What was attempted, on which object, and what was found. Control characters are escaped, because
+        messages end on terminals.
     hint
-        What to do next; shown behind the message.
+        What to do next; shown behind the message, and escaped likewise.
     **context
         Plain values for programs: versions, keys, names. Never a secret.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, **context: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = escape_controls(message)
+        self.hint = None if hint is None else escape_controls(hint)
+        super().__init__(self.message)
         self.context = context
 
     def __str__(self) -> str:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_pages.boundary import guard
 from spark_pages.catalog.facts import fact, json_fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import Names
 from spark_pages.errors import DamageError, InvalidInputError, NotFoundError
-from spark_pages.given import as_text
+from spark_pages.given import as_flag, as_text
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import CHECKS_KEY, TYPE_KEY, TYPE_NAMES, TableDefinition, with_field_ids
 
@@ -72,6 +73,7 @@ class UserType:
     checks: tuple[DomainCheck, ...]
 
 
+@guard
 def typed(name: str, type_name: str, nullable: bool = True) -> pa.Field:
     """A column of a type that users made, for the schema of `Transaction.create_table` or `add_column`.
 
@@ -82,6 +84,8 @@ def typed(name: str, type_name: str, nullable: bool = True) -> pa.Field:
     nullable
         Whether the column may be null where its type says nothing of that.
     """
+    name, type_name = as_text(name, "The name of a column"), as_text(type_name, "The name of a type")
+    nullable = as_flag(nullable, "nullable")
     # Arrow refuses columns of type null that are not nullable.
     untold = pa.null() if nullable else _NOT_NULL
     return pa.field(name, untold, nullable, metadata={TYPE_KEY: type_name.encode()})

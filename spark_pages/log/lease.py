@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from spark_pages.boundary import guarded
 from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from spark_pages.given import check_kind
+from spark_pages.given import as_duration
 from spark_pages.model.actions import Lease
 from spark_pages.model.ids import Version
 
@@ -25,6 +26,7 @@ class Versioned(Protocol):
 LeasedT = TypeVar("LeasedT", bound=Versioned)
 
 
+@guarded()
 class ReaderLease(Generic[LeasedT]):
     """Keeps the version of a snapshot readable; a context manager that ends the lease with its block.
 
@@ -63,7 +65,7 @@ class ReaderLease(Generic[LeasedT]):
         SnapshotExpiredError
             If it was over, and retention has passed the version since.
         """
-        check_kind(duration, timedelta, "duration", "a timedelta")
+        duration = as_duration(duration, "duration")
         if duration <= timedelta(0):
             raise InvalidInputError(f"A lease of {duration} would be over at once: give a positive duration.")
         expires_at_us = self._now_us() + duration // timedelta(microseconds=1)

@@ -15,8 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+import numpy as np
+
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.given import as_whole
+from spark_pages.given import MOST_NUMBER, as_duration, as_whole
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Lease, Retention
 from spark_pages.model.ids import Version
@@ -55,10 +57,11 @@ def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) ->
     InvalidInputError
         If it is negative, or neither a time nor a whole number, or a property is not a number.
     """
-    if isinstance(retention, timedelta):
-        return _checked(Keep(age_us=retention // timedelta(microseconds=1)))
+    if isinstance(retention, timedelta | np.timedelta64):
+        age = as_duration(retention, "retention")
+        return _checked(Keep(age_us=age // timedelta(microseconds=1)))
     if retention is not None:
-        return _checked(Keep(versions=as_whole(retention, "retention", _RETENTION)))
+        return _checked(Keep(versions=as_whole(retention, "retention", _RETENTION, most=MOST_NUMBER)))
     versions = _number(properties, VERSIONS_PROPERTY)
     seconds = _number(properties, SECONDS_PROPERTY)
     if versions is None and seconds is None:

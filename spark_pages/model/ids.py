@@ -6,6 +6,7 @@ import re
 from typing import NewType
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.given import MOST_NUMBER, as_whole
 
 Version = NewType("Version", int)
 """Number of a commit; the first is 0 and there are no gaps."""
@@ -23,6 +24,8 @@ ORDINAL_BITS = 28
 VERSION_BITS = 35
 MAX_ORDINAL = (1 << ORDINAL_BITS) - 1
 MAX_VERSION = (1 << VERSION_BITS) - 1
+
+_PAGE_ID = "16 hexadecimal digits, such as 000000007000002a"
 
 TEMPORARY_TABLES = TableId(-(1 << 63))
 """Ids of temporary tables have the top bit set and count from here; no commit has them."""
@@ -70,12 +73,9 @@ def parse_page_id(text: str | int) -> PageId:
     InvalidInputError
         If the text is not a page id.
     """
-    if isinstance(text, int):
-        return PageId(text)
-    digits = isinstance(text, str) and re.fullmatch("[0-9a-fA-F]{16}", text)
-    value = int(text, 16) if digits else -1
-    if not 0 <= value < 1 << 63:
-        raise InvalidInputError(
-            f"{text!r} is not a page id: expected 16 hexadecimal digits, such as 000000007000002a."
-        )
+    if not isinstance(text, str):
+        return PageId(as_whole(text, "page_id", _PAGE_ID))
+    value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}", text) else -1
+    if not 0 <= value <= MOST_NUMBER:
+        raise InvalidInputError(f"{text!r} is not a page id: expected {_PAGE_ID}.")
     return PageId(value)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_text, as_whole
+from spark_pages.given import as_flag, as_text, as_whole
 from spark_pages.model.ids import PageId, format_page_id
 
 PAGE_ALIGNMENT = 4096
@@ -20,6 +20,9 @@ MAX_ALLOC_LEN = (1 << 31) - PAGE_ALIGNMENT
 
 STATISTIC_MAX_BYTES = 32
 """Text and binary statistics are cut to this many bytes, rounded outward."""
+
+
+_NUMBERS = ("offset", "alloc_len", "actual_len", "entry_count")
 
 
 class PageKind(IntEnum):
@@ -185,12 +188,16 @@ class PendingPage:
     stats: PageStats | None = None
 
     def __post_init__(self) -> None:
-        as_text(self.column, "The column of a page")
-        as_text(self.disk_path, "The path of a page")
-        for what in ("offset", "alloc_len", "actual_len", "entry_count"):
-            as_whole(getattr(self, what), what)
+        given: dict[str, object] = {
+            "column": as_text(self.column, "The column of a page"),
+            "disk_path": as_text(self.disk_path, "The path of a page"),
+            "replace_last": as_flag(self.replace_last, "replace_last"),
+            **{what: as_whole(getattr(self, what), what) for what in _NUMBERS},
+        }
         if self.checksum is not None:
-            as_whole(self.checksum, "checksum")
+            given["checksum"] = as_whole(self.checksum, "checksum")
+        for what, value in given.items():
+            object.__setattr__(self, what, value)
         problems = [] if self.stats is None else _untold(self.stats)
         if self.offset < 0 or self.offset % PAGE_ALIGNMENT:
             problems.append(f"offset {self.offset} is not a multiple of {PAGE_ALIGNMENT}")

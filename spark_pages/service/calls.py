@@ -14,7 +14,7 @@ import tenacity
 
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
 from spark_pages.runtime import Runtime
-from spark_pages.service.failures import from_flight
+from spark_pages.service.failures import MOST_TOKEN, from_flight
 from spark_pages.service.wire import PROTOCOL, decode_header, encode_header
 
 Token = str | Callable[[], str]
@@ -65,6 +65,8 @@ class ServiceCalls:
             raise InvalidInputError(
                 f"A token would be sent to {self.url} in the clear.", hint="Use grpc+tls://host:port."
             )
+        if token is not None and not callable(token):
+            _plain_token(token)
         self._token = token
         self._certificate = certificate
         self._timeout_s = timeout_s
@@ -200,6 +202,12 @@ def _checked(url: str) -> str:
 
 
 def _plain_token(token: str) -> bytes:
+    if isinstance(token, str) and len(token) > MOST_TOKEN:
+        raise InvalidInputError(
+            f"The token has {len(token):,} characters: expected at most {MOST_TOKEN:,}, because gRPC refuses "
+            "longer headers.",
+            hint="Get one with fewer claims.",
+        )
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidInputError("The token is no text of printable ASCII characters without spaces.")
     return token.encode()

@@ -17,6 +17,9 @@ _log = logging.getLogger("spark_pages.service")
 NO_TOKEN = "no valid token"  # noqa: S105
 """Value of the context ``why`` of an `AccessDeniedError` that another token of the same rights would mend."""
 
+MOST_TOKEN = 7 << 10
+"""Longest token: gRPC refuses calls whose headers take more than 8 KiB, and gives no reason."""
+
 _MOST_TEXT = 2000
 
 

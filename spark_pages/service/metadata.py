@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import TABLES_LISTED, namespace_id
 from spark_pages.errors import (
@@ -16,6 +17,7 @@ from spark_pages.errors import (
     ObjectNotFoundError,
     TableNotFoundError,
 )
+from spark_pages.given import as_microseconds, as_seconds, as_text, as_whole, check_kind
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.head import version_at
@@ -47,6 +49,7 @@ _KEPT_ANSWERS = 256
 _KEPT_TIMES = 1 << 14
 _KEPT_LISTS = 8
 _KEPT_EXTENTS = 4096
+_SHORTEST_S = 1e-6
 
 TableNames = tuple[str, str, int]
 """Namespace, name and id of a table."""
@@ -70,6 +73,7 @@ class _Known:
     nodes: Mapping[int, Sequence[tuple[Place, Node]]]
 
 
+@guarded()
 class MetadataService:
     """Answers what readers need of a store, out of memory where nothing is new.
 
@@ -94,9 +98,10 @@ class MetadataService:
     def __init__(
         self, objects: ObjectStore, runtime: Runtime | None = None, staleness_s: float = 1.0
     ) -> None:
-        if staleness_s <= 0:
-            raise InvalidInputError(f"staleness_s is {staleness_s}: expected more than 0.")
+        staleness_s = as_seconds(staleness_s, "staleness_s", _SHORTEST_S)
+        check_kind(objects, ObjectStore, "objects", "an ObjectStore")
         self.objects = objects
+        check_kind(runtime, Runtime | None, "runtime", "a Runtime")
         self._runtime = runtime or Runtime()
         self._log = Log(objects, self._runtime)
         self._versions: SharedLoads[int, LogSnapshot] = SharedLoads(_KEPT_VERSIONS)
@@ -120,6 +125,8 @@ class MetadataService:
         """
         if sum(each is not None for each in (version, timestamp_us, tag)) > 1:
             raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+        if timestamp_us is not None:
+            timestamp_us = as_microseconds(timestamp_us, "timestamp_us")
         head = self.freshness.newest()
         asked = ""
         if tag is not None:
@@ -129,6 +136,7 @@ class MetadataService:
             asked = f"as of {moment(timestamp_us, precise=True)} UTC"
         if version is None:
             return Moment(head.state.version, self._log.date(head.state.version, head.state.timestamp_us))
+        version = as_whole(version, "version")
         snapshot = self._at(version, asked)
         return Moment(version, self._log.date(version, snapshot.state.timestamp_us))
 
@@ -167,6 +175,7 @@ class MetadataService:
         Out of memory where somebody asked before. Else reads the parts of the checkpoint that list the table,
         and segments that hold a column between others, to count its pages.
         """
+        db, table = _names(db, table)
         return self._on(ss, lambda snapshot: self._known(snapshot, db, table).answer)
 
     def collect_table_meta_changes_in_range(
@@ -189,6 +198,8 @@ class MetadataService:
         -----
         Out of memory. What is older than the checkpoint under `to` is told by location.
         """
+        from_ = as_whole(from_, "from_")
+        db, table = _names(db, table)
 
         def collect(snapshot: LogSnapshot) -> TableMetaChanges:
             state = snapshot.state
@@ -226,6 +237,8 @@ class MetadataService:
         ObjectNotFoundError
             If the service's snapshot of the version does not name the part, or not any more: open it again.
         """
+        db, table = _names(db, table)
+        check_kind(name, PieceName, "name", "a PieceName")
 
         def of(snapshot: LogSnapshot) -> tuple[Place, ...]:
             known = self._known(snapshot, db, table)
@@ -235,10 +248,14 @@ class MetadataService:
 
     def piece(self, db: str, table: str, ss: int, name: PieceName) -> PageRun:
         """The pages of a piece, with their statistics; raises as `part`."""
+        db, table = _names(db, table)
+        check_kind(name, PieceName, "name", "a PieceName")
         return self._on(ss, lambda snapshot: self._piece(self._known(snapshot, db, table), name))
 
     def stats(self, db: str, table: str, ss: int, name: PieceName) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The pages of a piece and their statistics; raises as `part`."""
+        db, table = _names(db, table)
+        check_kind(name, PieceName, "name", "a PieceName")
 
         def of(snapshot: LogSnapshot) -> tuple[pa.RecordBatch, pa.RecordBatch]:
             run = self._piece(self._known(snapshot, db, table), name)
@@ -259,6 +276,8 @@ class MetadataService:
         -----
         One request for each range, where ranges do not touch.
         """
+        db, table = _names(db, table)
+        check_kind(wanted, NamedBytes, "wanted", "a NamedBytes")
 
         def of(snapshot: LogSnapshot) -> list[bytes]:
             known = self._known(snapshot, db, table)
@@ -362,7 +381,7 @@ class MetadataService:
 
     def _on(self, version: int | None, work: Callable[[LogSnapshot], Answer]) -> Answer:
         """What the work gives on a version; once more from what is kept now, where an object has gone."""
-        snapshot = self.freshness.newest() if version is None else self._at(version)
+        snapshot = self.freshness.newest() if version is None else self._at(as_whole(version, "version"))
         try:
             return work(snapshot)
         except NotNamedError:
@@ -388,6 +407,10 @@ class MetadataService:
     def _time_of(self, version: int) -> int:
         recorded = self._times.get(version, lambda: self._log.recorded_time_of(version))
         return self._log.date(version, recorded)
+
+
+def _names(db: str, table: str) -> tuple[str, str]:
+    return as_text(db, "The name of a namespace"), as_text(table, "The name of a table")
 
 
 def _loaded(piece: Piece) -> PageRun:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
+from spark_pages.boundary import guard, guarded
 from spark_pages.catalog.resolve import not_there, split_name
 from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
+from spark_pages.given import (
+    MOST_NUMBER,
+    Moment,
+    as_flag,
+    as_microseconds,
+    as_path,
+    as_seconds,
+    as_text,
+    as_whole,
+    check_kind,
+)
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.table import TableDefinition
@@ -28,12 +41,14 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.system_tables import SYSTEM_TABLES
 from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.store import to_microseconds
 from spark_pages.tables.table import Table
 
 _MOST_TABLES = 4096
+_MOST_CERTIFICATE = 1 << 20
+_SHORTEST_S = 1e-3
 
 
+@guarded()
 class ServedStore:
     """A store behind a service, to be read. Obtained from `spark_pages.connect`.
 
@@ -80,7 +95,7 @@ class ServedStore:
     def snapshot(
         self,
         version: int | None = None,
-        timestamp: datetime | str | int | None = None,
+        timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> ServedSnapshot:
         """The store as of a version, a time, a tag, or now; as `Store.snapshot`.
@@ -93,7 +108,9 @@ class ServedStore:
         -----
         One call. The newest version may be as old as the service's bound of staleness says.
         """
-        timestamp_us = None if timestamp is None else to_microseconds(timestamp)
+        version = None if version is None else _version(version)
+        timestamp_us = None if timestamp is None else as_microseconds(timestamp)
+        tag = None if tag is None else as_text(tag, "The name of a tag")
         told = self._calls.ask("version", version=version, timestamp_us=timestamp_us, tag=tag)
         try:
             found, time_us = int(told["version"]), int(told["timestamp_us"])
@@ -103,7 +120,7 @@ class ServedStore:
 
     def tables(self, version: int) -> dict[int, tuple[str, str]]:
         """Namespace and name, by table id, of the tables of a version that may be read."""
-        told = self._calls.ask("tables", version=version)
+        told = self._calls.ask("tables", version=_version(version))
         try:
             return {int(table_id): (str(db), str(name)) for db, name, table_id in told["tables"]}
         except (LookupError, TypeError, ValueError):
@@ -111,7 +128,7 @@ class ServedStore:
 
     def namespaces_and_types(self, version: int) -> list[TableDefinition]:
         """What tells of the namespaces that may be read, and of types, in a version."""
-        told = self._calls.ask("objects", version=version)
+        told = self._calls.ask("objects", version=_version(version))
         try:
             return [object_from_plain(each) for each in told["objects"]]
         except (LookupError, TypeError, ValueError):
@@ -121,7 +138,7 @@ class ServedStore:
         self,
         text: str,
         version: int | None = None,
-        timestamp: datetime | str | int | None = None,
+        timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> pa.Table:
         """What a query gives; as `Store.sql`, for what changes nothing.
@@ -133,7 +150,9 @@ class ServedStore:
         """
         from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag)
+        return run_sql(
+            as_text(text, "The statement"), self.snapshot, _refuse_to_write, version, timestamp, tag
+        )
 
     def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:
         """A table as of a version, with what is known of it from an earlier one.
@@ -147,6 +166,8 @@ class ServedStore:
         -----
         No call where it is known, else one; two where it went on to another checkpoint.
         """
+        db, table = as_text(db, "The name of a namespace"), as_text(table, "The name of a table")
+        version, afresh = _version(version), as_flag(afresh, "afresh")
         known = None if afresh else self._newest.get((db, table))
         if known is not None and known.state.version == version:
             return known
@@ -202,6 +223,7 @@ class ServedStore:
         self.close()
 
 
+@guarded()
 class ServedSnapshot(Snapshot):
     """A version of a store behind a service; read like any other snapshot."""
 
@@ -249,7 +271,12 @@ class ServedSnapshot(Snapshot):
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Nothing to open again: what it knows comes table by table."""
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
         raise missing
+
+
+def _version(version: int) -> int:
+    return as_whole(version, "version", least=0, most=MOST_NUMBER)
 
 
 def _refuse_to_write(_: str) -> NoReturn:
@@ -258,13 +285,14 @@ def _refuse_to_write(_: str) -> NoReturn:
     )
 
 
+@guard
 def connect(
     url: str,
     token: Token | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
     storage_url: str | None = None,
-    certificate: str | bytes | None = None,
+    certificate: str | os.PathLike[str] | bytes | None = None,
     cache: CacheConfig | None = None,
     timeout_s: float = 30.0,
     retry_s: float = 15.0,
@@ -301,12 +329,27 @@ def connect(
     InvalidInputError
         If the address is none, or a token would be sent in the clear.
     """
-    if isinstance(certificate, str):
-        with open(certificate, "rb") as file:
-            certificate = file.read()
-    calls = ServiceCalls(url, token, certificate, timeout_s, retry_s, Runtime())
+    pem = _read_certificate(certificate)
+    as_text(url, "The address of a service")
+    check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
+    timeout_s, retry_s = as_seconds(timeout_s, "timeout_s", _SHORTEST_S), as_seconds(retry_s, "retry_s")
+    calls = ServiceCalls(url, token, pem, timeout_s, retry_s, Runtime())
     told = calls.greet()
     objects = None
     if storage_options is not None or storage_url is not None:
-        objects = open_object_store(storage_url or told["url"], storage_options or None)
+        objects = open_object_store(told["url"] if storage_url is None else storage_url, storage_options)
     return ServedStore(calls, objects, cache)
+
+
+def _read_certificate(certificate: str | os.PathLike[str] | bytes | None) -> bytes | None:
+    if certificate is None or isinstance(certificate, bytes):
+        return certificate
+    path = as_path(certificate, "certificate")
+    try:
+        with builtins.open(path, "rb") as file:
+            return file.read(_MOST_CERTIFICATE)
+    except OSError as error:
+        raise InvalidInputError(
+            f"Cannot read the certificate {path!r}: {error.strerror}.",
+            hint="Give the path of a file in PEM, or its bytes.",
+        ) from error

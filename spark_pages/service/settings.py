@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.given import as_seconds, as_text, as_whole, check_kind
+
+_LAST_PORT = (1 << 16) - 1
+_MOST = (1 << 31) - 1
+_SHORTEST_S = 1e-6
+_DURATIONS = ("staleness_s", "deadline_s")
+_LIMITS = ("calls", "question_bytes", "message_bytes", "answer_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +58,19 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.private_key is None):
             raise InvalidInputError("TLS needs a certificate and its private key: one of them is missing.")
-        numbers = {
-            name: getattr(self, name)
-            for name in (
-                "staleness_s",
-                "deadline_s",
-                "calls",
-                "question_bytes",
-                "message_bytes",
-                "answer_bytes",
-            )
+        given: dict[str, object] = {
+            **{name: as_text(getattr(self, name), name) for name in ("host", "http_host")},
+            **{name: as_seconds(getattr(self, name), name, _SHORTEST_S) for name in _DURATIONS},
+            **{name: as_whole(getattr(self, name), name, "a number", 1, _MOST) for name in _LIMITS},
+            "drain_s": as_seconds(self.drain_s, "drain_s"),
+            "port": as_whole(self.port, "port", "a port", 0, _LAST_PORT),
         }
-        wrong = [f"{name}={value}" for name, value in numbers.items() if value <= 0]
-        if wrong or self.drain_s < 0:
-            raise InvalidInputError(f"The service was given {', '.join(wrong) or f'drain_s={self.drain_s}'}.")
+        if self.http_port is not None:
+            given["http_port"] = as_whole(self.http_port, "http_port", "a port", 0, _LAST_PORT)
+        for name in ("certificate", "private_key"):
+            check_kind(getattr(self, name), bytes | None, name, "PEM as bytes")
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
 
     @property
     def location(self) -> str:

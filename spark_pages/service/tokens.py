@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_pages.errors import AccessDeniedError, InvalidInputError, MissingDependencyError
-from spark_pages.service.failures import NO_TOKEN
+from spark_pages.given import as_choice, as_list, as_seconds, as_text
+from spark_pages.service.failures import MOST_TOKEN, NO_TOKEN
 
 try:
     import jwt
@@ -27,7 +28,7 @@ ALGORITHMS: tuple[Algorithm, ...] = ("HS256", "RS256", "EdDSA")
 
 _SHORTEST_SECRET = 32
 _READ = "read:"
-_MOST_TOKEN = 16 << 10
+_ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Access:
 
     def allows(self, namespace: str) -> bool:
         """Whether tables of the namespace may be read."""
-        return "*" in self.namespaces or namespace in self.namespaces
+        return _ALL in self.namespaces or namespace in self.namespaces
 
     def check(self, namespace: str) -> None:
         """Refuse a namespace that may not be read, whether or not it exists.
@@ -56,12 +57,12 @@ class Access:
         if not self.allows(namespace):
             raise AccessDeniedError(
                 f"The token does not allow reading namespace {namespace!r}.",
-                hint=f"Ask for a token with the scope {_READ}{namespace}.",
+                hint=_scope_hint(namespace),
                 namespace=namespace,
             )
 
 
-EVERYTHING = Access(frozenset({"*"}))
+EVERYTHING = Access(frozenset({_ALL}))
 """Of callers where no tokens are asked for."""
 
 
@@ -96,17 +97,15 @@ class TokenVerifier:
         issuer: str | None = None,
         leeway_s: float = 5.0,
     ) -> None:
-        if algorithm not in ALGORITHMS:
-            raise InvalidInputError(
-                f"Tokens of algorithm {algorithm!r} are not known: expected one of {', '.join(ALGORITHMS)}."
-            )
-        if not keys or not audience:
+        as_choice(algorithm, "algorithm", ALGORITHMS)
+        given = as_list(keys, bytes, "keys", "keys as bytes")
+        if not given or not as_text(audience, "audience"):
             raise InvalidInputError("Tokens cannot be checked without a key and an audience.")
-        self._keys = [_key(key, algorithm) for key in keys]
+        self._keys = [_key(key, algorithm) for key in given]
         self._algorithm = algorithm
         self._audience = audience
-        self._issuer = issuer
-        self._leeway_s = leeway_s
+        self._issuer = None if issuer is None else as_text(issuer, "issuer")
+        self._leeway_s = as_seconds(leeway_s, "leeway_s")
 
     def __repr__(self) -> str:
         return f"TokenVerifier({self._algorithm}, audience={self._audience!r})"
@@ -119,9 +118,14 @@ class TokenVerifier:
         AccessDeniedError
             Says why, and never repeats any of the token.
         """
-        kind, _, token = (header or "").partition(" ")
-        if kind.lower() != "bearer" or not token or len(token) > _MOST_TOKEN:
+        kind, _, token = (header if isinstance(header, str) else "").partition(" ")
+        if kind.lower() != "bearer" or not token:
             raise _refused("The call has no bearer token.", "Give `connect` a token.")
+        if len(token) > MOST_TOKEN:
+            raise _refused(
+                f"The token has {len(token):,} characters: expected at most {MOST_TOKEN:,}.",
+                "Get one with fewer claims.",
+            )
         reason: Exception | None = None
         for key in self._keys:
             try:
@@ -161,6 +165,13 @@ def _key(key: bytes, algorithm: Algorithm) -> Any:
     if not isinstance(public, expected):
         raise InvalidInputError(f"The key for {algorithm} is no public key in PEM ({expected.__name__}).")
     return public
+
+
+def _scope_hint(namespace: str) -> str:
+    """Return which scope to ask for, and never one that allows more than the namespace."""
+    if namespace == _ALL or len(namespace.split()) != 1:
+        return "No scope stands for this name alone: ask for the tables to be moved to another namespace."
+    return f"Ask for a token with the scope {_READ}{namespace}."
 
 
 def _namespaces(scope: Any) -> frozenset[str]:

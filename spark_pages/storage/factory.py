@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import check_kind
+from spark_pages.given import as_path, as_text, check_kind
 from spark_pages.storage.clients import REMOTE_SCHEMES
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.remote import RemoteStore
@@ -46,10 +46,10 @@ def open_object_store(
         If the scheme is unknown, a secret is part of the address, or options are given for an address that
         takes none.
     """
-    check_kind(url, str | os.PathLike, "The address of a store", "a path or a URL")
-    address = os.fspath(url)
-    if not address:
-        raise InvalidInputError("The address of a store is empty.", hint=f"Use a path or {_KNOWN}.")
+    check_kind(storage_options, Mapping | None, "storage_options", "names and values")
+    for name in storage_options or ():
+        as_text(name, "A name in storage_options")
+    address = as_path(url, "The address of a store", "a path or a URL")
     folder, scheme = folder_of(address), address.partition("://")[0]
     if folder is None and scheme not in REMOTE_SCHEMES:
         raise InvalidInputError(f"No storage is known for {scheme}://.", hint=f"Use a path or {_KNOWN}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from spark_pages.errors import ObjectNotFoundError
 
@@ -91,6 +91,7 @@ CLOCK_PREFIX = "_log/_clock-"
 """Keys of objects that are written to read the clock of the storage, and deleted at once."""
 
 
+@runtime_checkable
 class ObjectStore(Protocol):
     """A flat set of named byte strings, under one root.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
 from spark_pages.catalog.resolve import check_column, same_column
 from spark_pages.errors import (
@@ -18,7 +19,16 @@ from spark_pages.errors import (
     PageNotFoundError,
     RowOutOfRangeError,
 )
-from spark_pages.given import as_whole, number_list
+from spark_pages.given import (
+    MOST_NUMBER,
+    Moment,
+    as_upper_bound,
+    as_whole,
+    check_callable,
+    check_kind,
+    number_list,
+    shortened,
+)
 from spark_pages.log.replay import read_manifests
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain, RunSlice
@@ -31,6 +41,7 @@ from spark_pages.runtime import Mapper
 from spark_pages.tables.reading.expiry import reopening
 
 
+@guarded("locate_row")
 class PageDirectory:
     """Answers which pages hold which rows of a table.
 
@@ -72,6 +83,7 @@ class PageDirectory:
         SnapshotExpiredError
             If retention has passed the version.
         """
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
         if self._open_again is None:
             raise missing
         self._snapshot = self._open_again(self._snapshot.state.version)
@@ -147,6 +159,9 @@ class PageDirectory:
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
         """The chain of a key; one that was never written has no pages."""
+        check_kind(key, tuple, "key", "a PhysicalKey")
+        if len(key) != 2 or not all(type(each) is int for each in key):
+            raise InvalidInputError(f"key is {shortened(key)}: expected a PhysicalKey, two ids.")
         return self._snapshot.chain(key)
 
     @reopening
@@ -158,6 +173,7 @@ class PageDirectory:
         at_once
             Reads several page manifests at a time; each is read once.
         """
+        check_callable(at_once, "at_once")
         chains = [self.chain(column) for column in self.definition.field_ids]
         held = read_manifests([piece for chain in chains for piece in chain.pieces], at_once)
         for chain in chains:
@@ -215,6 +231,9 @@ class PageDirectory:
             return self._locate_again(column, row)
         except RowOutOfRangeError as error:
             raise self._no_such_row(column, error) from None
+        except ValueError:
+            as_whole(row, "row")  # of too many digits to be shown
+            raise
 
     @reopening
     def _locate_again(self, column: str, row: int) -> RowLocation:
@@ -256,14 +275,15 @@ class PageDirectory:
         """
         return self.chain(column).locate_range(as_whole(start, "start"), as_whole(end, "end"))
 
-    def range(self, column: str, l: int, r: int, ts: int | None = None) -> list[PageDescriptor]:  # noqa: E741
+    def range(self, column: str, l: int, r: int, ts: Moment | None = None) -> list[PageDescriptor]:  # noqa: E741
         """List the pages that rows [l, r) touch, of this version or as of a time.
 
         Parameters
         ----------
         ts
-            Microseconds since the epoch; the column is the one that has this name in *this* version, whatever
-            it and its table were called then. None and 0 ask for this version: seed 000 ignores the argument.
+            A time as `Store.snapshot` takes it; the column is the one that has this name in *this* version,
+            whatever it and its table were called then. None and 0 ask for this version: seed 000 ignores the
+            argument.
 
         Raises
         ------
@@ -272,7 +292,7 @@ class PageDirectory:
         RowOutOfRangeError
             If the range is not inside the column.
         """
-        time_us = 0 if ts is None else as_whole(ts, "ts", "microseconds since the epoch")
+        time_us = 0 if ts is None else as_upper_bound(ts, "ts")
         if not time_us:
             return [piece.page for piece in self.locate_range(column, l, r)]
         then = self._directory_at(time_us)
@@ -300,9 +320,9 @@ class PageDirectory:
         return self.latest(column)
 
     def get_ranged_pages_meta(
-        self, column: str, l_bound: int, r_bound: int, commit_time_upper_bound: int
+        self, column: str, l_bound: int, r_bound: int, commit_time_upper_bound: Moment
     ) -> list[PageDescriptor]:
-        """`range` as of a commit time in microseconds, under the name of seed 001: table and column by id."""
+        """`range` as of a commit time, under the name of seed 001: table and column by id."""
         return self.range(column, l_bound, r_bound, commit_time_upper_bound)
 
     @reopening
@@ -319,12 +339,14 @@ class PageDirectory:
         Loads the chains that it searches: name the column where you know it.
         """
         wanted = parse_page_id(page_id)
-        for name in [column] if column else self.definition.field_ids:
+        if column is not None:
+            check_column(self.definition, column)
+        for name in self.definition.field_ids if column is None else [column]:
             pages = self.chain(name).all_pages()
             found: Any = np.flatnonzero(pages.page_ids == wanted)
             if len(found):
                 return pages.descriptor(int(found[0]))
-        where = f"column {column!r}" if column else "any column"
+        where = "any column" if column is None else f"column {column!r}"
         raise PageNotFoundError(
             f"Table {self.definition.name!r} has no page {page_id} in {where} at version "
             f"{self._snapshot.state.version}.",
@@ -353,7 +375,7 @@ def row_numbers(rows: ArrayLike, num_rows: int | None, table: str) -> NDArray[np
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
         raise InvalidInputError(f"rows have type {wanted.dtype}: expected a list of integers from 0.")
     for row in (int(wanted.min()), int(wanted.max())):
-        if row < 0 or (num_rows is not None and row >= num_rows):
+        if not 0 <= row <= MOST_NUMBER or (num_rows is not None and row >= num_rows):
             has = "rows are" if num_rows is None else f"it has {num_rows} rows,"
             raise RowOutOfRangeError(
                 f"Row {row} is not in table {table!r}: {has} numbered from 0.", row=row, num_rows=num_rows

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import overload
 
+from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.catalog.resolve import check_column, check_columns, show_name
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
-from spark_pages.given import as_list
+from spark_pages.given import MOST_NUMBER, as_list, as_text, as_whole, check_kind, shortened
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import FieldId, TableId
@@ -34,6 +35,7 @@ _MOST_PAGES = 1024
 """A splice with so many pages is not added to, so that pages registered one by one cost the same each."""
 
 
+@guarded()
 class StagedDirectory(PageDirectory):
     """A `PageDirectory` that shows what its transaction has staged, and stages more.
 
@@ -85,6 +87,7 @@ class StagedDirectory(PageDirectory):
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version, with what is staged, from what is kept now."""
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
         if self._shown is None:
             raise missing
         self._shown.reopen(missing)
@@ -127,6 +130,7 @@ class StagedDirectory(PageDirectory):
         """
         self._check_current()
         check_column(self.definition, column)
+        offset = as_whole(offset, "offset")
         return self.register_batch([self._intake.header_of(column, path, offset)])[0]
 
     def register_page_with_sizes(
@@ -230,14 +234,14 @@ class StagedDirectory(PageDirectory):
         place may be one that a checkpoint gave it. Conflicts as `replace_last` does.
         """
         self._check_current()
-        *names, entry_count = place_and_count
-        column = names[-1] if names else None
-        if not (
-            isinstance(column, str) and type(entry_count) is int and len(names) <= 2 and entry_count >= 0
-        ):
+        if len(place_and_count) not in (2, 3):
             raise InvalidInputError(
-                f"update_latest_entry_count{place_and_count}: expected ([table,] column, entry_count)."
+                f"update_latest_entry_count was given {shortened(place_and_count)}: expected ([table,] "
+                "column, entry_count)."
             )
+        names = [as_text(each, "A name of a table or column") for each in place_and_count[:-1]]
+        column = names[-1]
+        entry_count = as_whole(place_and_count[-1], "entry_count", "a number of rows", 0, MOST_NUMBER)
         known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")
         if len(names) == 2 and names[0] not in known_as:
             raise InvalidInputError(

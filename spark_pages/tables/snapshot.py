@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from spark_pages.boundary import guarded
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
 from spark_pages.catalog.resolve import find_table, not_there, same_table, split_name
 from spark_pages.catalog.types import UserType, user_type
@@ -31,6 +32,7 @@ MOST_TABLES_ON_A_CARD = 20
 TakeLease: TypeAlias = Callable[["Snapshot", timedelta, bool], ReaderLease["Snapshot"]]
 
 
+@guarded()
 class Snapshot:
     """The store as of one version. Immutable; cheap to open and to keep.
 
@@ -129,6 +131,7 @@ class Snapshot:
 
     def reopen(self, missing: ObjectNotFoundError) -> None:
         """Reads the same version from what is kept now; see `tables.reading.expiry`."""
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
         if self._open_again is None:
             raise missing
         self.log = self._open_again(self.version)

@@ -9,10 +9,20 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
+from spark_pages.boundary import guard, guarded
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.errors import CommitUnknownError, InvalidInputError, SparkPagesError
-from spark_pages.given import as_text, as_whole, check_kind, check_texts
+from spark_pages.given import (
+    Moment,
+    as_flag,
+    as_microseconds,
+    as_seconds,
+    as_text,
+    as_whole,
+    check_kind,
+    check_texts,
+)
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.commit.messages import Unknown
 from spark_pages.log.log import Log
@@ -22,6 +32,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.runtime import Runtime
+from spark_pages.show.text import moment
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.cards import store_card
@@ -40,7 +51,10 @@ from spark_pages.upkeep.faults import Verification
 from spark_pages.upkeep.repair import RepairPlan, plan_repair
 from spark_pages.upkeep.verify import verify
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
+
+@guarded()
 class Store:
     """One store: a log of commits and the pages that it names.
 
@@ -50,7 +64,9 @@ class Store:
     def __init__(
         self, objects: ObjectStore, runtime: Runtime | None = None, cache: CacheConfig | None = None
     ) -> None:
-        self._runtime = runtime or Runtime()
+        check_kind(objects, ObjectStore, "objects", "an ObjectStore")
+        check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
+        self._runtime = Runtime() if runtime is None else runtime
         self._objects = objects
         self._log = Log(objects, self._runtime)
         self._pages = PageHandler(objects, cache)
@@ -90,7 +106,7 @@ class Store:
     def snapshot(
         self,
         version: int | None = None,
-        timestamp: datetime | str | int | None = None,
+        timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> Snapshot:
         """The store as of a version, a time, a tag, or now.
@@ -100,8 +116,8 @@ class Store:
         version
             A version.
         timestamp
-            The last version committed not later than this: a datetime (naive means UTC), ISO 8601 text,
-            or microseconds since the epoch.
+            The last version committed not later than this: a datetime (naive means UTC), also of pandas,
+            numpy or pyarrow, such as `history` returns; ISO 8601 text; or microseconds since 1970.
         tag
             The version that the tag names.
 
@@ -115,9 +131,9 @@ class Store:
         asked = ""
         if tag is not None:
             version, asked = tagged_version(self._log.refresh().state, tag), f"tag {tag!r}"
-        timestamp_us = None if timestamp is None else to_microseconds(timestamp)
+        timestamp_us = None if timestamp is None else as_microseconds(timestamp)
         if timestamp_us is not None:
-            asked = f"as of {timestamp}"
+            asked = f"as of {moment(timestamp_us, precise=True)} UTC"
         return self._wrap(self._log.snapshot(version, timestamp_us, asked))
 
     def transaction(
@@ -210,7 +226,7 @@ class Store:
         -----
         One commit, or none if nothing changes. Retention keeps what a tag names.
         """
-        return set_tag(self._log, self._runtime, name, version, replace)
+        return set_tag(self._log, self._runtime, name, version, as_flag(replace, "replace"))
 
     def delete_tag(self, name: str) -> int:
         """There is no such tag any more; gives the version that it named.
@@ -229,7 +245,7 @@ class Store:
     def restore(
         self,
         version: int | None = None,
-        timestamp: datetime | str | int | None = None,
+        timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> int:
         """Rows, tables and properties are what they were; gives the version of the new commit.
@@ -254,12 +270,13 @@ class Store:
         the restore is made are undone too. Tags, leases and the exactly-once pairs of applications stay as
         they are. Grows with what differs.
         """
-        named = {"version": version, "timestamp": timestamp, "tag": tag}
-        given = {key: str(value) for key, value in named.items() if value is not None}
-        if len(given) != 1:
+        if sum(each is not None for each in (version, timestamp, tag)) != 1:
             raise InvalidInputError("Give exactly one of version, timestamp and tag.")
+        named = {} if tag is None else {"tag": as_text(tag, "The name of a tag")}
+        if timestamp is not None:
+            named["timestamp"] = str(_EPOCH + timedelta(microseconds=as_microseconds(timestamp)))
         then = self.snapshot(version, timestamp, tag).version
-        return restore(self._log, self._pages, self._runtime, then, {**given, "version": str(then)})
+        return restore(self._log, self._pages, self._runtime, then, {**named, "version": str(then)})
 
     def reset_clock(self) -> int:
         """Date versions by the clock of now again, after a commit of a clock that was far ahead.
@@ -284,7 +301,7 @@ class Store:
         self,
         text: str,
         version: int | None = None,
-        timestamp: datetime | str | int | None = None,
+        timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> pa.Table:
         """What one SQL statement gives: rows of a query, or statement, version and rows of a change.
@@ -327,8 +344,8 @@ class Store:
         ones none. `checkpoint` is the newest one that was there at each commit. Versions that cannot be
         read any more are left out.
         """
-        if limit is not None and as_whole(limit, "limit") < 0:
-            raise InvalidInputError(f"limit is {limit}: expected a number of versions, 0 or more.")
+        if limit is not None:
+            limit = as_whole(limit, "limit", "a number of versions, 0 or more", 0)
         head = self._log.refresh().state
         first = 0 if limit is None else head.version + 1 - limit
         start = max(oldest_readable(head), first)
@@ -405,7 +422,7 @@ class Store:
         -----
         The store can still be used, but from now on nothing is done beside commits.
         """
-        self._log.close(timeout_s)
+        self._log.close(None if timeout_s is None else as_seconds(timeout_s, "timeout_s"))
 
     def __enter__(self) -> Self:
         """The store, to be closed on leaving the block."""
@@ -433,6 +450,7 @@ class Store:
         May write a checkpoint, which lets more go. Requests grow with the commits and the checkpoint objects
         that are kept or go; see `docs/retention.md`.
         """
+        orphans = as_flag(orphans, "orphans")
         return plan_vacuum(self._log, self._runtime, retention, orphans, pages=self._pages)
 
     def vacuum(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumResult:
@@ -448,7 +466,7 @@ class Store:
         May be killed at any point and run again; two at once do no harm. One commit, rarely two, and none
         where nothing can go.
         """
-        return vacuum(self._log, self._runtime, retention, orphans, self._pages)
+        return vacuum(self._log, self._runtime, retention, as_flag(orphans, "orphans"), self._pages)
 
     def compact_pages(self, table: str | None = None) -> list[dict[str, Any]]:
         """Runs of small pages are rewritten as full ones; rows stay what they are.
@@ -460,8 +478,7 @@ class Store:
             and how many columns another job was compacting at the moment.
         """
         snapshot = self.snapshot()
-        names = [table] if table else snapshot.tables()
-
+        names = snapshot.tables() if table is None else [as_text(table, "The name of a table")]
         return [
             compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
                 name
@@ -510,6 +527,7 @@ class Store:
         return Leases(self._log, self._runtime).table()
 
 
+@guard
 def create(
     url: str,
     storage_options: Mapping[str, Any] | None = None,
@@ -539,15 +557,17 @@ def create(
     InvalidInputError
         If one of these properties has a value that it cannot have, or belongs to tables.
     """
-    check_texts(properties or {}, "properties")
+    properties = {} if properties is None else properties
+    check_texts(properties, "properties")
     runtime = Runtime()
     objects = open_object_store(url, storage_options)
     store = Store(objects, runtime, cache)
-    record = first_record(runtime, properties or {})
+    record = first_record(runtime, properties)
     store._log.create(lambda _: record)
     return store
 
 
+@guard
 def open(
     url: str, storage_options: Mapping[str, Any] | None = None, cache: CacheConfig | None = None
 ) -> Store:
@@ -567,22 +587,4 @@ def open(
     return store
 
 
-_TIME = "a time: text as of ISO 8601, such as 2026-11-23T18:00:00Z, a datetime, or microseconds since 1970"
-
-
-def to_microseconds(timestamp: datetime | str | int) -> int:
-    """Microseconds since the epoch of what a caller gives as a time."""
-    if isinstance(timestamp, int):
-        return timestamp
-    try:
-        moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
-    except ValueError:
-        raise InvalidInputError(f"timestamp is {timestamp!r}: expected {_TIME}.") from None
-    check_kind(moment, datetime, "timestamp", _TIME)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    delta = moment - datetime.fromtimestamp(0, UTC)
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-__all__ = ["CacheConfig", "Store", "create", "open", "to_microseconds"]
+__all__ = ["CacheConfig", "Store", "create", "open"]

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
+from spark_pages.boundary import guarded
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.resolve import check_column, check_columns, show_name, visible_table
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
-from spark_pages.given import as_list, as_whole, check_kind
+from spark_pages.given import MOST_NUMBER, as_flag, as_list, as_whole, check_kind, shortened
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import RunSlice
@@ -48,6 +49,7 @@ MOST_COLUMNS_ON_A_CARD = 30
 MOST_LANES_ON_A_CARD = 8
 
 
+@guarded()
 class Table:
     """A table as of one version.
 
@@ -169,7 +171,7 @@ class Table:
         start, stop = self._row_range(start, stop)
         parsed = self._parse(filter)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
-        check_kind(entry_meta, bool, "entry_meta", "True or False")
+        entry_meta = as_flag(entry_meta, "entry_meta")
         if entry_meta:
             if parsed is not None:
                 raise InvalidInputError("Entry metadata is read by rows: give start and stop, and no filter.")
@@ -217,7 +219,7 @@ class Table:
         windows of 32 MiB at most. Dropping the reader stops them once these are done. The caches are left to
         random reads. See `docs/reading.md`.
         """
-        check_kind(ahead, bool, "ahead", "True or False")
+        ahead = as_flag(ahead, "ahead")
         request = self._scan_request(columns, start, stop, filter, batch_rows, ahead)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         return pa.RecordBatchReader.from_batches(
@@ -288,8 +290,9 @@ class Table:
             ``column``, ``position``, ``first_row`` and the fields of a descriptor; with `metadata` also
             ``page_metadata``, a map of bytes that is null where a page has none.
         """
+        metadata = as_flag(metadata, "metadata")
         parts = []
-        for name in check_columns(self.definition, [column] if column else None):
+        for name in check_columns(self.definition, None if column is None else [column]):
             run = self.directory.chain(name).all_pages()
             part = page_table(name, RunSlice(run, 0), 0)
             if metadata:
@@ -316,7 +319,9 @@ class Table:
     @reopening
     def blocks(self, by: str | int | None = None) -> pa.Table:
         """Which pages of each column hold the rows of each block: the pages of a column, or so many rows."""
-        check_columns(self.definition, None if by is None or isinstance(by, int) else [by])
+        if by is not None and not isinstance(by, str):
+            by = as_whole(by, "by", "a column, or a number of rows", 1, MOST_NUMBER)
+        check_columns(self.definition, [by] if isinstance(by, str) else None)
         chains = {name: self.directory.chain(name) for name in self.columns}
         return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
 
@@ -375,7 +380,7 @@ class Table:
         """As `_parse`, where there must be a condition."""
         parsed = self._parse(given)
         if parsed is None:
-            raise InvalidInputError(f"filter is {given!r}: expected a condition on rows.")
+            raise InvalidInputError(f"filter is {shortened(given)}: expected a condition on rows.")
         return parsed
 
     def _parse(self, given: Filter | None) -> ParsedFilter | None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
+from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import not_there, same_table, show_name, split_name
 from spark_pages.errors import (
@@ -23,7 +24,7 @@ from spark_pages.errors import (
     SchemaMismatchError,
     StorageError,
 )
-from spark_pages.given import as_list, as_text, as_whole, check_kind, check_texts
+from spark_pages.given import MOST_NUMBER, as_choice, as_list, as_text, as_whole, check_kind, check_texts
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
@@ -60,6 +61,7 @@ MEMORY_BYTES = 256 << 20
 """Memory that a transaction takes for pages; what is more is written before the commit."""
 
 
+@guarded()
 class Transaction(CatalogVerbs):
     """Changes that become visible together, or not at all.
 
@@ -96,20 +98,21 @@ class Transaction(CatalogVerbs):
         memory_bytes: int = MEMORY_BYTES,
         base: LogSnapshot | None = None,
     ) -> None:
-        as_text(operation, "operation")
-        check_texts(parameters or {}, "parameters")
-        if app_id is not None and app_version is not None:
-            app_id, app_version = as_text(app_id, "app_id"), as_whole(app_version, "app_version")
-        if as_whole(memory_bytes, "memory_bytes") < 1:
-            raise InvalidInputError(f"memory_bytes is {memory_bytes}: expected at least 1.")
-        if isolation not in ("snapshot", "serializable"):
-            raise InvalidInputError(f"isolation is {isolation!r}: expected 'snapshot' or 'serializable'.")
+        operation = as_text(operation, "operation")
+        parameters = {} if parameters is None else parameters
+        check_texts(parameters, "parameters")
+        if app_id is not None:
+            app_id = as_text(app_id, "app_id")
+        if app_version is not None:
+            app_version = as_whole(app_version, "app_version", least=-MOST_NUMBER - 1, most=MOST_NUMBER)
+        memory_bytes = as_whole(memory_bytes, "memory_bytes", "a number of bytes", 1, MOST_NUMBER)
+        isolation = as_choice(isolation, "isolation", ("snapshot", "serializable"))
         if (app_id is None) != (app_version is None):
             raise InvalidInputError("app_id and app_version go together: give both or neither.")
         self.version: int | None = None
         self.version_is_exact = True
         self._log = log
-        self._heading = Heading(runtime.token(), operation, dict(parameters or {}), app_id, app_version)
+        self._heading = Heading(runtime.token(), operation, dict(parameters), app_id, app_version)
         self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._directories: dict[str, StagedDirectory] = {}
@@ -285,6 +288,7 @@ class Transaction(CatalogVerbs):
         self._relies_on(definition.table_id)
         try:
             metas: Mapping[str, PageMeta] = NOTHING_BESIDE
+            check_kind(page_metadata, Mapping | None, "page_metadata", "metadata by column")
             if entry_meta is not None or page_metadata:
                 rows, metas = with_meta(definition, rows, entry_meta, page_metadata)
             takes_no_request = rows.is_small and not key_columns(definition)

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from spark_pages.boundary import guarded
 from spark_pages.errors import DamageError, InvalidKeyError, SparkPagesError, UnsupportedFormatError
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.features import check_writable
@@ -63,6 +64,7 @@ class Step:
     what: str
 
 
+@guarded()
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class RepairPlan:
     """What a repair would do, and what it cannot.

@@ -13,7 +13,7 @@ from spark_pages.errors import (
     StoreNotFoundError,
     UnsupportedFormatError,
 )
-from spark_pages.given import as_text
+from spark_pages.given import as_choice
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.features import check_writable
@@ -103,8 +103,7 @@ def look(
     page_reader: PageReader | None = None,
 ) -> Survey:
     """What `verify` finds, in the form that `repair` plans from."""
-    if as_text(pages, "pages") not in ("all", "sample", "none"):
-        raise InvalidInputError(f"pages is {pages!r}: expected 'all', 'sample' or 'none'.")
+    as_choice(pages, "pages", ("all", "sample", "none"))
     if not 0 <= fraction <= 1:
         raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")
     survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))

@@ -68,7 +68,7 @@ def test_forged_tokens_are_refused():
     refused(hs256(), f"{head}.{changed.decode().rstrip('=')}.{signature}", "is not valid")
     refused(hs256(), f"{head}.{body}.", "is not valid")
     for nothing in (None, "", "a.b.c", "x" * 20_000, "\x00", "é"):
-        refused(hs256(), nothing, "is not valid|no bearer token")
+        refused(hs256(), nothing, "is not valid|no bearer token|expected at most 7,168")
 
 
 def test_tokens_without_a_signature_are_refused_whatever_they_call_it():
@@ -116,7 +116,7 @@ def test_keys_that_do_not_fit_the_algorithm_are_refused_at_the_start():
         with pytest.raises(InvalidInputError) as caught:
             TokenVerifier(keys, algorithm, AUDIENCE)
         assert "PRIVATE" not in str(caught.value)
-    with pytest.raises(InvalidInputError, match="not known"):
+    with pytest.raises(InvalidInputError, match="expected 'HS256' or 'RS256' or 'EdDSA'"):
         TokenVerifier([SECRET], "none", AUDIENCE)
 
 

@@ -32,7 +32,7 @@ def test_a_version_before_the_oldest_kept_is_refused_by_name_with_the_range(kept
 def test_a_time_before_the_oldest_kept_is_refused_by_name_with_the_range(kept):
     (second,) = kept._log.commits(2, 3)
 
-    with pytest.raises(SnapshotExpiredError, match=rf"Version 2 \(as of {second.timestamp_us}\).*3 to 6"):
+    with pytest.raises(SnapshotExpiredError, match=r"Version 2 \(as of .* UTC\).*3 to 6"):
         kept.snapshot(timestamp=second.timestamp_us)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from spark_pages.errors import InvalidInputError
+from spark_pages.given import MOST_NUMBER, as_path, as_whole
 
 READ_THREADS = 16
 """Enough to hide the latency of an object store behind the decoding of what has come."""
+
+
+_MOST_THREADS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +45,11 @@ class CacheConfig:
     gap_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        numbers = {
-            "upc_bytes": self.upc_bytes,
-            "cpc_bytes": self.cpc_bytes,
-            "disk_bytes": self.disk_bytes,
-            "gap_bytes": self.gap_bytes or 0,
-            "threads": self.threads - 1,
-        }
-        wrong = [name for name, number in numbers.items() if number < 0]
-        if wrong:
-            raise InvalidInputError(
-                f"A cache was given {', '.join(f'{name}={getattr(self, name)}' for name in wrong)}: expected "
-                f"threads from 1, and bytes from 0."
-            )
+        for name in ("upc_bytes", "cpc_bytes", "disk_bytes", "gap_bytes"):
+            if name != "gap_bytes" or self.gap_bytes is not None:
+                number = as_whole(getattr(self, name), name, "a number of bytes", 0, MOST_NUMBER)
+                object.__setattr__(self, name, number)
+        threads = as_whole(self.threads, "threads", "a number of threads", 1, _MOST_THREADS)
+        object.__setattr__(self, "threads", threads)
+        if self.disk_path is not None:
+            as_path(self.disk_path, "disk_path")

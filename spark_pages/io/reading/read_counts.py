@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from spark_pages.given import check_kind
 from spark_pages.show.markup import Markup, card, table
 from spark_pages.show.text import count, size
 
@@ -104,6 +105,7 @@ class ReadCounts:
 
     def add(self, other: ReadCounts) -> None:
         """What the other counts is counted here too."""
+        check_kind(other, ReadCounts, "other", "a ReadTrace")
         self.upc_hits += other.upc_hits
         self.cpc_hits += other.cpc_hits
         self.misses += other.misses
@@ -140,6 +142,7 @@ class ReadTrace(ReadCounts):
 
     def merge(self, other: ReadTrace) -> None:
         """The counts of another trace are part of this one."""
+        check_kind(other, ReadTrace, "other", "a ReadTrace")
         self.page_ids.extend(other.page_ids)
         for each in fields(self):
             if each.name != "page_ids":

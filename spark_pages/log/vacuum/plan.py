@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.boundary import guarded
 from spark_pages.model.actions import Retention
 from spark_pages.show.markup import card, facts, joined, table, tag
 from spark_pages.show.text import count, size
@@ -38,6 +39,7 @@ class VacuumResult:
     spared: int = 0
 
 
+@guarded()
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class VacuumPlan:
     """What `execute` will delete: exactly this.

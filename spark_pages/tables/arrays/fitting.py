@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.given import check_nesting
 from spark_pages.io.stats.bounds import plain_type, plain_values
 from spark_pages.model.stored_types import same_type
 
@@ -106,6 +107,7 @@ def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
     Told the wanted type at once, Arrow makes 1 of 1.5 for a column of integers.
     """
     check_unmasked(values)
+    check_nesting(values, "A value")
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError):

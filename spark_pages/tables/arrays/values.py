@@ -10,12 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
+from spark_pages.given import check_nesting
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.model.own_memory import in_own_memory
 from spark_pages.model.stored_types import check_depth, same_type, stored_type, stored_values
 from spark_pages.tables.arrays.fitting import LossError, check_unmasked, fitted, from_python
+
+NOT_ARROW = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+"""What Arrow, and those who hand it their data, raise where it cannot be made of what was given."""
 
 _SMALL_BYTES = 16 << 10
 
@@ -63,10 +67,14 @@ def as_stream(data: Any) -> RowStream:
             return _of_reader(_reader_of(data))
         if hasattr(data, "__arrow_c_array__"):
             return as_stream(pa.record_batch(data))
-    except pa.ArrowException as error:
+    except SparkPagesError:
+        raise  # also a ValueError
+    except NOT_ARROW as error:
         unknown = _unknown_column(data)
         if unknown is not None:
             reason = f"Arrow does not read its column {unknown!r}: {error}"
+        elif not isinstance(error, pa.ArrowException):  # such as two columns of one name
+            reason = f"Arrow does not read it: {error}"
     raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
 
 
@@ -128,7 +136,9 @@ def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
             _check_batch(batch, reader.schema)
         except StopIteration:
             return
-        except (pa.ArrowException, LossError) as error:
+        except SparkPagesError:
+            raise
+        except (*NOT_ARROW, RuntimeError) as error:  # of Arrow, and of what hands out the batches
             raise SchemaMismatchError(
                 f"Cannot append batch {number} of a stream: {error}.",
                 hint="Give every batch the schema of its stream.",
@@ -150,8 +160,11 @@ def _table_of(columns: Mapping[str, Any]) -> pa.Table:
     try:
         for each in columns.values():
             check_unmasked(each)
+            check_nesting(each, "A value")
         return pa.table(dict(columns))
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except SparkPagesError:
+        raise  # also a ValueError
+    except NOT_ARROW as error:
         raise InvalidInputError(
             f"Cannot append this mapping: expected columns of equal length by name, found: {error}"
         ) from error
@@ -189,7 +202,7 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         chunks = [fitted(each, wanted.type) for each in _sound_chunks(own, wanted.type)]
     except SparkPagesError:
         raise  # also a ValueError
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except NOT_ARROW as error:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
             f"{error}"

@@ -12,8 +12,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from spark_pages.boundary import guarded
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from spark_pages.given import as_text, check_kind, check_texts
+from spark_pages.given import as_flag, as_text, check_kind, check_texts
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.definitions.column_changes import ColumnChanges
@@ -50,6 +51,7 @@ def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatena
     return acted
 
 
+@guarded()
 class CatalogVerbs:
     """What `Transaction` can do to the catalog. Nobody sees any of it before the commit."""
 
@@ -118,7 +120,7 @@ class CatalogVerbs:
         check_kind(schema, pa.Schema, "schema", "a pyarrow.Schema")
         properties = {} if properties is None else properties
         check_texts(properties, "properties")
-        self._tables.create(name, schema, properties, aligned)
+        self._tables.create(name, schema, properties, as_flag(aligned, "aligned"))
 
     @verb
     def drop_table(self, table: str) -> None:
@@ -254,7 +256,7 @@ class CatalogVerbs:
             If rows are null; pages of which statistics do not tell are read.
         """
         self._check_open()
-        self._columns.set_nullable(table, column, nullable)
+        self._columns.set_nullable(table, column, as_flag(nullable, "nullable"))
 
     @verb
     def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
@@ -327,6 +329,9 @@ class CatalogVerbs:
         AlreadyExistsError, NotFoundError, InvalidInputError
         """
         self._check_open()
+        not_null = as_flag(not_null, "not_null")
+        if check is not None:
+            as_text(check, "check")
         self._objects.create_type(name, base, not_null, check)
 
     @verb
@@ -384,4 +389,4 @@ class CatalogVerbs:
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
         self._check_open()
-        self._constraints.drop(table, name)
+        self._constraints.drop(table, as_text(name, "The name of a constraint"))

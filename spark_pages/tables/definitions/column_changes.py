@@ -22,7 +22,8 @@ from spark_pages.catalog.evolution import (
 from spark_pages.catalog.facts import fact, without_facts
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import resolve_column
-from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
+from spark_pages.given import check_nesting, shortened
 from spark_pages.model.ids import FieldId
 from spark_pages.model.nested import null_scalar, one_entry
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES, TableDefinition
@@ -72,10 +73,13 @@ class ColumnChanges:
         PageOptions.of(changed)
         before, now = self._lengths(definition)
         try:
+            check_nesting(default, "default")
             value = null_scalar(column.type) if default is None else pa.scalar(default, column.type)
+        except SparkPagesError:
+            raise  # also a ValueError
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise SchemaMismatchError(
-                f"{default!r} is no value of column {column.name!r} of type {column.type}: {error}"
+                f"{shortened(default)} is no value of column {column.name!r} of type {column.type}: {error}"
             ) from error
         if now and not column.nullable and not value.is_valid:
             raise SchemaMismatchError(

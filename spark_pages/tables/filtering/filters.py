@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from spark_pages.catalog.identifiers import VisibleTable, column_of
 from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.given import check_nesting, shortened
 from spark_pages.tables.filtering.asked_values import with_nanoseconds
 from spark_pages.tables.filtering.expression_tree import expression_parts
 from spark_pages.tables.filtering.filter_tree import OPERATORS, Condition, Tree, all_of, any_of, resolved
@@ -105,6 +106,7 @@ def parse_filter(
     """
     if given is None:
         return None
+    check_nesting(given, "filter")
     asked = given
     if isinstance(given, str):
         from spark_pages.tables.filtering.sql_filter import parse_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
@@ -139,7 +141,7 @@ def parse_filter(
         raise  # also a ValueError
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"The filter {_shown(given)} has a value that Arrow cannot hold: {error}."
+            f"The filter {shortened(given)} has a value that Arrow cannot hold: {error}."
         ) from error
     columns = tuple(dict.fromkeys(c.column for each in alternatives for c in each))
     small = sum(map(len, alternatives)) <= LARGEST
@@ -153,8 +155,11 @@ def _shown(given: Filter, test: Predicate | None = None) -> str:
     if isinstance(test, JoinedPredicate):
         return "(an Arrow expression of many conditions)"  # which Arrow writes by recursion
     if isinstance(given, Sequence) and len(given) > LARGEST:
-        return f"[{given[0]!r}, … {len(given) - 1:,} more]"
-    return repr(given)
+        return f"[{shortened(given[0])}, … {len(given) - 1:,} more]"
+    try:
+        return repr(given)
+    except Exception:  # noqa: BLE001 - of a class of the caller, or a number of too many digits
+        return shortened(given)
 
 
 def _named(alternatives: Iterable[Iterable[Condition]], schema: pa.Schema) -> set[str]:
@@ -173,13 +178,13 @@ def _condition(item: Any, table: VisibleTable | None) -> Condition:
     operator = str(item[1]).lower().replace("=", "==", 1) if item[1] == "=" else str(item[1]).lower()
     if operator not in OPERATORS:
         raise InvalidInputError(
-            f"{item[1]!r} is not an operator of a filter: expected one of {', '.join(OPERATORS)}."
+            f"{shortened(item[1])} is not an operator of a filter: expected one of {', '.join(OPERATORS)}."
         )
     value = item[2] if len(item) == 3 else None
     if operator in ("in", "not in"):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise InvalidInputError(
-                f"{item!r}: expected a list of values after {operator!r}, found {value!r}."
+                f"{shortened(item)}: expected a list of values after {operator!r}, found {shortened(value)}."
             )
         value = with_nanoseconds(list(value))
     else:
@@ -192,6 +197,6 @@ def _condition(item: Any, table: VisibleTable | None) -> Condition:
 
 def _not_a_filter(given: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"{given!r} is not a filter: expected SQL text, a list of (column, operator, value), a list of such "
-        f"lists, or a pyarrow.compute.Expression."
+        f"{shortened(given)} is not a filter: expected SQL text, a list of (column, operator, value), a list "
+        f"of such lists, or a pyarrow.compute.Expression."
     )

@@ -13,7 +13,7 @@ from spark_pages.catalog.resolve import check_available, check_columns
 from spark_pages.errors import InvalidInputError, RowOutOfRangeError
 from spark_pages.given import check_names_once, number_list
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.arrays.values import cast_chunks, read_stream
+from spark_pages.tables.arrays.values import NOT_ARROW, cast_chunks, read_stream
 
 
 def checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
@@ -84,7 +84,7 @@ def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
     """
     try:
         whole = values if isinstance(values, pa.Table | pa.RecordBatch) else read_stream(values)
-    except pa.ArrowException as error:
+    except NOT_ARROW as error:
         raise InvalidInputError(
             f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "
             f"Arrow says of this {type(values).__name__}: {error}."

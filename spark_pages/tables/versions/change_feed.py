@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from spark_pages.catalog.resolve import find_table, parse_name
 from spark_pages.errors import InvalidInputError, TableNotFoundError
-from spark_pages.given import as_whole
+from spark_pages.given import as_choice, as_whole
 from spark_pages.log.log import Log
 from spark_pages.log.readable import check_version
 from spark_pages.log.snapshot import LogSnapshot
@@ -20,8 +20,7 @@ from spark_pages.tables.versions.page_changes import page_changes
 
 def read_changes(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
     """What the commits after version `start`, up to and with `end`, did; see `Store.changes`."""
-    if grain not in ("pages", "rows"):
-        raise InvalidInputError(f"grain is {grain!r}: expected 'pages' or 'rows'.")
+    grain = as_choice(grain, "grain", ("pages", "rows"))
     start, end = as_whole(start, "start"), as_whole(end, "end")
     if not -1 <= start <= end:
         raise InvalidInputError(f"There are no changes from {start} to {end}: expected -1 <= start <= end.")

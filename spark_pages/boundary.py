@@ -1,0 +1,151 @@
+"""Boundary of the public API: exceptions of other libraries and of Python end here. Pure.
+
+Arguments are validated where they come in, see `spark_pages.given`, with messages that name them. This is the
+net below: what still comes from pyarrow, obstore, DuckDB, fastavro, pandas or Python itself becomes an error
+of our tree. `TypeError` for unknown or missing parameters, `MemoryError`, warnings and exceptions of the
+caller's own classes (of a data stream, or a token function) pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from spark_pages.errors import InternalError, InvalidInputError, SparkPagesError, StorageError
+
+Kind = TypeVar("Kind")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+_FOREIGN = frozenset(
+    (
+        "binascii", "builtins", "cryptography", "decimal", "duckdb", "_duckdb",
+        "fastavro", "grpc", "json", "jwt", "lz4", "numpy", "obstore", "pandas", "polars", "pyarrow",
+        "pyo3_runtime", "re", "socket", "sqlglot", "sqlglotc", "ssl", "struct", "tenacity", "zlib",
+        "zoneinfo",
+    )
+)  # fmt: skip
+_SECRETIVE = frozenset(("obstore", "pyo3_runtime"))
+"""The texts of their errors hold addresses and answers of servers, in which secrets have been seen."""
+
+_SPECIAL = frozenset(
+    (
+        "__init__",
+        "__getitem__",
+        "__len__",
+        "__iter__",
+        "__contains__",
+        "__enter__",
+        "__exit__",
+        "__arrow_c_stream__",
+    )
+)
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+_MOST_TEXT = 300
+
+
+def guard(act: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """Wrap a public callable, so that it raises no exception of another library.
+
+    Notes
+    -----
+    Costs some 60 ns a call; what is called a million times a second does without it.
+    """
+    what = act.__name__
+
+    @wraps(act)
+    def guarded_act(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        try:
+            return act(*args, **kwargs)
+        except SparkPagesError:
+            raise
+        except BaseException as error:
+            if isinstance(error, TypeError) and not _binds(act, args, kwargs):
+                raise  # unknown or missing parameters
+            own = _translated(error, what)
+            if own is None:
+                raise
+            cause = None if _root(error) in _SECRETIVE else error
+        raise own from cause
+
+    return guarded_act
+
+
+def guarded(*unguarded: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Wrap all public methods and properties of a class by `guard`, but those named."""
+
+    def wrap(kind: type[Kind]) -> type[Kind]:
+        for name, member in list(vars(kind).items()):
+            if name not in unguarded and (not name.startswith("_") or name in _SPECIAL):
+                found = _guarded_member(member)
+                if found is not member:
+                    setattr(kind, name, found)
+                    if isinstance(found, cached_property):
+                        found.__set_name__(kind, name)
+        return kind
+
+    return wrap
+
+
+def _guarded_member(member: Any) -> Any:
+    match member:
+        case property():
+            return property(member.fget and guard(member.fget), member.fset, member.fdel, member.__doc__)
+        case cached_property():
+            return cached_property(guard(member.func))
+        case classmethod() | staticmethod():
+            return type(member)(guard(member.__func__))
+        case _ if callable(member) and not isinstance(member, type):
+            return guard(member)
+    return member
+
+
+def _binds(act: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether the callable has these parameters."""
+    try:
+        signature(act).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _root(error: BaseException) -> str:
+    return type(error).__module__.partition(".")[0]
+
+
+def _translated(error: BaseException, what: str) -> Exception | None:
+    """Return our error for one of others; None where it passes."""
+    root = _root(error)
+    is_panic = root == "pyo3_runtime"  # of Rust, and no `Exception`
+    if root not in _FOREIGN or isinstance(error, Warning) or not (isinstance(error, Exception) or is_panic):
+        return None
+    if isinstance(error, MemoryError):
+        return None if type(error) is MemoryError else MemoryError(str(error))
+    told = "" if root in _SECRETIVE else f": {_one_line(error)}"
+    if isinstance(error, RecursionError):
+        return InvalidInputError(f"Cannot complete {what}: an argument is nested too deep.")
+    if isinstance(error, UnicodeError):
+        return InvalidInputError(f"Cannot complete {what}: it was given text that UTF-8 cannot express.")
+    if isinstance(error, _MISFITS):
+        return InvalidInputError(f"Cannot complete {what}: {_one_line(error)}.")
+    if isinstance(error, OSError):
+        named = f" of {error.filename!r}" if error.filename is not None else ""
+        return StorageError(f"Cannot complete {what}: {error.strerror or _one_line(error)}{named}.")
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return StorageError(
+            f"Cannot complete {what}: the system starts no more threads.",
+            hint="Raise the limit of threads (`ulimit -u`, pids of the container), or use fewer at once.",
+        )
+    return InternalError(
+        f"Cannot complete {what}: {type(error).__module__}.{type(error).__qualname__}{told}.",
+        hint="This is a fault of spark_pages: please report it, with this message.",
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
