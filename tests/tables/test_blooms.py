@@ -183,7 +183,7 @@ def test_columns_without_filters_and_other_comparisons_ask_for_none(lookup, keys
     table = store.snapshot().table("t")
     reader = table.page_handler.blooms
     asked = []
-    reader._fetch = lambda path, places: asked.append(path) or dict.fromkeys(places, b"")  # type: ignore[method-assign]
+    reader._fetch = lambda path, places, _: asked.append(path) or dict.fromkeys(places, b"")  # type: ignore[method-assign]
 
     for operator in ("!=", "<", ">="):
         table.read(["k"], filter=[("k", operator, 70_000)])

@@ -146,11 +146,11 @@ def test_pages_of_other_columns_are_read_only_where_a_row_passes(table):
     assert len(trace.page_ids) == 2 + 2
 
 
-def test_a_take_of_more_than_the_cache_holds_leaves_it_as_it_is(table, monkeypatch):
+def test_a_take_of_more_than_the_cache_holds_leaves_it_as_it_is(table, tmp_path, monkeypatch):
     monkeypatch.setattr(row_source, "_PART_PAGES", 7)
     monkeypatch.setattr(row_source, "TARGET_PAGE_BYTES", 1_000)
     hot, large = ReadTrace(), ReadTrace()
-    small = sp.open(table._snapshot._store.url, cache=sp.CacheConfig(upc_bytes=40_000, cpc_bytes=0))
+    small = sp.open(str(tmp_path / "s"), cache=sp.CacheConfig(upc_bytes=40_000, cpc_bytes=0))
     again = small.snapshot().table("t")
     again.take([5, 6, 7], ["n"])
     rows = np.random.default_rng(1).permutation(ROWS)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError
+from spark_pages.io.reading.read_counts import ReadCounts
 from spark_pages.io.stats.bloom import BLOCK_BYTES, Blooms, bloom_checksum
 from spark_pages.io.stats.value_hash import Hashes
 from spark_pages.model.columns import numbers_of, valid_of
@@ -52,7 +53,9 @@ class BloomReader:
         self._kept_bytes = kept_bytes
         self._state = _Kept(kept_bytes)
 
-    def may_hold(self, run: PageRun, chosen: NDArray[np.bool_], hashes: Hashes) -> NDArray[np.bool_]:
+    def may_hold(
+        self, run: PageRun, chosen: NDArray[np.bool_], hashes: Hashes, spent: ReadCounts
+    ) -> NDArray[np.bool_]:
         """Which of the pages chosen may hold any of the values with these hashes.
 
         Parameters
@@ -63,6 +66,8 @@ class BloomReader:
             Those that are asked about.
         hashes : uint64, shape (n_values,)
             By `io.stats.value_hash.hash_values`, of the values as the column has them.
+        spent
+            Receives what it takes.
 
         Returns
         -------
@@ -87,28 +92,31 @@ class BloomReader:
         while start < len(places):
             before = int(sizes[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(sizes, before + _BATCH_BYTES, side="right")))
-            blooms = self._blooms(places[start:stop])
+            blooms = self._blooms(places[start:stop], spent)
             possible[asked[start:stop]] = Blooms.of(blooms).may_hold(hashes)
             start = stop
         return possible
 
-    def _blooms(self, places: list[Place]) -> list[bytes]:
+    def _blooms(self, places: list[Place], spent: ReadCounts) -> list[bytes]:
         """The filters; an empty one in place of one that is damaged."""
         kept = self._kept()
         found = kept.get_many(places)
+        spent.bloom_hits += len(found)
         by_path: dict[str, list[Place]] = {}
         for place in places:
             if place not in found:
                 by_path.setdefault(place[0], []).append(place)
         for path, lacking in by_path.items():
-            fetched = self._fetch(path, lacking)
+            fetched = self._fetch(path, lacking, spent)
             kept.put_many(fetched)
             found |= fetched
         return [found[place] for place in places]
 
-    def _fetch(self, path: str, places: list[Place]) -> dict[Place, bytes]:
+    def _fetch(self, path: str, places: list[Place], spent: ReadCounts) -> dict[Place, bytes]:
         found = dict.fromkeys(places, b"")
         spans = _spans(sorted(set(places), key=lambda place: place[1]))
+        spent.bloom_requests += len(spans)
+        spent.bloom_bytes += sum(end - start for start, end, _ in spans)
         try:
             answers = self._store.get_ranges(path, [(start, end - start) for start, end, _ in spans])
         except DamageError:

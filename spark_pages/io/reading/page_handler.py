@@ -10,7 +10,9 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.io.files.flight import Flight, LoadedPage
@@ -25,6 +27,7 @@ from spark_pages.io.reading.page_cache import ENTRY_OVERHEAD_BYTES, PageCache, S
 from spark_pages.io.reading.page_reader import Load, PageReader, decode_into
 from spark_pages.io.reading.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.reading.workers import Workers
+from spark_pages.io.stats.value_hash import Hashes
 from spark_pages.model.ids import PageId, format_page_id
 from spark_pages.model.page import PageDescriptor, PageKind
 from spark_pages.model.run import PageRun
@@ -247,6 +250,24 @@ class PageHandler:
             coalesced=len(unread) - requests,
         )
 
+    def may_hold(
+        self,
+        run: PageRun,
+        chosen: NDArray[np.bool_],
+        hashes: Hashes,
+        *,
+        trace: ReadTrace | None = None,
+    ) -> NDArray[np.bool_]:
+        """Which of the pages chosen may hold some of the values, by bloom filters; see `BloomReader`."""
+        spent = ReadCounts()
+        found = self.blooms.may_hold(run, chosen, hashes, spent)
+        live = self._live()
+        with live.lock:
+            live.total.add(spent)
+        if trace is not None:
+            trace.add(spent)
+        return found
+
     @contextmanager
     def pinned(
         self, pages: Sequence[PageDescriptor], *, trace: ReadTrace | None = None
@@ -296,6 +317,9 @@ class PageHandler:
                 joined=total.joined,
                 disk_hits=total.disk_hits,
                 demotions=held.demotions,
+                bloom_hits=total.bloom_hits,
+                bloom_requests=total.bloom_requests,
+                bloom_bytes=total.bloom_bytes,
             )
 
     def clear(self) -> None:

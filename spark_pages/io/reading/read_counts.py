@@ -33,6 +33,10 @@ class CacheStats:
         Pages found in the disk cache; they are no misses.
     demotions
         Pages that left the UPC with their compressed bytes kept in the CPC.
+    bloom_hits
+        Bloom filters found in memory.
+    bloom_requests, bloom_bytes
+        Requests for bloom filters, and their bytes with gaps. They are not among `requests` and `bytes_read`.
     """
 
     upc_hits: int = 0
@@ -47,6 +51,9 @@ class CacheStats:
     joined: int = 0
     disk_hits: int = 0
     demotions: int = 0
+    bloom_hits: int = 0
+    bloom_requests: int = 0
+    bloom_bytes: int = 0
 
     def __sub__(self, earlier: CacheStats) -> CacheStats:
         return CacheStats(**{name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS})
@@ -61,7 +68,7 @@ class CacheStats:
         return (
             f"CacheStats({count(pages, 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed, "
             f"{self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
-            f"{count(self.requests, 'request')} of {size(self.bytes_read)}; "
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}; "
             f"{count(self.evictions, 'eviction')}; holds {size(self.upc_bytes)} decoded, "
             f"{size(self.cpc_bytes)} compressed)"
         )
@@ -80,6 +87,9 @@ class CacheStats:
             ["another call", self.joined, ""],
             [f"storage, {count(self.requests, 'request')}", self.misses, f"{size(self.bytes_read)} read"],
         ]
+        if self.bloom_hits or self.bloom_requests:
+            asked = f"bloom filters, {count(self.bloom_requests, 'request')}"
+            rows.append([asked, "", f"{size(self.bloom_bytes)} read"])
         share = f", {self.hits / pages:.0%} without storage" if pages else ""
         left = f"{count(self.evictions, 'page')} left memory" if self.evictions else ""
         told = table(["from", "pages", "bytes"], rows, right=["bytes"])
@@ -87,6 +97,14 @@ class CacheStats:
 
 
 _COUNTERS = tuple(each.name for each in fields(CacheStats))
+
+
+def _blooms(counts: CacheStats | ReadCounts) -> str:
+    """Bloom filters in words, where any were asked."""
+    if not (counts.bloom_hits or counts.bloom_requests):
+        return ""
+    read = f"{count(counts.bloom_requests, 'request')} of {size(counts.bloom_bytes)}"
+    return f", bloom filters: {counts.bloom_hits:,} in memory, others in {read}"
 
 
 @dataclass(slots=True)
@@ -102,6 +120,9 @@ class ReadCounts:
     coalesced: int = 0
     joined: int = 0
     disk_hits: int = 0
+    bloom_hits: int = 0
+    bloom_requests: int = 0
+    bloom_bytes: int = 0
 
     def add(self, other: ReadCounts) -> None:
         """What the other counts is counted here too."""
@@ -115,6 +136,9 @@ class ReadCounts:
         self.coalesced += other.coalesced
         self.joined += other.joined
         self.disk_hits += other.disk_hits
+        self.bloom_hits += other.bloom_hits
+        self.bloom_requests += other.bloom_requests
+        self.bloom_bytes += other.bloom_bytes
 
 
 @dataclass(slots=True)
@@ -137,7 +161,7 @@ class ReadTrace(ReadCounts):
         return (
             f"ReadTrace({count(len(self.page_ids), 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} "
             f"compressed, {self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
-            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{some})"
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}{some})"
         )
 
     def merge(self, other: ReadTrace) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.catalog.widening import stored_types
+from spark_pages.io import ReadTrace
 from spark_pages.io.reading.bloom_reader import has_bloom
 from spark_pages.io.stats.bounds import plain_type
 from spark_pages.io.stats.value_hash import Hashes, hash_values
@@ -21,8 +22,15 @@ from spark_pages.tables.reading.row_ranges import RowRanges, intersection, union
 from spark_pages.tables.reading.row_source import RowSource
 
 
-def candidates(source: RowSource, tree: Tree, start: int, stop: int) -> Iterator[RowRanges]:
+def candidates(
+    source: RowSource, tree: Tree, start: int, stop: int, trace: ReadTrace | None = None
+) -> Iterator[RowRanges]:
     """The rows of [start, stop) that neither statistics nor bloom filters rule out, part by part, in order.
+
+    Parameters
+    ----------
+    trace
+        Receives what bloom filters take.
 
     Notes
     -----
@@ -30,16 +38,18 @@ def candidates(source: RowSource, tree: Tree, start: int, stop: int) -> Iterator
     """
     search = CandidateSearch(source, tree)
     for begin, end in search.stretches(start, stop):
-        yield _rows_left(source, search, search.tree, search.rows(begin, end))
+        yield _rows_left(source, search, search.tree, search.rows(begin, end), trace)
 
 
 def rows_to_read(source: RowSource, tree: Tree, start: int, stop: int) -> RowRanges:
     """The rows of [start, stop) that neither statistics nor bloom filters rule out."""
     search = CandidateSearch(source, tree)
-    return _rows_left(source, search, search.tree, search.rows(start, stop))
+    return _rows_left(source, search, search.tree, search.rows(start, stop), None)
 
 
-def _rows_left(source: RowSource, search: CandidateSearch, tree: Tree, left: RowRanges) -> RowRanges:
+def _rows_left(
+    source: RowSource, search: CandidateSearch, tree: Tree, left: RowRanges, trace: ReadTrace | None
+) -> RowRanges:
     """Those of the rows that statistics left over which bloom filters leave over too.
 
     Notes
@@ -51,18 +61,20 @@ def _rows_left(source: RowSource, search: CandidateSearch, tree: Tree, left: Row
         return left
     match tree:
         case Condition():
-            return _left_by(source, tree, left)
+            return _left_by(source, tree, left, trace)
         case AllOf(parts):
             for part in parts:
-                left = _rows_left(source, search, part, left)
+                left = _rows_left(source, search, part, left, trace)
             return left
         case AnyOf(parts):
-            found = (_rows_left(source, search, part, search.rows_of(part, left)) for part in parts)
+            found = (_rows_left(source, search, part, search.rows_of(part, left), trace) for part in parts)
             return union([RowRanges.of(0, 0), *found])
 
 
 @reopening
-def _left_by(source: RowSource, condition: Condition, candidates: RowRanges) -> RowRanges:
+def _left_by(
+    source: RowSource, condition: Condition, candidates: RowRanges, trace: ReadTrace | None
+) -> RowRanges:
     if condition.operator not in ("==", "in") or not source.stored_as_read(condition.column):
         return candidates
     hashes: Hashes | None = None
@@ -78,7 +90,7 @@ def _left_by(source: RowSource, condition: Condition, candidates: RowRanges) -> 
         ends = part.run.prefix_entries.astype(np.int64) + part.first_row
         begins = ends - part.run.numbers("entry_count")
         asked = _touched(begins, ends, candidates)
-        refused = asked & ~source.pages.blooms.may_hold(part.run, asked, hashes)
+        refused = asked & ~source.pages.may_hold(part.run, asked, hashes, trace=trace)
         denied.append(np.stack([begins, ends], axis=1)[refused])
     ruled_out = np.concatenate(denied) if denied else np.zeros((0, 2), np.int64)
     return intersection([candidates, _complement(ruled_out, start, stop)]) if len(ruled_out) else candidates

@@ -79,7 +79,7 @@ Window = tuple[list[Rows], ReadTrace | None]
 def _scan(
     source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Rows]:
-    jobs = _jobs(source, request, shape, trace is not None)
+    jobs = _jobs(source, request, shape, trace)
     windows = read_ahead(jobs, WINDOWS_AHEAD) if request.ahead else (job() for job in jobs)
     for found, counts in windows:
         if trace is not None and counts is not None:
@@ -88,7 +88,7 @@ def _scan(
 
 
 def _jobs(
-    source: RowSource, request: ScanRequest, shape: Shape[Rows], traced: bool
+    source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Callable[[], Window[Rows]]]:
     """One job for each window; each hands the pages that reach over its end to the next."""
     if not needed_columns(source, request):
@@ -96,9 +96,9 @@ def _jobs(
         yield lambda: (shape(nothing, request), None)
         return
     before: Callable[[], Held] | None = None
-    for ranges in windows_of(source, request):
+    for ranges in windows_of(source, request, trace):  # asked for by the thread that owns the trace
         after: Future[Held] = Future()
-        reading = Reading(request.admit, ReadTrace() if traced else None, before)
+        reading = Reading(request.admit, None if trace is None else ReadTrace(), before)
         yield partial(_read_window, source, request, shape, ranges, reading, after)
         before = after.result
 
@@ -113,12 +113,16 @@ def needed_columns(source: RowSource, request: ScanRequest) -> Sequence[str]:
     return list(dict.fromkeys([*tested_columns(source, request), *request.names]))
 
 
-def windows_of(source: RowSource, request: ScanRequest) -> Iterator[RowRanges]:
-    """The rows that have to be looked at, window by window."""
+def windows_of(
+    source: RowSource, request: ScanRequest, trace: ReadTrace | None = None
+) -> Iterator[RowRanges]:
+    """The rows that have to be looked at, window by window; the trace receives what bloom filters take."""
     names = needed_columns(source, request)
     kinds = [source.schema.field(name).type for name in names]
     rows = request.start, request.stop
-    wanted = candidates(source, request.parsed.tree, *rows) if request.parsed else [RowRanges.of(*rows)]
+    wanted = (
+        candidates(source, request.parsed.tree, *rows, trace) if request.parsed else [RowRanges.of(*rows)]
+    )
     pieces = partial(source.pieces_at, names)
     return plan_windows(pieces, kinds, wanted, request.batch_rows, alone=not request.ahead)
 

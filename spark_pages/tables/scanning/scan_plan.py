@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_pages.io import CacheStats
+from spark_pages.io import CacheStats, ReadTrace
 from spark_pages.model.run import PageRun
 from spark_pages.show.markup import card, joined, tag
 from spark_pages.show.markup import table as html_table
@@ -68,6 +68,10 @@ class ScanPlan:
         What is asked of storage, padding included.
     upc_hits, cpc_hits
         Pages that the caches in memory hold decoded, and compressed.
+    bloom_hits
+        Bloom filters that were in memory.
+    bloom_requests, bloom_bytes
+        What was asked of storage for other bloom filters, which the plan needed. They are in memory now.
     """
 
     table: str
@@ -82,6 +86,9 @@ class ScanPlan:
     bytes: int
     upc_hits: int
     cpc_hits: int
+    bloom_hits: int = 0
+    bloom_requests: int = 0
+    bloom_bytes: int = 0
 
     @property
     def pages(self) -> int:
@@ -110,7 +117,14 @@ class ScanPlan:
             f"  caches   {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed",
             f"  storage  {most}{count(self.requests, 'request')}, {self.bytes:,} bytes",
         ]
+        if self.bloom_hits or self.bloom_requests:
+            lines.append(f"  blooms   {self._blooms}")
         return "\n".join(lines)
+
+    @property
+    def _blooms(self) -> str:
+        read = f"{count(self.bloom_requests, 'request')}, {self.bloom_bytes:,} bytes"
+        return f"{self.bloom_hits:,} in memory, others in {read}"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -128,6 +142,8 @@ class ScanPlan:
             f"{self.rows:,} rows to look at · {most}{count(self.requests, 'request')}, {size(self.bytes)} · "
             f"{self.upc_hits + self.cpc_hits:,} of {count(self.pages, 'page')} in memory"
         )
+        if self.bloom_hits or self.bloom_requests:
+            told += f" · bloom filters: {self._blooms}"
         heads = ["column", "", "pages", "skipped", "bytes"]
         return card(heading, told, html_table(heads, rows, right=["bytes"]))
 
@@ -148,7 +164,8 @@ def explain_scan(source: RowSource, table: str, request: ScanRequest, filter_tex
     last = dict.fromkeys(names, -1)
     told: list[CacheStats] = []
     windows = rows = runs = 0
-    for ranges in windows_of(source, request):
+    blooms = ReadTrace()
+    for ranges in windows_of(source, request, blooms):
         windows += 1
         rows += ranges.num_rows
         for group in (tested, rest) if request.parsed else (names,):
@@ -186,6 +203,9 @@ def explain_scan(source: RowSource, table: str, request: ScanRequest, filter_tex
         bytes=sum(each.bytes_read for each in told),
         upc_hits=sum(each.upc_hits for each in told),
         cpc_hits=sum(each.cpc_hits for each in told),
+        bloom_hits=blooms.bloom_hits,
+        bloom_requests=blooms.bloom_requests,
+        bloom_bytes=blooms.bloom_bytes,
     )
 
 
