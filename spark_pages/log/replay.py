@@ -92,6 +92,7 @@ def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
         tokens={token: version for token, version in state.tokens.items() if version > since},
         changed=changed,
         tail_bytes=_bytes_of(edit.added for made in edits.values() for edit in made),
+        added_bytes=_stored_bytes_of(edit.added for made in edits.values() for edit in made),
         tail_columns=sum(len(each.schema) for each in tables.values() if each is not None),
     )
 
@@ -120,7 +121,7 @@ class Fold:
         self._claims = list(state.claims)
         self._tokens = dict(state.tokens)
         self._changed = dict(state.changed)
-        self._tail_bytes = state.tail_bytes
+        self._tail_bytes, self._added_bytes = state.tail_bytes, state.added_bytes
         self._tail_columns = state.tail_columns
         self._catalog_version = state.catalog_version
         self._next_table_id = state.next_table_id
@@ -151,6 +152,7 @@ class Fold:
             tokens=dict(self._tokens),
             changed=dict(self._changed),
             tail_bytes=self._tail_bytes,
+            added_bytes=self._added_bytes,
             tail_columns=self._tail_columns,
             catalog_version=self._catalog_version,
             compacted=self._compacted,
@@ -214,6 +216,8 @@ class Fold:
             self._catalog_version = version
         own = _OwnRuns(record, version)
         self._tail_bytes += record.own.nbytes + _bytes_listed(record.manifests)
+        self._added_bytes += record.own.stored_bytes(0, record.own.num_pages)
+        self._added_bytes += sum([manifest.page_bytes for manifest in record.manifests])
         for splice in record.splices:
             added = _added(record, splice, own, version, self._load_manifest)
             self._edit(
@@ -297,6 +301,17 @@ def _bytes_of(added: Iterable[Piece]) -> int:
         elif isinstance(piece.expand, ManifestPages):
             manifests.add(piece.expand.manifest)
     return loaded + _bytes_listed(manifests)
+
+
+def _stored_bytes_of(added: Iterable[Piece]) -> int:
+    """Bytes of the pages that were added, as they are stored."""
+    loaded, manifests = 0, set()
+    for piece in added:
+        if isinstance(piece, PageRun):
+            loaded += int(piece.numbers("actual_len").sum())
+        elif isinstance(piece.expand, ManifestPages):
+            manifests.add(piece.expand.manifest)
+    return loaded + sum([manifest.page_bytes for manifest in manifests])
 
 
 def _bytes_listed(manifests: Iterable[ManifestRef]) -> int:

@@ -57,6 +57,8 @@ class LogState:
     tail_bytes
         Bytes in memory of the pages, inline ones with their data, that commits since `base` brought, and of
         the page manifests that they name.
+    added_bytes
+        Bytes of the pages that commits since `base` brought, as they are stored.
     tail_columns
         Columns in definitions that commits since `base` brought: whoever opens the store reads them all.
     catalog_version
@@ -93,6 +95,7 @@ class LogState:
     tokens: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[int | TableName, int] = field(default_factory=dict)
     tail_bytes: int = 0
+    added_bytes: int = 0
     tail_columns: int = 0
     catalog_version: int = -1
     compacted: int = 0

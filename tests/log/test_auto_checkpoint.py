@@ -28,6 +28,7 @@ from spark_pages.model.tail import ChainTail
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.tables.store import Store
+from spark_pages.tables.writing import placing
 from tests.invariants import check_same, check_store
 from tests.tables.stores import QUIET, store_with
 
@@ -98,6 +99,8 @@ def roots(store: Store) -> list[int]:
         (7, LogState(7, tail_bytes=16 << 20), Due(checkpoint=True)),
         (8, LogState(8, tail_bytes=16 << 20), Due()),
         (7, LogState(7, tail_bytes=(16 << 20) - 1), Due()),
+        (7, LogState(7, added_bytes=16 << 20), Due(checkpoint=True)),
+        (7, LogState(7, added_bytes=(16 << 20) - 1), Due()),
         (7, LogState(7, tail_bytes=16 << 20, newest_checkpoint=ref(5)), Due()),
         (8, LogState(8, tail_columns=2048, catalog_version=8), Due(checkpoint=True)),
         (8, LogState(9, tail_columns=2048, catalog_version=8), Due(checkpoint=True)),
@@ -112,7 +115,9 @@ def test_the_number_of_the_version_decides_what_is_due(version, state, due):
 
 
 def test_nothing_is_due_where_it_is_turned_off():
-    state = LogState(10**6 - 1, tail_bytes=10**12, tail_columns=10**9, catalog_version=10**6 - 1)
+    state = LogState(
+        10**6 - 1, tail_bytes=10**12, added_bytes=10**12, tail_columns=10**9, catalog_version=10**6 - 1
+    )
 
     assert not [v for v in range(10**6 - 300, 10**6) if due_after(v, state, LogPolicy.of(QUIET))]
 
@@ -144,6 +149,28 @@ def test_a_checkpoint_is_made_after_so_many_bytes():
 
     assert 2 <= len(roots(store)) <= 5
     assert all((version + 1) % 8 == 0 for version in roots(store))
+
+
+@pytest.mark.parametrize("manifest_pages", [1, 1_000], ids=["in manifests", "in commits"])
+def test_bytes_are_those_of_pages_as_they_are_stored(monkeypatch, manifest_pages):
+    monkeypatch.setattr(placing, "MANIFEST_PAGES", manifest_pages)
+    store = new_store({**QUIET, "checkpoint_bytes": str(1 << 20)})
+    created = store.snapshot().log.state.added_bytes
+    numbers = np.random.default_rng(0).integers(0, 1 << 62, 20_000)  # 160 KB a commit, in three pages
+
+    for _ in range(6):
+        with store.transaction() as txn:
+            txn.append("t", pa.table({"n": numbers}))
+    before = store.snapshot().log.state
+    append(store, 8)
+
+    stored = sum(store.snapshot(version=before.version).table("t").pages()["actual_len"].to_pylist())
+    assert before.added_bytes - created == stored < 1 << 20
+    assert roots(store) == []
+    with store.transaction() as txn:
+        txn.append("t", pa.table({"n": numbers}))
+    append(store, 8)
+    assert len(roots(store)) == 1
 
 
 def test_definitions_of_many_columns_bring_a_checkpoint_at_once_and_count_from_there():
@@ -557,5 +584,6 @@ def test_to_stand_on_a_checkpoint_is_the_same_as_to_replay_from_it():
     for name in ("tables", "names", "tokens", "changed"):
         assert set(getattr(moved, name)) == set(getattr(again, name)), name
     assert moved.tail_bytes == pytest.approx(again.tail_bytes, rel=0.05)
+    assert moved.added_bytes == again.added_bytes > 0
     assert fresh.base == moved.base == named
     check_same(log.bind(moved), log.bind(whole))

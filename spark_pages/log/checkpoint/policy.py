@@ -39,8 +39,8 @@ class LogPolicy:
     checkpoint_commits
         After so many versions a checkpoint; 0 never for their number.
     checkpoint_bytes
-        Once the commits since the last checkpoint brought pages of so many bytes, or definitions of
-        `MANY_COLUMNS` columns; 0 never for these.
+        Once the commits since the last checkpoint brought pages of so many bytes, or descriptors that take so
+        many in memory, or definitions of `MANY_COLUMNS` columns; 0 never for these.
     compaction_commits
         After so many versions log compaction, which works in steps of 16; 0 never.
     """
@@ -129,4 +129,4 @@ def _checkpoint_is_due(number: int, state: LogState, policy: LogPolicy) -> bool:
     if state.tail_columns >= MANY_COLUMNS:
         # Whoever brought the last of them does it at once, so a store of many tables is opened as any other.
         return is_looked_at or state.catalog_version == number - 1
-    return is_looked_at and state.tail_bytes >= policy.checkpoint_bytes
+    return is_looked_at and max(state.added_bytes, state.tail_bytes) >= policy.checkpoint_bytes
