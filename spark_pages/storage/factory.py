@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_path, as_text, check_kind
+from spark_pages.given import as_path, as_text, check_kind, shortened
 from spark_pages.storage.clients import REMOTE_SCHEMES
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.remote import RemoteStore
 from spark_pages.storage.store import ObjectStore
 
 _FILE = "file:/"
+_ALMOST = re.compile(
+    "(file|s3a?|s3n|gs|gcs|az|azure|abfss?|wasbs?|adl|memory|hdfs|dbfs|https?)(:[/\\\\]*|[/\\\\]{2,})",
+    re.IGNORECASE,
+)
+"""What begins like a URL: a scheme, then a colon, or several slashes without one."""
+
 _KNOWN = ", ".join(f"{scheme}://" for scheme in ("file", *REMOTE_SCHEMES))
 
 
@@ -67,11 +74,32 @@ def folder_of(address: str) -> str | None:
     Raises
     ------
     InvalidInputError
-        If it begins with ``file:``, and what follows is no absolute path.
+        If it begins with ``file:``, and what follows is no absolute path; or with another scheme, but not
+        as a URL does, such as ``s3:/bucket``.
     """
     if address[: len(_FILE)].lower() == _FILE:  # Java writes one slash after it
         return _path_of(address[len(_FILE) - 1 :].removeprefix("//"))
+    _refuse_misspelled(address)
     return None if "://" in address else os.path.expanduser(address)
+
+
+def _refuse_misspelled(address: str) -> None:
+    """Raise InvalidInputError for an almost right URL, which would be a folder of a strange name."""
+    found = _ALMOST.match(address)
+    if found is None or address.startswith(f"{found[1].lower()}://"):
+        return
+    scheme, rest = found[1].lower(), address[found.end() :].lstrip("/\\")
+    right = f"{scheme}://{rest}"
+    if scheme == "file":
+        right = f"file:///absolute/path, or the path itself: {rest or '.'}"
+    elif scheme not in REMOTE_SCHEMES:
+        right = f"a path, or {_KNOWN}"
+    if "@" in address or "?" in address:  # which may be secrets
+        raise InvalidInputError("The address of a store is misspelled.", hint=f"Use a path or {_KNOWN}.")
+    raise InvalidInputError(
+        f"The address {shortened(address)} is no URL of a store.",
+        hint=f"Write {right}. A folder of this name is written ./{address}.",
+    )
 
 
 def _path_of(rest: str) -> str:

@@ -17,6 +17,41 @@ _NO_BUCKET = "there is no such bucket or container"
 _REDIRECTED = "redirect without LOCATION"
 """What obstore says of a server that sends it away without saying where to."""
 
+_NO_HTTP = "the endpoint begins with http://, which is not allowed"
+_SIGNS = (
+    (
+        "BadScheme",
+        _NO_HTTP,
+        "Give the storage option allow_http=True, or an endpoint that begins with https://.",
+    ),
+    (
+        "dns error",
+        "the name of the server cannot be resolved",
+        "Check bucket, endpoint and region for misspellings, and the name servers of this machine.",
+    ),
+    (
+        "ConnectionRefused",
+        "connection refused",
+        "Check that a server runs at the endpoint, and its port; then try again.",
+    ),
+    (
+        "invalid peer certificate",
+        "the certificate of the server is not trusted",
+        "Give the authority that signed it by the storage option root_certificate.",
+    ),
+    (
+        "TimedOut",
+        "the server did not answer in time",
+        "Check endpoint and network, then try again.",
+    ),
+    (
+        "InvalidUri",
+        "bucket, region and endpoint make no URL",
+        "Check the storage options, and the AWS_ variables of the environment.",
+    ),
+)
+"""What obstore's text holds where no answer came, why that is, and what to do."""
+
 
 def is_failure(error: BaseException) -> bool:
     """Whether obstore failed, as opposed to the program being told to stop.
@@ -63,11 +98,27 @@ def refusal(error: BaseException) -> str | None:
     -----
     A request is checked for credentials, bucket and region before anything is done with it.
     """
+    if "BadScheme" in str(error) and _status_of(error) is None:
+        return _NO_HTTP
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return "the credentials are wrong, or do not allow it"
     if isinstance(error, FileNotFoundError) and _status_of(error) == "404":
         return _NO_BUCKET
     return "the bucket is in another region" if _REDIRECTED in str(error) else None
+
+
+def unreachable(error: BaseException) -> tuple[str, str] | None:
+    """Why no answer came, and what to do; None where one came, or it is not known.
+
+    Parameters
+    ----------
+    error
+        What obstore raised.
+    """
+    if _status_of(error) is not None:
+        return None
+    text = str(error)
+    return next(((why, hint) for sign, why, hint in _SIGNS if sign in text), None)
 
 
 def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesError:
@@ -94,6 +145,9 @@ def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesErr
     else:
         hint = "Check address, region and network, then try again."
     why = _NO_BUCKET if _status_of(error) == "404" else refusal(error)
+    unsent = unreachable(error)
+    if unsent is not None:
+        why, hint = unsent
     reason = describe(error) if why is None else f"{why} ({describe(error)})"
     return StorageError(f"{action} {key!r} in {url} failed: {reason}.", hint=hint, key=key)
 

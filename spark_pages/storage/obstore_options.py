@@ -22,6 +22,10 @@ _OF_CLIENT = frozenset(
         "root_certificate", "timeout", "user_agent",
     )
 )  # fmt: skip
+_PREFIX = re.compile("^(aws|google|azure_storage|azure)_")
+_ENDPOINT = (re.compile(r"https?://[^\s/?#]+[^\s?#]*"), "a URL such as https://host:port")
+_REGION = (re.compile("[A-Za-z0-9-]+"), "a region such as eu-central-1")
+_RULES = {"endpoint": _ENDPOINT, "endpoint_url": _ENDPOINT, "region": _REGION, "default_region": _REGION}
 _DURATIONS = ("retry_timeout", "init_backoff", "max_backoff")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -34,15 +38,30 @@ def obstore_options(given: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     given
         Those of a caller or a profile. An option of the HTTP client may stand in ``client_options``, alone,
-        or as ``client_options.NAME``.
+        or as ``client_options.NAME``. Names may be those of environment variables, such as ``AWS_REGION``.
 
     Raises
     ------
     InvalidInputError
         If a duration of ``retry_config`` is none, or one of these two is no table. Shows no value.
     """
-    options = {name: value for name, value in given.items() if _client_name(name) is None}
-    client = {_client_name(name): value for name, value in given.items() if _client_name(name) is not None}
+    options: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for name, value in given.items():
+        own = _client_name(name)
+        key = name.lower() if own is None else own
+        one = _PREFIX.sub("", key)
+        if one in spelled:
+            raise InvalidInputError(
+                f"The storage options {spelled[one]} and {name} are the same one: give it once."
+            )
+        spelled[one] = name
+        if own is None:
+            _check_value(name, one, value)
+            options[key] = value
+        else:
+            client[own] = value
     if client or "client_options" in options:
         options["client_options"] = {**_table(options, "client_options"), **client}
     if "retry_config" in options:
@@ -51,8 +70,18 @@ def obstore_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _client_name(name: str) -> str | None:
-    plain = name.removeprefix("client_options.")
-    return plain if plain != name or name in _OF_CLIENT else None
+    """The name of an option of the HTTP client; None for others. Obstore panics at ``AWS_ALLOW_HTTP``."""
+    lower = name.lower()
+    plain = lower.removeprefix("client_options.")
+    bare = _PREFIX.sub("", plain)
+    return bare if plain != lower or bare in _OF_CLIENT else None
+
+
+def _check_value(name: str, plain: str, value: Any) -> None:
+    """Raise InvalidInputError where obstore would panic at the first request."""
+    rule = _RULES.get(plain)
+    if rule is not None and not (isinstance(value, str) and rule[0].fullmatch(value)):
+        raise InvalidInputError(f"The storage option {name} is wrong: expected {rule[1]}.")
 
 
 def _table(options: Mapping[str, Any], name: str) -> dict[str, Any]:

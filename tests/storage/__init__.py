@@ -1,0 +1,1 @@
+"""From addresses and options to stores; what fails on the way."""
