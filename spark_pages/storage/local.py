@@ -327,6 +327,18 @@ class DurableLocalStore:
                 with suppress(OSError):  # renamed away, or left for sweep_temporaries
                     os.unlink(name, dir_fd=folder)
 
+    @contextmanager
+    def temporaries_folder(self) -> Iterator[int]:
+        """Open the folder of unfinished files, and make it if need be.
+
+        Raises
+        ------
+        OSError
+            If that cannot be done.
+        """
+        with _closing(self._folder_of_temporaries()) as folder:
+            yield folder
+
     def _folder_of_temporaries(self) -> int:
         """Synced by nobody who finds it there: nothing in it has to survive a power cut."""
         with suppress(FileNotFoundError):

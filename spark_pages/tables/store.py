@@ -34,6 +34,7 @@ from spark_pages.model.actions import CheckpointRef
 from spark_pages.runtime import Runtime
 from spark_pages.show.text import moment
 from spark_pages.storage import open_object_store
+from spark_pages.storage.reserve import keep_reserve
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.cards import store_card
 from spark_pages.tables.compaction.compact import compact_table
@@ -564,6 +565,7 @@ def create(
     store = Store(objects, runtime, cache)
     record = first_record(runtime, properties)
     store._log.create(lambda _: record)
+    keep_reserve(objects)
     return store
 
 

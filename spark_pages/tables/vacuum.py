@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError
+from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError, StorageError
 from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.retention import keep_of
@@ -61,15 +62,20 @@ def vacuum(
 
     Notes
     -----
-    Where only the newest versions are kept, what the checkpoint before this one needed becomes free by the
-    first round and goes in a second one. Between the rounds dropped tables that no version shows any more are
-    given up, see `definitions.purge`, and rows of table 0 that nobody needs are taken out, see
-    `definitions.row_collection`; their pages go in that round, or when retention has passed the commits
-    that say so.
+    A disk without room for a new checkpoint may have some once the older one has let objects go: then it is
+    tried again. Where only the newest versions are kept, what the checkpoint before this one needed becomes
+    free by the first round and goes in a second one. Between the rounds dropped tables that no version shows
+    any more are given up, see `definitions.purge`, and rows of table 0 that nobody needs are taken out, see
+    `definitions.row_collection`; their pages go in that round, or when retention has passed the commits that
+    say so.
     """
-    done, again = _round(log, runtime, retention, orphans, False, pages)
+    done, plan = _round(log, runtime, retention, orphans, False, pages)
+    if plan.lacks_checkpoint and done.objects:
+        with suppress(StorageError):  # still no room: the older one will do
+            more, plan = _round(log, runtime, retention, orphans, False, pages)
+            done = _both(done, more)
     newest = log.refresh().state.version
-    rounds = 1 if again else 0
+    rounds = 1 if plan.again else 0
     if pages is not None:
         changes = [partial(change, log, runtime, pages) for change in (purge_dropped, collect_rows)]
         changed = [looking_again(change) for change in changes]  # another vacuum may take what they read
@@ -77,14 +83,18 @@ def vacuum(
             rounds = 2  # only the newest version is kept, so what is given up may go at once
     for _ in range(rounds):
         more, _ = _round(log, runtime, retention, orphans, True, pages)
-        done = replace(
-            more,
-            version=more.version if more.version is not None else done.version,
-            objects=done.objects + more.objects,
-            size_bytes=done.size_bytes + more.size_bytes,
-            spared=more.spared,
-        )
+        done = _both(done, more)
     return done
+
+
+def _both(one: VacuumResult, two: VacuumResult) -> VacuumResult:
+    """What two rounds, one after the other, have done."""
+    return replace(
+        two,
+        version=two.version if two.version is not None else one.version,
+        objects=one.objects + two.objects,
+        size_bytes=one.size_bytes + two.size_bytes,
+    )
 
 
 def _round(
@@ -94,13 +104,13 @@ def _round(
     orphans: bool,
     further: bool,
     pages: PageHandler | None,
-) -> tuple[VacuumResult, bool]:
+) -> tuple[VacuumResult, VacuumPlan]:
     tries = 0
     while True:
         tries += 1
         try:
             plan = plan_vacuum(log, runtime, retention, orphans, further, pages)
-            return plan.execute(), plan.again
+            return plan.execute(), plan
         except (CommitConflictError, ObjectNotFoundError, SnapshotExpiredError):
             if tries == _TRIES:  # another vacuum, a tag or a lease came between, each time
                 raise

@@ -39,6 +39,7 @@ from spark_pages.model.actions import (
 )
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, writer_name
+from spark_pages.storage.reserve import keep_reserve, with_reserve
 from spark_pages.storage.store import size_if_there
 
 
@@ -67,7 +68,13 @@ class Deletion:
         self._gone: list[int] = []  # bytes of each object that was still there: others may have been quicker
 
     def execute(self) -> VacuumResult:
-        """Nothing of the plan is left, but what came into use again; see `VacuumPlan.execute`."""
+        """Delete what the plan lists, less what came into use again; see `VacuumPlan.execute`."""
+        try:
+            return with_reserve(self._store, self._execute)
+        finally:
+            keep_reserve(self._store)
+
+    def _execute(self) -> VacuumResult:
         plan, oldest = self._plan, self._plan.retention.min_readable
         if not plan.objects.num_rows or plan.retention.checkpoint is None:  # without one nothing may go
             return VacuumResult(None, oldest, 0, 0)
@@ -176,10 +183,13 @@ class Deletion:
         return outcome.version if outcome.commit is not None else None
 
     def _mend_hint(self, head: LogState) -> None:
-        """The hint leads to no checkpoint that goes or has cleaned slots behind it."""
+        """Let the hint lead to no checkpoint that goes or has cleaned slots behind it."""
         hint, newest = read_hints(self._store), head.newest_checkpoint
         if newest is not None and (hint.checkpoint is None or hint.checkpoint.version < newest.version):
-            write_hint(self._store, newest, max(hint.compacted, head.compacted), untold(head, hint.upkeep))
+            with suppress(StorageError):  # no answer depends on it, and a full disk may have no room
+                write_hint(
+                    self._store, newest, max(hint.compacted, head.compacted), untold(head, hint.upkeep)
+                )
 
     def _remove(self, key: str) -> None:
         """The object is not there."""

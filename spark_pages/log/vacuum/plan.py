@@ -56,6 +56,8 @@ class VacuumPlan:
         The slots among them, [first, end).
     again
         Whether a second vacuum, after this one, would find more: what only the checkpoint before needs.
+    lacks_checkpoint
+        Whether it makes do with an older checkpoint, because storage refused a new one.
     """
 
     version: int
@@ -64,6 +66,7 @@ class VacuumPlan:
     slots: tuple[int, int]
     again: bool
     _run: Callable[[VacuumPlan], VacuumResult]
+    lacks_checkpoint: bool = False
 
     @property
     def counts(self) -> dict[str, int]:

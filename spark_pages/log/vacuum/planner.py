@@ -39,6 +39,7 @@ from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
+from spark_pages.storage.reserve import release_reserve
 from spark_pages.storage.store import size_if_there
 
 
@@ -93,11 +94,14 @@ class VacuumPlanner:
         before = head.retention
         if before is not None and not further and not self._changed(before.min_readable, oldest):
             oldest = before.min_readable
+        folders = PageFolders.of(head.properties)
         checkpoint, failed = self._checkpoint_for(oldest, head)
         retention = Retention(Version(oldest), Version(oldest), checkpoint)
-        end = min(oldest, checkpoint.version) if checkpoint else 0
-        folders = PageFolders.of(head.properties)
-        objects, first, again = self._find(head, folders, retention, end, orphans)
+        objects, slots, again = self._find(head, folders, retention, orphans)
+        if failed is not None and not objects and release_reserve(self._store):
+            checkpoint, failed = self._checkpoint_for(oldest, head)
+            retention = Retention(Version(oldest), Version(oldest), checkpoint)
+            objects, slots, again = self._find(head, folders, retention, orphans)
 
         def run(plan: VacuumPlan) -> VacuumResult:
             if failed is not None and not objects:
@@ -108,9 +112,10 @@ class VacuumPlanner:
             head.version,
             retention,
             self._sized(objects),
-            (first, max(first, end)),
+            slots,
             again and oldest == head.version,
             run,
+            failed is not None,
         )
 
     def _wanted(self, keep: Keep, head: LogState) -> int:
@@ -167,11 +172,13 @@ class VacuumPlanner:
         return ref
 
     def _find(
-        self, head: LogState, folders: PageFolders, retention: Retention, end: int, orphans: bool
-    ) -> tuple[dict[str, Reason], int, bool]:
+        self, head: LogState, folders: PageFolders, retention: Retention, orphans: bool
+    ) -> tuple[dict[str, Reason], tuple[int, int], bool]:
+        """Objects that may go, slots [first, end) among them, and whether another vacuum finds more."""
         checkpoint, oldest = retention.checkpoint, retention.min_readable
         if checkpoint is None:
-            return {}, 0, False
+            return {}, (0, 0), False
+        end = min(oldest, checkpoint.version)
         first = first_commit(self._slots, head.retention.min_readable) if head.retention else 0
         first = min(first, oldest)
         epoch = oldest if orphans else checkpoint.version
@@ -207,7 +214,7 @@ class VacuumPlanner:
             candidates -= walker.page_files(some)
         found |= {f: Reason.PAGE_FILE if f in files else Reason.ORPHAN for f in candidates}
         again = floor is not None and floor != checkpoint and self._between(old, kept, floor, oldest)
-        return found, first, again
+        return found, (first, max(first, end)), again
 
     def _verify(
         self,
