@@ -61,12 +61,12 @@ def page_version(page: int) -> Version:
 
 
 def format_page_id(page: int) -> str:
-    """Show a page id as users see it: 16 hexadecimal digits."""
+    """Show a page id as users see it: 16 hexadecimal digits; a sign and 15 where it is provisional."""
     return f"{page:016x}"
 
 
 def parse_page_id(text: str | int) -> PageId:
-    """Read a page id from its 16 hexadecimal digits, or pass an integer through.
+    """Read a page id from its 16 hexadecimal digits, or a sign and 15, or pass an integer through.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def parse_page_id(text: str | int) -> PageId:
     """
     if not isinstance(text, str):
         return PageId(as_whole(text, "page_id", _PAGE_ID))
-    value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}", text) else -1
-    if not 0 <= value <= MOST_NUMBER:
+    value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}|-[0-9a-fA-F]{15}", text) else None
+    if value is None or value > MOST_NUMBER:
         raise InvalidInputError(f"{text!r} is not a page id: expected {_PAGE_ID}.")
     return PageId(value)

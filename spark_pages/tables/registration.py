@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import overload
 
+import numpy as np
+
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
@@ -25,6 +27,7 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.checks.constraint_tests import RowTests
 from spark_pages.tables.directory import PageDirectory
+from spark_pages.tables.staging.provisional_ids import ProvisionalIds, Staged, with_provisional_ids
 from spark_pages.tables.staging.workspace import Workspace
 from spark_pages.tables.writing.page_intake import PageIntake
 from spark_pages.tables.writing.page_writer import StagedPage
@@ -39,7 +42,8 @@ _MOST_PAGES = 1024
 class StagedDirectory(PageDirectory):
     """A `PageDirectory` that shows what its transaction has staged, and stages more.
 
-    Obtained from `Transaction.directory`. Ids of staged pages are provisional until the commit.
+    Obtained from `Transaction.directory`. Until the commit a staged page has a provisional id, which is
+    negative, and by which `lookup` finds it.
 
     Parameters
     ----------
@@ -52,6 +56,8 @@ class StagedDirectory(PageDirectory):
     check_current, is_of_another
         Raises once the transaction has ended or changed the table; whether a key is that of a page file which
         it has not asked for.
+    ids
+        Of all pages that the transaction stages.
 
     Notes
     -----
@@ -66,9 +72,10 @@ class StagedDirectory(PageDirectory):
         work: Workspace,
         store: ObjectStore,
         committed: Callable[[], PageDirectory],
-        staged: Callable[[], PageDirectory],
+        staged: Callable[[], tuple[PageDirectory, Sequence[Staged]]],
         check_current: Callable[[], None],
         is_of_another: Callable[[str], bool],
+        ids: ProvisionalIds,
     ) -> None:
         super().__init__(base, definition)
         self._work = work
@@ -78,6 +85,9 @@ class StagedDirectory(PageDirectory):
         self._check_current = check_current
         self._seen: tuple[object, ...] = ()
         self._shown: PageDirectory | None = None
+        self._ids = ids
+        self._ids_by_ordinal = np.zeros(0, np.int64)
+        self._provisional: dict[str, ColumnChain] = {}
         self._registered = 0
         self._own: list[StagedSplice] = []
 
@@ -91,15 +101,26 @@ class StagedDirectory(PageDirectory):
         if self._shown is None:
             raise missing
         self._shown.reopen(missing)
+        self._provisional = {}
 
     def chain(self, column: str) -> ColumnChain:
         """The chain of a column with what is staged; see `PageDirectory.chain`."""
         check_column(self.definition, column)
-        return self._now().chain(column)
+        shown = self._now()
+        chain = self._provisional.get(column)
+        if chain is None:
+            chain = self._provisional[column] = self._with_provisional_ids(shown.chain(column))
+        return chain
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
         """The chain of a key with what is staged."""
-        return self._now().chain_of(key)
+        return self._with_provisional_ids(self._now().chain_of(key))
+
+    def _with_provisional_ids(self, chain: ColumnChain) -> ColumnChain:
+        return with_provisional_ids(chain, self._snapshot.state.version + 1, self._ids_by_ordinal)
+
+    def _described(self, page: NewPage | StagedPage) -> PageDescriptor:
+        return described(page, self._ids.of(page))
 
     def _now(self) -> PageDirectory:
         """The directory of all that is staged by now."""
@@ -107,7 +128,9 @@ class StagedDirectory(PageDirectory):
         work = self._work
         seen = (self._registered, len(work.splices), sum(each.count for each in work.updates.values()))
         if self._shown is None or seen != self._seen:
-            self._shown, self._seen = self._staged().of_unfinished(), seen
+            shown, pages = self._staged()
+            self._shown, self._seen = shown.of_unfinished(), seen
+            self._ids_by_ordinal, self._provisional = self._ids.of_all(pages), {}
         return self._shown
 
     def _directory_at(self, timestamp_us: int) -> PageDirectory:
@@ -164,7 +187,7 @@ class StagedDirectory(PageDirectory):
         Returns
         -------
         list of PageDescriptor
-            As they are staged; the id of each is -1 until the commit.
+            As they are staged, with provisional ids.
 
         Raises
         ------
@@ -174,7 +197,8 @@ class StagedDirectory(PageDirectory):
         ObjectNotFoundError
             If there is no such file.
         InvalidInputError
-            If a page does not lie in its file, statistics given are not true, or there is no page to replace.
+            If a page does not lie in its file or reserves bytes of another one, statistics given are not
+            true, or there is no page to replace.
         SchemaMismatchError
             If a page is of another type than its column, or shows nulls that the column may not have.
         DamageError
@@ -196,12 +220,13 @@ class StagedDirectory(PageDirectory):
         fields = [self.definition.bare_schema.field(page.column) for page in pages]
         taken = self._intake.take(pages, fields)
         self._check_replaced(pages)
+        described_pages = [self._described(page) for page in taken]
         by_column: dict[str, list[tuple[NewPage, bool]]] = {}
         for pending, new in zip(pages, taken, strict=True):
             by_column.setdefault(pending.column, []).append((new, pending.replace_last))
         for column, changes in by_column.items():
-            self._change_end(column, changes)
-        return [described(page) for page in taken]
+            self._change_end(column, changes, registered=True)
+        return described_pages
 
     @overload
     def update_latest_entry_count(self, column: str, entry_count: int, /) -> None: ...
@@ -253,7 +278,9 @@ class StagedDirectory(PageDirectory):
         if page.entry_count != entry_count:
             field = self.definition.schema.field(column)
             resized = resized_page(self._intake.store, page, field, entry_count, stored_types(field))
-            self._change_end(column, [(resized, True)])
+            if (tail := self._tail(column)) is not None:
+                self._ids.pass_on(tail.pages[-1], resized)
+            self._change_end(column, [(resized, True)], registered=False)
 
     def _refuse_rules(self) -> None:
         if key_columns(self.definition) or RowTests.of(self.definition).tests:
@@ -290,7 +317,7 @@ class StagedDirectory(PageDirectory):
                 f"The last page of column {column!r} was compacted by this transaction.",
                 hint="Change it in another one.",
             )
-        latest = self._base_latest(column) if tail is None else described(tail.pages[-1])
+        latest = self._base_latest(column) if tail is None else self._described(tail.pages[-1])
         if latest is None:
             raise InvalidInputError(
                 f"Column {column!r} of {show_name(self.definition)!r} has no page that could be changed.",
@@ -306,7 +333,9 @@ class StagedDirectory(PageDirectory):
     def _key(self, column: str) -> tuple[TableId, FieldId]:
         return self.definition.table_id, self.definition.field_ids[column]
 
-    def _change_end(self, column: str, changes: Sequence[tuple[NewPage | StagedPage, bool]]) -> None:
+    def _change_end(
+        self, column: str, changes: Sequence[tuple[NewPage | StagedPage, bool]], *, registered: bool
+    ) -> None:
         """Each page stands behind the last one, or, where that is said, in its place."""
         self._registered += 1
         tail = self._tail(column)
@@ -315,14 +344,14 @@ class StagedDirectory(PageDirectory):
         for page, replace_last in changes:
             if tail is None or not (replace_last or (tail in self._own and len(pages) < _MOST_PAGES)):
                 if tail is not None and changed:
-                    self._finish(column, tail, pages)
+                    self._finish(column, tail, pages, registered)
                 tail, pages = self._begin(column, replace_last), []
             elif replace_last:
                 pages.pop()
             pages.append(page)
             changed = True
         if tail is not None and changed:
-            self._finish(column, tail, pages)
+            self._finish(column, tail, pages, registered)
 
     def _begin(self, column: str, replace_last: bool) -> StagedSplice:
         """A staged splice without pages: an append, or one that takes the last page of the base away."""
@@ -340,15 +369,21 @@ class StagedDirectory(PageDirectory):
         self._own.append(splice)
         return splice
 
-    def _finish(self, column: str, tail: StagedSplice, pages: Sequence[NewPage | StagedPage]) -> None:
-        """The splice has its pages, and says which of its rows are new or other ones; it goes if none is."""
+    def _finish(
+        self, column: str, tail: StagedSplice, pages: Sequence[NewPage | StagedPage], registered: bool
+    ) -> None:
+        """The splice has its pages, and says which of its rows are new or other ones.
+
+        A page that shows its old number of rows again is no change. One that was registered stays even with
+        the rows of the page before: it lies elsewhere.
+        """
         tail.pages = pages
         begin, end = tail.first_row, tail.first_row + tail.added_entries
         latest = self._base_latest(column) if tail.removed else None
-        first = described(pages[0])
+        first = self._described(pages[0])
         if latest is not None and len(tail.removed) == 1 and same_payload(first, latest):
             begin += min(first.entry_count, latest.entry_count)
-            if len(pages) == 1 and first.entry_count == latest.entry_count:
+            if len(pages) == 1 and first.entry_count == latest.entry_count and not registered:
                 self._work.splices.remove(tail)
                 self._own = [splice for splice in self._own if splice is not tail]
         tail.touched = ((begin, end),) if begin < end else ()

@@ -44,6 +44,7 @@ from spark_pages.tables.registration import StagedDirectory
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.staging.landing import Landing
 from spark_pages.tables.staging.page_file_names import PageFileNames
+from spark_pages.tables.staging.provisional_ids import ProvisionalIds
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.staged_tables import StagedTables
 from spark_pages.tables.staging.standing import Standing
@@ -116,6 +117,7 @@ class Transaction(CatalogVerbs):
         self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._directories: dict[str, StagedDirectory] = {}
+        self._provisional_ids = ProvisionalIds()
         work = self._work = Workspace()
         standing = self._standing = Standing(log, work, base)
         work.since = standing.version
@@ -208,9 +210,10 @@ class Transaction(CatalogVerbs):
                 self._work,
                 self._log.store,
                 committed=lambda: self._committed(definition),
-                staged=lambda: self._staged.table(name, ragged=True).directory,
+                staged=lambda: self._staged.directory(name),
                 check_current=lambda: self._check_current(definition),
                 is_of_another=self._page_files.is_of_another,
+                ids=self._provisional_ids,
             )
         self._check_current(definition)
         self._standing.is_seen = True

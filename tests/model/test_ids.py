@@ -39,7 +39,11 @@ def test_numbers_that_need_more_bits_than_the_format_gives_are_refused(given_):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "g" * 16, "f" * 16, "-000000000000001", "0x00000000000001", " " * 16]
+    "text",
+    [
+        *("", "1", "g" * 16, "f" * 16, "0x00000000000001", " " * 16),
+        *("-00000000000001", "-0000000000000001", "--00000000000001"),
+    ],
 )
 def test_text_that_is_not_a_page_id_is_refused(text):
     with pytest.raises(InvalidInputError, match="16 hexadecimal digits"):

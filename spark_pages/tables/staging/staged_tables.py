@@ -12,14 +12,16 @@ from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.ids import TableId
+from spark_pages.tables.directory import PageDirectory
 from spark_pages.tables.reading.expiry import moving_on
 from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.staging.provisional_ids import Staged
 from spark_pages.tables.staging.staged_rows import StagedRows
 from spark_pages.tables.staging.standing import Standing
 from spark_pages.tables.staging.updates import SortedUpdates
 from spark_pages.tables.staging.workspace import Heading, Workspace
 from spark_pages.tables.table import Table
-from spark_pages.tables.writing.placing import Prepared, StagedSplice, place_in_memory
+from spark_pages.tables.writing.placing import Prepared, StagedSplice, pages_in_order, place_in_memory
 
 
 class StagedTables:
@@ -64,6 +66,25 @@ class StagedTables:
     @moving_on
     def table(self, name: str, ragged: bool = False) -> Table:
         """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
+        return self.with_pages(name, self._pending(ragged))
+
+    @moving_on
+    def directory(self, name: str) -> tuple[PageDirectory, list[Staged]]:
+        """The pages of a table with everything that is staged, whose columns may differ in length.
+
+        Returns
+        -------
+        directory
+            Staged pages are in it as pages of the next version.
+        pages
+            All pages that are staged, for whatever table, by their ordinals in that version.
+        """
+        pending = self._pending(ragged=True)
+        found = self.with_pages(name, pending).directory
+        return found, pages_in_order(pending.splices)
+
+    def _pending(self, ragged: bool) -> Workspace:
+        """What is staged, with the pages that updates touch in the place of the updates."""
         self._rows.settle()
         rewritten = self.rewrites()
         self._rows.let_go(rewritten)
@@ -71,7 +92,7 @@ class StagedTables:
         pending.check_removed_once()
         if not ragged:
             pending.check_ragged()
-        return self.with_pages(name, pending)
+        return pending
 
     def with_pages(self, name: str, pending: Workspace, placed: Prepared | None = None) -> Table:
         """A table with what is staged in another workspace: its pages, or those that are placed already."""

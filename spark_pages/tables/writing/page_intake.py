@@ -101,7 +101,35 @@ class PageIntake:
                     taken[index] = _described(pages[index], fields[index], data[first:behind])
                     padding = data[behind : behind + padding_of(pages[index].actual_len)]
                     check_padding(padding, where=f"{path}@{pages[index].offset}")
+                    self._check_reserved(pages[index])
         return [taken[index] for index in range(len(pages))]
+
+    def _check_reserved(self, page: PendingPage) -> None:
+        """Check that a page reserves nothing of another one: what lies behind its padding is zeros.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not.
+
+        Notes
+        -----
+        Reads nothing unless the page reserves more than it needs, and then one run at a time.
+        """
+        start = page.offset + page.actual_len + padding_of(page.actual_len)
+        end = page.offset + page.alloc_len
+        while start < end:
+            data = self.store.get_range(page.disk_path, start, min(end - start, _RUN_BYTES))
+            others = len(data) - len(bytes(data).lstrip(b"\0"))
+            if others < len(data):
+                raise InvalidInputError(
+                    f"Cannot register a page of column {page.column!r} at {page.disk_path}@{page.offset}: "
+                    f"its alloc_len of {page.alloc_len} bytes covers other data, which begins at "
+                    f"{start + others}.",
+                    hint=f"Reserve the page alone: its actual_len up to a multiple of {PAGE_ALIGNMENT}.",
+                    key=page.disk_path,
+                )
+            start += len(data)
 
     def _check_place(self, path: str) -> None:
         """The path is a key below the root, behind no link, and of a file that stays as long as it is named.

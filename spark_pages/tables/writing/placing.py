@@ -104,6 +104,11 @@ def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> P
     return Prepared(OwnPages.of(pages), splices)
 
 
+def pages_in_order(splices: Sequence[StagedSplice]) -> list[StagedPage | NewPage]:
+    """The pages of some splices, by their ordinals once they are placed."""
+    return [page for splice in _by_chain(splices) for page in splice.pages]
+
+
 def _by_chain(splices: Sequence[StagedSplice]) -> list[StagedSplice]:
     return sorted(splices, key=lambda each: (each.table_id, each.field_id))
 

@@ -18,9 +18,6 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.writing.page_intake import check_rows
 from spark_pages.tables.writing.page_writer import INLINE_PAGE_BYTES, StagedPage
 
-PROVISIONAL = PageId(-1)
-"""Id of a page before its commit."""
-
 
 def resized_page(
     store: ObjectStore,
@@ -84,17 +81,17 @@ def _checked(data: BytesLike, kinds: Sequence[pa.DataType], where: str) -> Untru
     return check_untrusted_page(data, kinds[0], where=where)
 
 
-def described(page: NewPage | StagedPage) -> PageDescriptor:
-    """A staged page as a descriptor; of one without a place yet, as an inline page."""
+def described(page: NewPage | StagedPage, page_id: PageId) -> PageDescriptor:
+    """A staged page as a descriptor with a provisional id; without a place yet, as an inline page."""
     if isinstance(page, NewPage):
         return PageDescriptor(
-            PROVISIONAL, page.entry_count, page.payload_entries, page.kind, page.path or "", page.offset,
+            page_id, page.entry_count, page.payload_entries, page.kind, page.path or "", page.offset,
             page.alloc_len, page.actual_len, page.checksum, page.data,
         )  # fmt: skip
     encoded = page.encoded
     constant = page.kind is PageKind.CONSTANT
     return PageDescriptor(
-        PROVISIONAL,
+        page_id,
         page.entries,
         page.entries if constant else encoded.entry_count,
         PageKind.CONSTANT if constant else PageKind.INLINE,
