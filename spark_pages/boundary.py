@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import pyarrow as pa
 
 from spark_pages.errors import InternalError, InvalidInputError, SparkPagesError, StorageError
+from spark_pages.runtime import is_out_of_threads
 
 Kind = TypeVar("Kind")
 Given = ParamSpec("Given")
@@ -104,6 +105,14 @@ def _guarded_member(member: Any) -> Any:
     return member
 
 
+def no_thread(failed: str) -> StorageError:
+    """Return the error of what could not be done for want of a thread."""
+    return StorageError(
+        f"{failed}: the system starts no more threads.",
+        hint="Raise the limit of threads (`ulimit -u`, pids of the container), or use fewer at once.",
+    )
+
+
 def _binds(act: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether the callable has these parameters."""
     try:
@@ -135,11 +144,8 @@ def _translated(error: BaseException, what: str) -> Exception | None:
     if isinstance(error, OSError):
         named = f" of {error.filename!r}" if error.filename is not None else ""
         return StorageError(f"Cannot complete {what}: {error.strerror or _one_line(error)}{named}.")
-    if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        return StorageError(
-            f"Cannot complete {what}: the system starts no more threads.",
-            hint="Raise the limit of threads (`ulimit -u`, pids of the container), or use fewer at once.",
-        )
+    if isinstance(error, RuntimeError) and is_out_of_threads(error):
+        return no_thread(f"Cannot complete {what}")
     return InternalError(
         f"Cannot complete {what}: {type(error).__module__}.{type(error).__qualname__}{told}.",
         hint="This is a fault of spark_pages: please report it, with this message.",

@@ -39,9 +39,14 @@ def map_in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> lis
         with ThreadPoolExecutor(min(len(items), _PARALLEL_REQUESTS)) as pool:
             return list(pool.map(work, items))
     except RuntimeError as error:
-        if "new futures after" not in str(error):
+        if not is_out_of_threads(error):
             raise
-        return [work(item) for item in items]  # the interpreter is ending and starts no more threads
+        return [work(item) for item in items]
+
+
+def is_out_of_threads(error: RuntimeError) -> bool:
+    """Whether no thread could be started: the system has none left, or the interpreter is ending."""
+    return any(sign in str(error) for sign in ("start new thread", "new futures after"))
 
 
 Spawn = Callable[[Callable[[], None]], Callable[[float | None], object]]

@@ -46,8 +46,8 @@ class Deadlines:
             self._waiting.append((stop_s, weakref.ref(call)))
             if self._running or self._closed:
                 return
-            self._running = True
             threading.Thread(target=self._run, name="spark-pages deadlines", daemon=True).start()
+            self._running = True  # not before: where no thread starts, the next call tries again
 
     def close(self) -> None:
         """End the thread; calls that are watched go on."""

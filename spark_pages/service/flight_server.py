@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from spark_pages.boundary import no_thread
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
+from spark_pages.runtime import is_out_of_threads
 from spark_pages.service.answers import TableMetaSnapshot
 from spark_pages.service.deadlines import Deadlines, UnreadAnswers
 from spark_pages.service.failures import NO_TOKEN, late, to_flight
@@ -206,7 +208,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         running: Future[Answer] | None = None
         try:
             passage = self.gate.enter()
-            running = self._workers.submit(work, self._access(context))
+            running = self._begin(work, self._access(context))
             try:
                 answer = running.result(self._settings.deadline_s)
             except TimeoutError:
@@ -222,6 +224,14 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             raise to_flight(error, incident) from None
         finally:
             self._metrics.answered(call, outcome, time.monotonic() - began)
+
+    def _begin(self, work: Callable[[Access], Answer], access: Access) -> Future[Answer]:
+        try:
+            return self._workers.submit(work, access)
+        except RuntimeError as error:
+            if not is_out_of_threads(error):
+                raise
+            raise no_thread("The service cannot answer") from error
 
     def _access(self, context: fl.ServerCallContext) -> Access:
         caller: _Caller = context.get_middleware("caller")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Self
 
+from spark_pages.boundary import no_thread
 from spark_pages.errors import StorageError
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, is_out_of_threads
 from spark_pages.service.flight_server import FlightService
 from spark_pages.service.http_status import HttpStatus
 from spark_pages.service.metadata import MetadataService
@@ -58,6 +59,8 @@ class Serving:
         try:
             self._flight = FlightService(self.metadata, settings, verifier, self.metrics)
         except Exception as error:
+            if isinstance(error, RuntimeError) and is_out_of_threads(error):
+                raise no_thread(f"Cannot listen at {settings.location}") from error
             raise StorageError(
                 f"Cannot listen at {settings.location}: {type(error).__name__}.",
                 hint="The port may be taken, or certificate and key do not belong together.",
@@ -70,6 +73,11 @@ class Serving:
                     lambda: self._flight.gate.is_open,
                     self.metrics.text,
                 )
+            except RuntimeError as error:
+                self._flight.shutdown()
+                if not is_out_of_threads(error):
+                    raise
+                raise no_thread(f"Cannot listen at {settings.http_host}:{settings.http_port}") from error
             except OSError as error:
                 self._flight.shutdown()
                 raise StorageError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +21,7 @@ from spark_pages.model.actions import (
     Retention,
     Tombstone,
 )
+from spark_pages.runtime import map_in_threads
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
 
@@ -102,32 +102,30 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
     tokens, versions = array("Q"), array("q")
     digest: str | None = ""
     time_us = -(1 << 63)
-    with ThreadPoolExecutor(8) as pool:
-        for first in range(0, len(survey.kinds), ROUND):
-            wanted = range(first, min(first + ROUND, len(survey.kinds)))
-            for version, read in zip(
-                wanted, pool.map(lambda number: _read(store, number), wanted), strict=True
-            ):
-                slot, data = read
-                findings.objects += 1
-                findings.bytes_read += len(data)
-                survey.hashes.append(xxhash.xxh3_64_intdigest(data) if data else 0)
-                if isinstance(slot, SparkPagesError):
-                    survey.errors[version] = slot
-                    digest = None
-                    continue
-                survey.kinds[version] = COMMIT if isinstance(slot, Commit) else TOMBSTONE
-                _check_order(slot, digest, time_us, findings)
-                digest, time_us = slot.digest, slot.timestamp_us
-                if slot.checkpoint is not None:
-                    survey.refs[slot.checkpoint.location.key] = survey.newest_ref = slot.checkpoint
-                if isinstance(slot, Commit):
-                    survey.features = slot.features
-                for record in slot.records if isinstance(slot, Commit) else ():
-                    survey.retention = further(survey.retention, record.retention)
-                for token in _tokens(slot):
-                    tokens.append(int(token[:16], 16))
-                    versions.append(version)
+    for first in range(0, len(survey.kinds), ROUND):
+        wanted = range(first, min(first + ROUND, len(survey.kinds)))
+        read_slots = map_in_threads(lambda number: _read(store, number), wanted)
+        for version, read in zip(wanted, read_slots, strict=True):
+            slot, data = read
+            findings.objects += 1
+            findings.bytes_read += len(data)
+            survey.hashes.append(xxhash.xxh3_64_intdigest(data) if data else 0)
+            if isinstance(slot, SparkPagesError):
+                survey.errors[version] = slot
+                digest = None
+                continue
+            survey.kinds[version] = COMMIT if isinstance(slot, Commit) else TOMBSTONE
+            _check_order(slot, digest, time_us, findings)
+            digest, time_us = slot.digest, slot.timestamp_us
+            if slot.checkpoint is not None:
+                survey.refs[slot.checkpoint.location.key] = survey.newest_ref = slot.checkpoint
+            if isinstance(slot, Commit):
+                survey.features = slot.features
+            for record in slot.records if isinstance(slot, Commit) else ():
+                survey.retention = further(survey.retention, record.retention)
+            for token in _tokens(slot):
+                tokens.append(int(token[:16], 16))
+                versions.append(version)
     _check_tokens(tokens, versions, findings)
     return survey
 

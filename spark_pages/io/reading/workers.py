@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
+from spark_pages.runtime import is_out_of_threads
+
 Job = Callable[[], None]
 
 
@@ -130,9 +132,19 @@ class Workers:
                 self._pool = ThreadPoolExecutor(
                     self._threads - 1, thread_name_prefix=f"spark-pages-read-{os.getpid()}"
                 )
+            helpers: list[Future[None]] = []
             try:
-                return [self._pool.submit(work) for _ in range(count)]
+                for _ in range(count):
+                    helpers.append(Future())  # known before it is queued: without a thread it stays queued
+                    self._pool.submit(_help, helpers[-1], work)
             except RuntimeError as error:
-                if "new futures after" not in str(error):
+                if not is_out_of_threads(error):
                     raise
-                return []  # the interpreter is ending and starts no more threads
+            return helpers
+
+
+def _help(helper: Future[None], work: Job) -> None:
+    """Do what is left, unless the call has ended meanwhile; `work` does not fail."""
+    if helper.set_running_or_notify_cancel():
+        work()
+        helper.set_result(None)
