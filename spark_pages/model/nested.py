@@ -34,6 +34,18 @@ def has_run_ends(kind: pa.DataType) -> bool:
 
 
 @lru_cache(256)
+def has_union(kind: pa.DataType) -> bool:
+    """Whether a type, or one inside of it, is a union."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return bool(has_union(kind.storage_type))
+    if pa.types.is_dictionary(kind):
+        return bool(has_union(kind.value_type))
+    return pa.types.is_union(kind) or any(
+        has_union(kind.field(index).type) for index in range(kind.num_fields)
+    )
+
+
+@lru_cache(256)
 def has_null_type(kind: pa.DataType) -> bool:
     """Whether a type, or one inside of it, is the type null."""
     return pa.types.is_null(kind) or any(

@@ -9,7 +9,7 @@ or written is brought into memory of its own first.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from spark_pages.model.columns import number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated
-from spark_pages.model.nested import children, null_column, with_children
+from spark_pages.model.nested import children, has_union, null_column, with_children
 from spark_pages.model.retyped import retyped, without_views
 
 _TAKE = pc.get_function("array_take")
@@ -27,6 +27,22 @@ _UNCHECKED = pc.TakeOptions(boundscheck=False)
 def trimmed(array: pa.Array) -> pa.Array:
     """The same entries in a copy, with nothing inside of it but what they show."""
     return _owned(pa.concat_arrays([array, array.slice(0, 0)]))
+
+
+def shown_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
+    """Bytes of the buffers that some values show.
+
+    Notes
+    -----
+    What `nbytes` says. Over a union without entries, for which a message has no buffers, that ends the
+    process, so of unions the buffers of a copy are counted.
+    """
+    if not isinstance(values, pa.Array):
+        if not any(map(has_union, values.schema.types)):
+            return int(values.nbytes)
+        chunks = [each.chunks if isinstance(each, pa.ChunkedArray) else [each] for each in values.columns]
+        return sum(map(shown_bytes, chain.from_iterable(chunks)))
+    return int(trimmed(values).get_total_buffer_size() if has_union(values.type) else values.nbytes)
 
 
 def in_own_memory(array: pa.Array) -> pa.Array:

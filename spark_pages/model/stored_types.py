@@ -14,8 +14,6 @@ equal although their indices differ.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -91,7 +89,6 @@ def check_depth(kind: pa.DataType) -> None:
         level = inner
 
 
-@lru_cache(1024)
 def stored_type(kind: pa.DataType) -> pa.DataType:
     """The type of a column that holds values of a type: the type itself, or one that holds the same values.
 
@@ -102,7 +99,8 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
     Notes
     -----
-    For types that `check_depth` accepts.
+    For types that `check_depth` accepts. Not cached: types are equal whatever the metadata of fields inside
+    of them say, which a column keeps.
     """
     types = pa.types
     if kind.id in _LEAVES:
@@ -128,15 +126,17 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
         return _LIST_VIEWS[kind.id](_stored_field(kind.value_field))
     if kind.id not in _NESTED:
         raise UnsupportedTypeError("this release has no pages of that type", "Cast it to another type.")
+    if types.is_map(kind):  # a schema that is read back has these names, whatever they were
+        key, item = _stored_field(kind.key_field), _stored_field(kind.item_field)
+        return pa.map_(key.with_name("key"), item.with_name("value"), kind.keys_sorted)
     fields = [kind.field(index) for index in range(kind.num_fields)]
     stored = [_stored_field(field) for field in fields]
     _check_size(kind)
-    return nested_type(kind, stored) if stored != fields else kind
+    return nested_type(kind, stored)
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    stored = stored_type(field.type)
-    return field if stored == field.type else field.with_type(stored)
+    return field.with_type(stored_type(field.type))
 
 
 def _stored_extension(kind: pa.BaseExtensionType) -> pa.DataType:

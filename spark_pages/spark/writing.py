@@ -18,6 +18,7 @@ from spark_pages.catalog.resolve import find_table, split_name
 from spark_pages.errors import SchemaMismatchError, TableNotFoundError
 from spark_pages.log.features import check_writable
 from spark_pages.model.ids import TableId
+from spark_pages.model.own_memory import shown_bytes
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
@@ -201,7 +202,7 @@ def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch
     for batch in batches:
         if batch.num_rows:
             held.append(batch)
-            held_bytes += batch.nbytes
+            held_bytes += shown_bytes(batch)
         if held_bytes > FEW_BYTES:
             break
     if not held:

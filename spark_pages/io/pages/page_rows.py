@@ -9,6 +9,7 @@ from spark_pages.io.pages.codecs import MAX_UNCOMPRESSED_BYTES
 from spark_pages.io.pages.page_codec import decode_page
 from spark_pages.model.dictionaries import with_nulls
 from spark_pages.model.nested import has_run_ends, null_column
+from spark_pages.model.own_memory import shown_bytes
 from spark_pages.model.page import PageDescriptor, PageKind
 
 
@@ -73,7 +74,7 @@ def _check_expansion(batch: pa.RecordBatch, count: int, where: str) -> None:
 def most_rows(batch: pa.RecordBatch) -> int:
     """How many rows a page may show whose payload is this batch: so many as a payload could hold."""
     rows = int(batch.num_rows)
-    width = int(batch.nbytes) // max(1, rows)
+    width = shown_bytes(batch) // max(1, rows)
     fixed = sum(_width(kind) for kind in batch.schema.types)
     return max(rows, MAX_UNCOMPRESSED_BYTES // max(1, width, fixed))
 

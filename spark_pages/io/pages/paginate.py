@@ -12,7 +12,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.io.pages.stream_shape import FlatColumn
 from spark_pages.model.columns import has_dictionary
 from spark_pages.model.nested import children
-from spark_pages.model.own_memory import trimmed
+from spark_pages.model.own_memory import shown_bytes, trimmed
 
 TARGET_PAGE_BYTES = 65_536
 """Uncompressed Arrow bytes that a page aims at."""
@@ -91,20 +91,20 @@ def _entry_bytes(array: pa.Array, target_bytes: int) -> float:
         return 1 / 8
     if pa.types.is_dictionary(kind):
         index_bytes = kind.index_type.bit_width / 8
-        shared = array.dictionary.nbytes
+        shared = shown_bytes(array.dictionary)
         if shared > target_bytes / 2:  # a page keeps the values that it uses, up to one per entry
             return float(index_bytes + shared / len(array.dictionary))
         return float(index_bytes * target_bytes / (target_bytes - shared))
     if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
         return max(float(kind.bit_width) / 8, 1 / 8)
-    size = _bytes_beside(trimmed(array), target_bytes) if has_dictionary(kind) else float(array.nbytes)
+    size = _bytes_beside(trimmed(array), target_bytes) if has_dictionary(kind) else float(shown_bytes(array))
     return max(size / len(array), 1 / 8)
 
 
 def _bytes_beside(array: pa.Array, target_bytes: int) -> float:
     """Bytes of all entries, about, where those of a dictionary inside of them count by the use of them."""
     if not len(array) or not has_dictionary(array.type):
-        return float(array.nbytes)
+        return float(shown_bytes(array))
     if isinstance(array, pa.ExtensionArray):
         return _bytes_beside(array.storage, target_bytes)
     if pa.types.is_dictionary(array.type):

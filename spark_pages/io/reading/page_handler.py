@@ -29,6 +29,7 @@ from spark_pages.io.reading.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.reading.workers import Workers
 from spark_pages.io.stats.value_hash import Hashes
 from spark_pages.model.ids import PageId, format_page_id
+from spark_pages.model.own_memory import shown_bytes
 from spark_pages.model.page import PageDescriptor, PageKind
 from spark_pages.model.run import PageRun
 
@@ -490,4 +491,4 @@ def _load_loose(key: PageKey, page: PageDescriptor, flight: Flight) -> None:
     except SparkPagesError as error:
         flight.fail((key,), error)
         raise
-    flight.arrive(key, LoadedPage(batch, batch.nbytes + ENTRY_OVERHEAD_BYTES, None))
+    flight.arrive(key, LoadedPage(batch, shown_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))

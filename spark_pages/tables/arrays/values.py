@@ -14,7 +14,7 @@ from spark_pages.given import check_nesting
 from spark_pages.io.pages.sound_values import check_values
 from spark_pages.model.columns import has_dictionary, nulls_of
 from spark_pages.model.dictionaries import has_null_values, with_sound_dictionaries
-from spark_pages.model.own_memory import in_own_memory
+from spark_pages.model.own_memory import in_own_memory, shown_bytes
 from spark_pages.model.stored_types import check_depth, same_type, stored_type, stored_values
 from spark_pages.tables.arrays.fitting import LossError, check_unmasked, fitted, from_python
 
@@ -71,10 +71,9 @@ def as_stream(data: Any) -> RowStream:
         raise  # also a ValueError
     except NOT_ARROW as error:
         unknown = _unknown_column(data)
-        if unknown is not None:
-            reason = f"Arrow does not read its column {unknown!r}: {error}"
-        elif not isinstance(error, pa.ArrowException):  # such as two columns of one name
-            reason = f"Arrow does not read it: {error}"
+        what = "it" if unknown is None else f"its column {unknown!r}"
+        reason = f"Arrow does not read {what}: {error}"
+        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.") from error
     raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
 
 
@@ -85,7 +84,7 @@ def _of_table(table: pa.Table) -> RowStream:
         raise SchemaMismatchError(f"Cannot append a table: it contradicts itself: {error}.") from error
     size_bytes = table.get_total_buffer_size()
     if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
-        size_bytes = table.nbytes
+        size_bytes = shown_bytes(table)
     return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
 
 
@@ -101,7 +100,19 @@ def read_stream(data: Any) -> pa.Table:
 
 
 def _reader_of(stream: Any) -> pa.RecordBatchReader:
-    """The stream; batches of a pyarrow reader keep their schemas, which the C interface drops."""
+    """The stream; batches of a pyarrow reader keep their schemas, which the C interface drops.
+
+    Raises
+    ------
+    InvalidInputError
+        If a column holds Python objects, of which Polars hands out addresses.
+    """
+    for name, kind in getattr(getattr(stream, "schema", None), "items", tuple)():
+        if str(kind) == "Object":
+            raise InvalidInputError(
+                f"Cannot append a {type(stream).__name__}: its column {name!r} holds Python objects.",
+                hint="Convert them to text, numbers or structs.",
+            )
     return stream if isinstance(stream, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(stream)
 
 
@@ -187,7 +198,7 @@ def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: 
     held = 0
     for batch in batches:
         waiting.append(batch)
-        held += batch.nbytes
+        held += shown_bytes(batch)
         if held >= most_bytes:
             yield from _slices(pa.Table.from_batches(waiting, schema), held, most_bytes)
             waiting, held = [], 0

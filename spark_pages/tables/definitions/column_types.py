@@ -46,7 +46,7 @@ def stored_columns(table: str, columns: Iterable[pa.Field]) -> list[pa.Field]:
             if isinstance(error, _PageError):
                 check_read_back(table, pa.schema([column]))  # metadata inside may be the reason
             raise _refusal(table, column, str(error), error.remedy) from error
-        found.append(column if same_type(stored, column.type) else column.with_type(stored))
+        found.append(column.with_type(stored))
     check_read_back(table, pa.schema(found))
     return found
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from spark_pages.errors import InvalidInputError
 from spark_pages.io.pages.page_codec import trimmed_for_ipc
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of
-from spark_pages.model.own_memory import is_loose
+from spark_pages.model.own_memory import is_loose, shown_bytes
 from spark_pages.tables.arrays.joining import DoesNotFitError, copied, join, take_entries, widened
 from spark_pages.tables.staging.spill_file import Spilled, SpillFile
 
@@ -236,8 +236,8 @@ def exact_bytes_of(batch: Batch) -> int:
 def bytes_of(values: pa.Array, start: int, stop: int) -> int:
     """Bytes of the entries [start, stop); where entries share what they show, their part of the whole."""
     if _shares(values.type):
-        return int(values.nbytes * (stop - start) // max(1, len(values)))
-    return int(values.slice(start, stop - start).nbytes)
+        return int(shown_bytes(values) * (stop - start) // max(1, len(values)))
+    return shown_bytes(values.slice(start, stop - start))
 
 
 def portions(batches: Iterable[Batch], most_bytes: int) -> Iterator[list[Batch]]:
