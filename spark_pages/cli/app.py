@@ -111,9 +111,12 @@ PANELS = {
     "Begin": (demo, create),
     "Look": (
         *(look.info, look.tables, look.history, look.pages, look.locate, look.read, sql),
-        *(versions.changes, versions.blame, versions.tags, retention.leases, report),
+        *(versions.changes, versions.blame, versions.tags, retention.leases, retention.claims, report),
     ),
-    "Change": (versions.tag, versions.untag, versions.restore, versions.reset_clock),
+    "Change": (
+        *(versions.tag, versions.untag, versions.restore, versions.reset_clock),
+        *(retention.claim, retention.release),
+    ),
     "Keep in order": (
         *(jobs.checkpoint, upkeep.compact_log, upkeep.compact_pages, upkeep.publish_delta, retention.vacuum),
         *(verify, repair, doctor, jobs.reconstruct_snapshot),

@@ -1,13 +1,16 @@
-"""The verbs ``vacuum`` and ``leases``."""
+"""The verbs about what is held and what goes: vacuum, leases, claims."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Profile, Url, stored
+from spark_pages.cli.arguments import Json, Profile, TableName, Url, stored
+
+OwnerName = Annotated[str, typer.Argument(metavar="OWNER", help="Who claimed rows.", show_default=False)]
 
 
 def vacuum(
@@ -45,6 +48,45 @@ def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
         output.print_json({"leases": found.to_pylist()})
         return
     output.print_table("Leases", found)
+
+
+def claims(url: Url, profile: Profile = None, json: Json = False) -> None:
+    """List who has claimed which rows, and until when."""
+    found = stored(url, profile).claims()
+    if json:
+        output.print_json({"claims": found.to_pylist()})
+        return
+    output.print_table("Claims", found)
+
+
+def claim(
+    url: Url,
+    table: TableName,
+    owner: Annotated[str, typer.Option(help="Under which name.", show_default=False)],
+    column: Annotated[str | None, typer.Option(help="All columns by default.", show_default=False)] = None,
+    start: Annotated[int, typer.Option(help="The first row.")] = 0,
+    stop: Annotated[int | None, typer.Option(help="The row after the last.", show_default="the end")] = None,
+    seconds: Annotated[int, typer.Option(help="For how long.")] = 600,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Claim rows, so that others that claim rows, and page compaction, leave them alone."""
+    columns = None if column is None else [column]
+    lasting = timedelta(seconds=seconds)
+    taken = stored(url, profile).claim(table, columns, start, stop, owner=owner, duration=lasting)
+    if json:
+        output.print_json({"owner": owner, "claims": len(taken.claims)})
+    else:
+        output.say(f"{owner} has claimed rows of {len(taken.claims)} columns")
+
+
+def release(url: Url, owner: OwnerName, profile: Profile = None, json: Json = False) -> None:
+    """Release all that an owner has claimed."""
+    released = stored(url, profile).release_claims(owner)
+    if json:
+        output.print_json({"owner": owner, "released": released})
+    else:
+        output.say(f"{owner}: {released} claims released")
 
 
 def _show(plan: list[dict[str, Any]]) -> None:

@@ -37,6 +37,7 @@ from spark_pages.storage import open_object_store
 from spark_pages.storage.reserve import keep_reserve
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.cards import store_card
+from spark_pages.tables.claims import ClaimVerbs
 from spark_pages.tables.compaction.compact import compact_table
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.transaction import MEMORY_BYTES, Transaction
@@ -56,7 +57,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @guarded()
-class Store:
+class Store(ClaimVerbs):
     """One store: a log of commits and the pages that it names.
 
     Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.

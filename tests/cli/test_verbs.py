@@ -295,3 +295,24 @@ def test_changes_for_people_name_tables_and_columns_by_name_alone(url: str) -> N
     shown = run("changes", url, "--start", 1).stdout.splitlines()
 
     assert shown == ["table\tcolumn\tchange\tfirst_row\tend_row", "things\tid\tupdated\t5\t6"]
+
+
+def test_rows_are_claimed_listed_and_released(url: str) -> None:
+    taken = run_json("claim", url, "things", "--owner", "me", "--column", "id", "--stop", 5)
+    listed = run_json("claims", url)["claims"]
+    refused = run("claim", url, "things", "--owner", "you", "--json")
+    released = run_json("release", url, "me")
+
+    assert taken == {"owner": "me", "claims": 1}
+    assert [(each["table"], each["column"], each["stop"], each["owner"]) for each in listed] == [
+        ("things", "id", 5, "me")
+    ]
+    assert refused.exit_code != 0
+    assert released == {"owner": "me", "released": 1}
+    assert run_json("claims", url) == {"claims": []}
+
+
+def test_a_clock_that_is_right_is_not_reset(url: str) -> None:
+    version = run_json("info", url)["version"]
+
+    assert run_json("reset-clock", url) == {"version": version, "changed": False}

@@ -562,7 +562,7 @@ def test_of_two_owners_that_claim_at_the_same_moment_one_gets_the_rows():
         txn.claim(Claim(1, 1, 0, 4, owner, 1, 10**18))
     one.commit()
 
-    with pytest.raises(CommitConflictError, match=r"me claims rows \[0, 4\)"):
+    with pytest.raises(CommitConflictError, match=r"'me' holds rows 0 to 4"):
         two.commit()
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_pages.errors import CommitConflictError
+from spark_pages.log.claims import is_live
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.pieces import ChainKey
-from spark_pages.runtime import Runtime, has_ended, writer_name
+from spark_pages.runtime import Runtime, writer_name
 from spark_pages.tables.transaction import Transaction
 
 CLAIM_SECONDS = 600.0
@@ -65,7 +66,7 @@ def claim_rows(
         taken = []
         for key, (first, end) in wanted.items():
             near = [c for c in known.get(key, []) if c.meets(key, first, end)]
-            if any(_holds(claim, now) and claim.owner != owner for claim in near):
+            if any(is_live(claim, now) and claim.owner != owner for claim in near):
                 continue
             for stale in near:
                 txn.claim(replace(stale, expires_at_us=0))
@@ -84,11 +85,6 @@ def claim_rows(
 def new_owner(runtime: Runtime) -> str:
     """A name for a job of this process that no other job has."""
     return f"{writer_name()} {runtime.token()[:8]}"
-
-
-def _holds(claim: Claim, now_us: int) -> bool:
-    writer, _, _ = claim.owner.rpartition(" ")
-    return claim.expires_at_us > now_us and not has_ended(writer)
 
 
 def release_claims(txn: Transaction, claims: Sequence[Claim]) -> None:

@@ -28,17 +28,19 @@ from spark_pages.errors import (
     ObjectNotFoundError,
     SnapshotExpiredError,
 )
+from spark_pages.log.claims import check_free
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.messages import AlreadyLanded, Ready
 from spark_pages.log.encoding.commit_codec import EncodedTransaction
 from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
+from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.who_landed import Meets, is_vacuum
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.ids import TableId
 from spark_pages.model.pieces import ChainKey
-from spark_pages.model.table import NAMESPACE_NAMES
+from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
 from spark_pages.tables.checks.key_checks import changed_keys, check_key, written_keys
 from spark_pages.tables.checks.update_checks import check_updates
 from spark_pages.tables.reading.expiry import looking_again, moving_on, overtaking
@@ -277,7 +279,8 @@ class Landing:
     def _ready(self, prepare: Prepare) -> Ready | None:
         """What the log is told whatever others commit meanwhile, unless that is a change of the catalog."""
         state = self._log.known().state
-        depends = self._work.created or self._work.ddl or self._heading.app_id is not None
+        work = self._work
+        depends = work.created or work.ddl or work.claims or self._heading.app_id is not None
         if depends or state.catalog_version > self._work.since:
             return None
         record = self._record(prepare, state)
@@ -422,6 +425,10 @@ class Landing:
 
     def _record(self, prepare: Prepare, state: LogState) -> TransactionRecord:
         version, show = self._standing.version, self._tables.of_state
+        if self._work.claims:
+            check_free(
+                self._work.claims, state.claims, self._now_us(), partial(self._named_in, show(state).log)
+            )
         return self._work.record(self._heading, prepare(state), version, state, show)
 
     def _needed(self, followed: frozenset[TableId] = frozenset()) -> frozenset[int]:
@@ -429,14 +436,22 @@ class Landing:
         needed = frozenset(self._relied | (self._keyed - followed))
         return needed if self._read is None else needed | self._work.tables() | self._read
 
+    def _named_in(self, shown: LogSnapshot, table_id: int, field_id: int | None) -> str:
+        """Name a table or column of a snapshot, as `_named` does."""
+        known = {definition.table_id: definition for definition in shown.tables()}
+        return _name(known.get(TableId(table_id)), table_id, field_id)
+
     def _named(self, table_id: int, field_id: int | None) -> str:
         """``column 'day' of table 'flights'``, for people; by its id what was not written to."""
-        definition = self._work.definitions.get(TableId(table_id))
-        if definition is None:
-            return by_ids(table_id, field_id)
-        table = f"table {show_name(definition)!r}"
-        columns = [name for name, each in definition.field_ids.items() if each == field_id]
-        return f"column {columns[0]!r} of {table}" if columns else table
+        return _name(self._work.definitions.get(TableId(table_id)), table_id, field_id)
+
+
+def _name(definition: TableDefinition | None, table_id: int, field_id: int | None) -> str:
+    if definition is None:
+        return by_ids(table_id, field_id)
+    table = f"table {show_name(definition)!r}"
+    columns = [name for name, each in definition.field_ids.items() if each == field_id]
+    return f"column {columns[0]!r} of {table}" if columns else table
 
 
 def _met(error: CommitConflictError) -> Meets:
