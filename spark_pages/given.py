@@ -209,7 +209,8 @@ def as_choice(value: object, what: str, choices: Sequence[str]) -> str:
     """
     if isinstance(value, str) and value in choices:
         return str.__str__(value)
-    raise InvalidInputError(f"{what} is {_shown(value)}: expected {' or '.join(map(repr, choices))}.")
+    known = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
+    raise InvalidInputError(f"{what} is {_shown(value)}: expected {known}.")
 
 
 def as_names(value: object, what: str) -> list[str]:

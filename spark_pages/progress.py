@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from spark_pages.printable import escape_controls
+
 _watched: ContextVar[bool] = ContextVar("watched", default=False)
 
 
@@ -34,7 +36,7 @@ def watched(by_somebody: bool) -> Iterator[None]:
 def phase(what: str) -> None:
     """Who watches knows that this begins."""
     if _watched.get():
-        print(f"{what} …", file=sys.stderr, flush=True)
+        print(f"{escape_controls(what)} …", file=sys.stderr, flush=True)
 
 
 def on_terminal() -> bool:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich import box
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.outcome import FAILED, failure
+from spark_pages.printable import escape_controls, escape_controls_in_json
 from spark_pages.show.text import shorten, size
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _PADDING = 3
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document is on stdout."""
-    sys.stdout.write(json.dumps(plain(document), ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(escape_controls_in_json(text) + "\n")
 
 
 def print_error(error: Exception, as_json: bool) -> None:
@@ -53,14 +55,14 @@ def print_error(error: Exception, as_json: bool) -> None:
         print_json(failure(kind, message, hint))
         return
     talk = Console(stderr=True, highlight=False, soft_wrap=True)
-    talk.print(Text.assemble(("error", "bold red"), f" [{kind}] {message}"))
+    talk.print(Text.assemble(("error", "bold red"), f" [{kind}] {escape_controls(message)}"))
     if hint:
-        talk.print(Text(f"  {hint}", style="cyan"))
+        talk.print(Text(f"  {escape_controls(hint)}", style="cyan"))
 
 
 def say(message: str) -> None:
     """A remark is on stderr."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message, style="dim"))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(escape_controls(message), style="dim"))
 
 
 def print_table(title: str, table: pa.Table) -> None:
@@ -129,11 +131,12 @@ def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str
     if not console.is_terminal:
         print_rows(title, names, rows)
         return
-    console.print(Text(title, style="bold"))
+    console.print(Text(escape_controls(title), style="bold"))
     for word, key, *sentences in rows:
-        console.print(Text(f"\n  {word}  {key}", style="bold"), soft_wrap=True)  # so that a key can be copied
+        heading = escape_controls(f"\n  {word}  {key}")
+        console.print(Text(heading, style="bold"), soft_wrap=True)  # so that a key can be copied
         for sentence in sentences:
-            console.print(Padding(Text(sentence), (0, 0, 0, 4)))
+            console.print(Padding(Text(escape_controls(sentence)), (0, 0, 0, 4)))
     console.print()
 
 
@@ -176,10 +179,12 @@ def _fitting(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -
 def _draw(
     console: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[str]], numeric: set[int]
 ) -> None:
-    console.print(Text(title, style="bold"))  # no title of the table, which would be folded to its width
+    # no title of the table, which would be folded to its width
+    console.print(Text(escape_controls(title), style="bold"))
     table = Table(box=box.SIMPLE_HEAD)
     for position, name in enumerate(names):
-        table.add_column(escape(name), justify="right" if position in numeric else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if position in numeric else "left"
+        table.add_column(escape(_text(name)), justify=side, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
@@ -213,7 +218,7 @@ def _is_number(value: Any) -> bool:
 def _text(value: Any) -> str:
     value = plain(value)
     text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return text.replace("\t", " ").replace("\n", " ")
+    return escape_controls(text.replace("\t", " ").replace("\n", " "))
 
 
 def _shown(value: Any) -> str:

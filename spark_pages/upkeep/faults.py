@@ -18,6 +18,7 @@ from spark_pages.errors import (
     StorageError,
     UnsupportedFormatError,
 )
+from spark_pages.printable import escape_controls
 from spark_pages.show.text import count
 
 
@@ -83,7 +84,7 @@ class Fault:
         return self.kind in HARMLESS
 
     def __str__(self) -> str:
-        return f"{self.kind.value}: {self.what} {self.remedy}"
+        return escape_controls(f"{self.kind.value}: {self.what} {self.remedy}")
 
 
 REPAIR = "Run `spark-pages repair URL`, which tells whether it can be made again."

@@ -116,7 +116,7 @@ def test_keys_that_do_not_fit_the_algorithm_are_refused_at_the_start():
         with pytest.raises(InvalidInputError) as caught:
             TokenVerifier(keys, algorithm, AUDIENCE)
         assert "PRIVATE" not in str(caught.value)
-    with pytest.raises(InvalidInputError, match="expected 'HS256' or 'RS256' or 'EdDSA'"):
+    with pytest.raises(InvalidInputError, match="expected 'HS256', 'RS256' or 'EdDSA'"):
         TokenVerifier([SECRET], "none", AUDIENCE)
 
 

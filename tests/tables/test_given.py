@@ -122,8 +122,8 @@ READS = {
     ),
     "rows of nothing": (lambda s: table(s).rows_to_read(None), "filter is None: expected a condition"),
     "metadata": (lambda s: table(s).read(entry_meta=np.array([0, 1])), r"entry_meta is array"),
-    "which pages": (lambda s: s.verify(pages=np.array([0, 1])), r"pages is array.*expected 'all' or"),
-    "pages to mend": (lambda s: s.repair_plan(pages=1), r"pages is 1 \(int\): expected 'all'"),
+    "which pages": (lambda s: s.verify(pages=np.array([0, 1])), r"pages is array.*expected 'all', 'sample'"),
+    "pages to mend": (lambda s: s.repair_plan(pages=1), r"pages is 1 \(int\): expected 'all', 'sample'"),
     "a number of a store": (
         lambda _: sp.create("memory://no", properties={"checkpoint_commits": "-1"}),
         "checkpoint_commits of a store is '-1': expected a whole number",

@@ -9,6 +9,7 @@ import numpy as np
 
 from spark_pages.io import CacheStats, ReadTrace
 from spark_pages.model.run import PageRun
+from spark_pages.printable import escape_controls
 from spark_pages.show.markup import card, joined, tag
 from spark_pages.show.markup import table as html_table
 from spark_pages.show.text import count, shorten, size
@@ -119,7 +120,7 @@ class ScanPlan:
         ]
         if self.bloom_hits or self.bloom_requests:
             lines.append(f"  blooms   {self._blooms}")
-        return "\n".join(lines)
+        return escape_controls("\n".join(lines))
 
     @property
     def _blooms(self) -> str:

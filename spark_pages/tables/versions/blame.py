@@ -16,6 +16,7 @@ from spark_pages.model.actions import Commit, Splice, TransactionRecord
 from spark_pages.model.ids import page_version
 from spark_pages.model.locate import row_out_of_range
 from spark_pages.model.pieces import ChainKey
+from spark_pages.printable import escape_controls
 from spark_pages.tables.reading.expiry import looking_again
 from spark_pages.tables.versions.changes import END, Changes, rows_of, touched_rows
 
@@ -46,7 +47,7 @@ class Blame:
     def __str__(self) -> str:
         if not self.exact:
             return f"at or before version {self.version}"
-        return f"version {self.version}: {self.operation} by {self.writer}"
+        return escape_controls(f"version {self.version}: {self.operation} by {self.writer}")
 
 
 def blame(log: Log, table: str, column: str, row: int) -> Blame:
