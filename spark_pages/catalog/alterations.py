@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.facts import json_fact
-from spark_pages.catalog.widening import holds_all, stored_types
+from spark_pages.catalog.widening import stored_types
 from spark_pages.model.table import CHECKS_KEY, TableDefinition
+from spark_pages.model.wider_types import holds_all
 
 
 def columns_changed(before: TableDefinition, after: TableDefinition) -> tuple[int, ...] | None:

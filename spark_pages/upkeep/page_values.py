@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.widening import stored_types, under_type
+from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import (
     DamageError,
     ObjectNotFoundError,
@@ -24,6 +24,7 @@ from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.pieces import ChainKey
 from spark_pages.model.retyped import storage_of
 from spark_pages.model.run import PageRun
+from spark_pages.model.wider_types import under_type
 from spark_pages.storage.store import ObjectStore
 from spark_pages.upkeep.blooms import check_blooms
 from spark_pages.upkeep.bounds import bounds_hold

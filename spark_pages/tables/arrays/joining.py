@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.catalog.widening import under_type
 from spark_pages.errors import DamageError
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated, with_sound_dictionaries
@@ -20,6 +19,7 @@ from spark_pages.model.nested import children, nested_type, null_column, with_ch
 from spark_pages.model.own_memory import in_own_memory, taken, trimmed
 from spark_pages.model.retyped import retyped, storage_of
 from spark_pages.model.stored_types import same_type
+from spark_pages.model.wider_types import under_type
 
 
 class DoesNotFitError(Exception):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_pages.catalog.widening import may_hold
 from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.files.page_file import FileRooms
 from spark_pages.io.pages.paginate import TARGET_PAGE_BYTES, plan_pages
 from spark_pages.io.pages.plain_page import as_batch
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
+from spark_pages.model.wider_types import may_hold
 from spark_pages.runtime import Spawn, spawn_thread
 from spark_pages.storage.store import ObjectStore
 from spark_pages.tables.arrays.joining import as_type, page_of_another_column

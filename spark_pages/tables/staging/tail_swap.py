@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_pages.catalog.widening import may_hold
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
@@ -24,6 +23,7 @@ from spark_pages.model.actions import CheckpointRef, Claim
 from spark_pages.model.nested import null_scalar
 from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.tail import ChainTail, TailPage
+from spark_pages.model.wider_types import may_hold
 from spark_pages.tables.arrays.joining import DoesNotFitError, as_type, join, page_of_another_column
 from spark_pages.tables.reading.page_meta import PageMeta
 from spark_pages.tables.writing.ingest import FRAME_BYTES, ColumnIngest, TableIngest
