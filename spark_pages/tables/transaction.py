@@ -7,6 +7,8 @@ rebase) and `Log.commit`.
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -67,7 +69,7 @@ class Transaction(CatalogVerbs):
     """Changes that become visible together, or not at all.
 
     Obtained from `Store.transaction`; a context manager that commits on leaving and rolls back on an
-    exception.
+    exception. One that is dropped without either loses what it has staged, and warns (`ResourceWarning`).
 
     Attributes
     ----------
@@ -118,6 +120,8 @@ class Transaction(CatalogVerbs):
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._directories: dict[str, StagedDirectory] = {}
         self._provisional_ids = ProvisionalIds()
+        self._commit_tried = False
+        self._process = os.getpid()
         work = self._work = Workspace()
         standing = self._standing = Standing(log, work, base)
         work.since = standing.version
@@ -131,6 +135,20 @@ class Transaction(CatalogVerbs):
         check_writable(standing.base.state.features)
         if isolation == "serializable":
             standing.on_newest()
+
+    def __del__(self) -> None:
+        """Warn of staged changes that are lost. Where a commit was tried, its error has told."""
+        standing = getattr(self, "_standing", None)  # None where the arguments were refused
+        if standing is None or standing.ended or self._commit_tried or self._process != os.getpid():
+            return
+        if not (self._work.empty and self._rows.empty):
+            warnings.warn(
+                f"Transaction {self._heading.operation!r} was dropped without commit or rollback: what it "
+                "staged is lost. Use `with store.transaction() as txn:`, or call `commit`.",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -488,6 +506,7 @@ class Transaction(CatalogVerbs):
         where nobody races.
         """
         self._check_open()
+        self._commit_tried = True
         landed = self._landing.landed()
         if landed is not None:
             self.rollback()
