@@ -27,6 +27,8 @@ _WIDER = {
 }
 
 _MOST_DIGITS = 38
+_COARSE = ("s", "ms")
+"""Units that reach further than the microseconds of Spark."""
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
@@ -50,6 +52,10 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_list(_spark_field(kind.value_field))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_spark_field(kind.value_field), kind.list_size)
+    if pa.types.is_timestamp(kind) and kind.unit in _COARSE:
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit in _COARSE:
+        return pa.duration("us")
     return _WIDER.get(kind, kind)
 
 
@@ -101,6 +107,8 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     ------
     DamageError
         If a column has a null that cannot have any: Spark would take what lies there for a value.
+    InvalidInputError
+        If microseconds cannot hold a time or a duration; names the column and the value.
     """
     for column, field in zip(batch.columns, schema, strict=True):
         if not field.nullable and column.null_count:
@@ -109,10 +117,20 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                 f"there is none.",
                 hint="spark-pages verify names the page; nullability = declared does not ask statistics.",
             )
-    columns = [
-        column
-        if column.type == field.type
-        else plain_values(column).cast(spark_type(column.type)).cast(field.type, safe=False)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
+    columns = [_as_spark(*each) for each in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as_spark(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The column in the type of a field; nothing but nanoseconds is cut."""
+    if column.type == field.type:
+        return column
+    try:
+        known = plain_values(column).cast(spark_type(column.type))
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"Cannot give column {field.name!r} of type {column.type} to Spark, which counts microseconds: "
+            f"{error}.",
+            hint="Leave the column out by option('columns', …), or update these rows to a time that fits.",
+        ) from error
+    return known.cast(field.type, safe=False)

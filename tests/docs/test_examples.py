@@ -19,6 +19,7 @@ EXAMPLES = {
     "docs/service.md": 20,
     "docs/sql.md": 10,
     "docs/statistics.md": 14,
+    "docs/types.md": 11,
     "docs/writing.md": 10,
 }
 """Pages, and how many examples each has at least."""
