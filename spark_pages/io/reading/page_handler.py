@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.boundary import guarded
 from spark_pages.errors import SparkPagesError
+from spark_pages.given import as_flag, as_list, as_names, check_kind
 from spark_pages.io.files.flight import Flight, LoadedPage
 from spark_pages.io.pages.page_key import PageKey, key_of, keys_of_run
 from spark_pages.io.pages.page_rows import decode_loose, resized
@@ -49,6 +51,11 @@ class _Live:
     total: ReadCounts
 
 
+def _check_trace(trace: object) -> None:
+    check_kind(trace, ReadTrace | None, "trace", "a ReadTrace")
+
+
+@guarded("get_page", "pinned", "read_numbers", "may_hold", "is_local")
 class PageHandler:
     """Materialises pages: from the UPC, else from the CPC, else from the disk cache, else from storage.
 
@@ -109,7 +116,7 @@ class PageHandler:
         -----
         2 µs for a page of the UPC; 15 µs more than its decompression for one of the CPC.
         """
-        if admit and trace is None:
+        if admit is True and trace is None and type(page) is PageDescriptor:
             live = self._live()
             key = key_of(page)
             batch = live.cache.hit(key)
@@ -155,6 +162,8 @@ class PageHandler:
         A page that another call is loading is waited for. Memory: all pages asked for at once. Source: seed
         003, "Batch Retrieval Flow".
         """
+        pages, admit = as_list(pages, PageDescriptor, "pages", "page descriptors"), as_flag(admit, "admit")
+        _check_trace(trace)
         keys = [key_of(page) for page in pages]
         wanted = dict(zip(keys, pages, strict=True))
         ready, spent = self._obtain(wanted, wanted, admit)
@@ -185,6 +194,9 @@ class PageHandler:
         -----
         Goes from the columns of the runs to requests without a descriptor for each page. Saves 4 µs a page.
         """
+        runs, admit = as_list(runs, PageRun, "runs", "PageRuns"), as_flag(admit, "admit")
+        whole = as_flag(whole, "whole")
+        _check_trace(trace)
         keys: list[list[PageKey]] = []
         loose: dict[PageKey, PageDescriptor] = {}
         for run in runs:
@@ -237,6 +249,8 @@ class PageHandler:
         -----
         The disk cache is not asked: what it holds counts as missing.
         """
+        check_kind(run, PageRun, "run", "a PageRun")
+        some = as_flag(some, "some")
         live = self._live()
         keys = list(dict.fromkeys(keys_of_run(run)[0]))
         decoded, packed = live.cache.peek(keys)
@@ -279,6 +293,7 @@ class PageHandler:
         until the last of them is gone, also if it is forgotten meanwhile. Pages that do not fit the budget
         beside each other are given, but not kept.
         """
+        pages = as_list(pages, PageDescriptor, "pages", "page descriptors")
         cache = self._live().cache
         pid = os.getpid()
         keys = list(dict.fromkeys(map(key_of, pages)))
@@ -295,9 +310,10 @@ class PageHandler:
         For files that no version can reach any more, such as those that vacuum deleted. Pinned pages go with
         their last pin. What the disk cache has of them is never asked for again, and leaves it as least used.
         """
+        names = as_names(paths, "paths")
         live = self._live()
-        live.reader.forget(paths)
-        return live.cache.forget(frozenset(paths))
+        live.reader.forget(names)
+        return live.cache.forget(frozenset(names))
 
     def stats(self) -> CacheStats:
         """What this process has asked of the handler so far, and what its caches hold."""

@@ -62,6 +62,8 @@ def as_stream(data: Any) -> RowStream:
     if isinstance(data, pa.Table):
         return _of_table(data)
     reason = "expected columns with names and __arrow_c_stream__, such as a pyarrow.Table"
+    if isinstance(data, type | pa.Array | pa.ChunkedArray):
+        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
     try:
         if hasattr(data, "__arrow_c_stream__"):
             return _of_reader(_reader_of(data))
@@ -123,13 +125,15 @@ def _of_reader(reader: pa.RecordBatchReader) -> RowStream:
 
 def _unknown_column(data: Any) -> str | None:
     """Name of the first column of a data frame that Arrow cannot import; None where that is not known."""
-    for name in getattr(data, "columns", ()):
-        try:
-            pa.chunked_array(data[name])
-        except pa.ArrowException:
-            return str(name)
-        except Exception:  # noqa: BLE001 - not a data frame
-            return None
+    name: object = None
+    try:
+        for name in getattr(data, "columns", ()):
+            column = data[name]
+            (pa.chunked_array if hasattr(column, "__arrow_c_stream__") else pa.array)(column)
+    except pa.ArrowException:
+        return str(name)
+    except Exception:  # noqa: BLE001 - not a data frame
+        return None
     return None
 
 

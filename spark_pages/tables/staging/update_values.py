@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from spark_pages.catalog.resolve import check_available, check_columns
-from spark_pages.errors import InvalidInputError, RowOutOfRangeError
+from spark_pages.errors import InvalidInputError, RowOutOfRangeError, SparkPagesError
 from spark_pages.given import check_names_once, number_list
 from spark_pages.model.table import TableDefinition
 from spark_pages.tables.arrays.values import NOT_ARROW, cast_chunks, read_stream
@@ -84,6 +84,8 @@ def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
     """
     try:
         whole = values if isinstance(values, pa.Table | pa.RecordBatch) else read_stream(values)
+    except SparkPagesError:
+        raise  # also a ValueError
     except NOT_ARROW as error:
         raise InvalidInputError(
             f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "
