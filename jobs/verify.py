@@ -1,6 +1,6 @@
 """spark-submit job: everything that the log names is read and compared; the pages by executors.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/verify.py URL [--pages sample] [--dry-run]
+spark-submit --properties-file conf/spark-defaults.conf jobs/verify.py URL [--pages sample]
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ def main() -> int:
         default="all",
         help="which are read, of all versions that are kept",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="read the log, and tell how many pages there are to read"
-    )
     given = parser.parse_args()
 
     def work() -> dict[str, Any]:
         from spark_pages.spark.session import session
         from spark_pages.spark.verify import verify
 
-        spark = None if given.dry_run else session("verify", master=None, source=False)
-        return verify(spark, given.url, given.pages, given.profile, dry_run=given.dry_run)
+        spark = None if given.pages == "none" else session("verify", master=None, source=False)
+        return verify(spark, given.url, given.pages, given.profile)
 
     return run_job(work)
 

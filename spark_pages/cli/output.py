@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -120,24 +121,28 @@ def print_rows(
 
 
 def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A paragraph for each row on a terminal, nothing of it cut; as of `print_rows` anywhere else.
+    """Print a paragraph for each row on a terminal, nothing of it cut; as `print_rows` anywhere else.
 
     Parameters
     ----------
     names, rows
-        A word, the key of an object, and sentences about it.
+        A word, the key of an object, sentences about it, and last what to do, which is printed once for all
+        rows that have it in common.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
-        print_rows(title, names, rows)
-        return
-    console.print(Text(escape_controls(title), style="bold"))
-    for word, key, *sentences in rows:
-        heading = escape_controls(f"\n  {word}  {key}")
-        console.print(Text(heading, style="bold"), soft_wrap=True)  # so that a key can be copied
-        for sentence in sentences:
-            console.print(Padding(Text(escape_controls(sentence)), (0, 0, 0, 4)))
-    console.print()
+        print_rows(title, names[:-1], [row[:-1] for row in rows])
+    else:
+        console.print(Text(escape_controls(title), style="bold"))
+        for word, key, *sentences, _ in rows:
+            heading = escape_controls(f"\n  {word}  {key}")
+            console.print(Text(heading, style="bold"), soft_wrap=True)  # so that a key can be copied
+            for sentence in sentences:
+                console.print(Padding(Text(escape_controls(sentence)), (0, 0, 0, 4)))
+        console.print()
+    for remedy, number in Counter(row[-1] for row in rows).items():
+        share = "" if number == len(rows) else f" ({number:,} of {len(rows):,})"
+        console.print(Text(escape_controls(f"{names[-1]}{share}: {remedy}")), soft_wrap=True)
 
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:

@@ -9,13 +9,19 @@ import typer
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Profile, Url, options_of
 
+_UNREAD = {
+    "none": "no page was read, --pages all reads every page",
+    "sample": "a sample of the pages was read, --pages all reads every page",
+}
+
 
 def repair(
     url: Url,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without this nothing is written.")] = False,
     pages: Annotated[
-        Literal["all", "sample", "none"], typer.Option(help="Which pages are read to find damaged ones.")
-    ] = "none",
+        Literal["all", "sample", "none"],
+        typer.Option(help="Which pages are read to find damaged ones; none is quick and finds none."),
+    ] = "all",
     profile: Profile = None,
     json: Json = False,
 ) -> None:
@@ -46,7 +52,7 @@ def repair(
     else:
         if plan.steps:
             rows = [[step.kind.value, step.key, step.what] for step in plan.steps]
-            output.print_findings("Done" if apply else "Plan", ["step", "object", "what"], rows)
+            output.print_rows("Done" if apply else "Plan", ["step", "object", "what"], rows)
         if lost:
             rows = [[f.kind.value, f.key, f.what, f.remedy] for f in plan.beyond]
             names = ["fault", "object", "what", "what to do"]
@@ -56,5 +62,5 @@ def repair(
         if plan.refused:
             output.say(plan.refused)
         elif not plan.steps and not lost:
-            output.say("nothing to mend")
+            output.say("nothing to mend" if pages == "all" else f"nothing to mend; {_UNREAD[pages]}")
     output.end(not (lost or plan.refused or len(done) < len(plan.steps)))

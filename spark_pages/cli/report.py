@@ -21,7 +21,6 @@ def report(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where the page goes; - is stdout.")
     ] = "spark-pages-report.html",
-    _html: Annotated[bool, typer.Option("--html", help="As HTML, the one form that there is.")] = True,
     profile: Profile = None,
     json: Json = False,
 ) -> None:

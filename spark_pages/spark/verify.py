@@ -13,7 +13,7 @@ from spark_pages.progress import phase
 from spark_pages.spark.job import told_as
 from spark_pages.spark.shipping import objects_of, pack_with_stats, store_url, unpack_with_stats
 from spark_pages.upkeep.faults import told_faults
-from spark_pages.upkeep.page_values import PageCounter, PageReader, PagesRead, PagesToRead, PageValues
+from spark_pages.upkeep.page_values import PageReader, PagesRead, PagesToRead, PageValues
 from spark_pages.upkeep.pages import PagesMode
 from spark_pages.upkeep.verify import verify as verify_here
 
@@ -32,8 +32,6 @@ def verify(
     url: str,
     pages: PagesMode = "sample",
     profile: str | None = None,
-    *,
-    dry_run: bool = False,
 ) -> dict[str, Any]:
     """Everything that the log names has been read and compared, as by `Store.verify`.
 
@@ -44,15 +42,12 @@ def verify(
     pages
         Which pages are read, of all that a kept version can reach: all, a sample of each run of pages, or
         none.
-    dry_run
-        Read the log and the checkpoints, and tell how many pages there are to be read.
 
     Returns
     -------
     dict
         ``url``, ``version`` (the newest), ``objects``, ``checkpoints``, ``checkpoints_replayed``, ``pages``,
-        ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the faults as `told_faults` tells them. Of
-        a dry run ``pages_to_read`` and ``bytes_to_read`` in place of ``pages_read`` and ``tasks``.
+        ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the faults as `told_faults` tells them.
 
     Notes
     -----
@@ -61,9 +56,8 @@ def verify(
     """
     address = store_url(url, profile)
     by_executors = None if spark is None else _ByExecutors(spark, address)
-    counter = PageCounter() if dry_run else None
-    found = verify_here(objects_of(address), pages=pages, page_reader=counter or by_executors)
-    told: dict[str, Any] = {
+    found = verify_here(objects_of(address), pages=pages, page_reader=by_executors)
+    return {
         "url": found.url,
         "version": found.version,
         **told_faults(found.faults),
@@ -71,12 +65,10 @@ def verify(
         "checkpoints": found.checkpoints,
         "checkpoints_replayed": found.replayed,
         "pages": found.pages,
+        "pages_read": found.pages_read,
+        "bytes_read": found.bytes_read,
+        "tasks": by_executors.tasks if by_executors else 0,
     }
-    if counter is not None:
-        read = counter.finish()
-        return {"dry_run": True, **told, "pages_to_read": read.pages, "bytes_to_read": read.bytes}
-    tasks = by_executors.tasks if by_executors else 0
-    return {**told, "pages_read": found.pages_read, "bytes_read": found.bytes_read, "tasks": tasks}
 
 
 @dataclass(frozen=True, slots=True)

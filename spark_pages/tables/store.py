@@ -507,7 +507,7 @@ class Store(ClaimVerbs):
         """
         return verify(self._objects, self._runtime, pages)
 
-    def repair_plan(self, pages: Literal["all", "sample", "none"] = "none") -> RepairPlan:
+    def repair_plan(self, pages: Literal["all", "sample", "none"] = "all") -> RepairPlan:
         """What of the damage can be mended, byte for byte, and what is lost. Mends nothing.
 
         Notes

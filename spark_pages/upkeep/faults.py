@@ -223,7 +223,8 @@ class Verification:
             f"{self.pages_read:,} read, {self.bytes_read:,} bytes)"
         ]
         shown = (*self.damage, *self.notices)[:_SHOWN]
-        lines += [f"  {fault}" for fault in shown]
+        lines += [f"  {fault.kind.value}: {fault.what}" for fault in shown]
+        lines += [f"  what to do: {remedy}" for remedy in dict.fromkeys(fault.remedy for fault in shown)]
         if len(self.faults) > len(shown):
             lines.append(f"  … and {len(self.faults) - len(shown):,} more; see faults or table()")
         return "\n".join(lines)

@@ -90,24 +90,6 @@ class PageReader(Protocol):
         """All pages are read; what was found."""
 
 
-@dataclass(slots=True)
-class PageCounter:
-    """Reads nothing, and tells how much there would be to read."""
-
-    _pages: int = 0
-    _bytes: int = 0
-
-    def read(self, some: PagesToRead) -> None:
-        """Count them; what lies in the log is read with it."""
-        run = some.run
-        self._pages += run.num_pages
-        self._bytes += int(run.numbers("actual_len")[run.numbers("kind") == PageKind.FILE].sum())
-
-    def finish(self) -> PagesRead:
-        """The counts."""
-        return PagesRead(self._pages, self._bytes)
-
-
 class PageValues:
     """Reads pages at once, in this process.
 
@@ -217,12 +199,16 @@ class PageValues:
 
     def _add_error(self, error: SparkPagesError, page: PageDescriptor, some: PagesToRead) -> None:
         kind = _KINDS.get(type(error), FaultKind.DAMAGED)
-        what = "is missing" if kind is FaultKind.MISSING else f"cannot be read: {error.message}"
-        self._add(kind, what, page, some)
+        if kind is FaultKind.MISSING:
+            self._add(kind, "is missing", page, some)
+        else:
+            self._add(kind, "holds pages that cannot be read", page, some, error.message)
 
-    def _add(self, kind: FaultKind, what: str, page: PageDescriptor, some: PagesToRead) -> None:
+    def _add(
+        self, kind: FaultKind, what: str, page: PageDescriptor, some: PagesToRead, detail: str = ""
+    ) -> None:
         key = page.disk_path if page.kind is PageKind.FILE else some.holder
-        self._troubles.add(kind, key, some.chain, what, [page.page_id])
+        self._troubles.add(kind, key, some.chain, what, [page.page_id], detail)
 
 
 def _may_hold(column: pa.Field, kind: pa.DataType) -> bool:

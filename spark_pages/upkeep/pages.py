@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -24,6 +24,9 @@ from spark_pages.upkeep.page_values import PageReader, PagesToRead
 from spark_pages.upkeep.troubles import Trouble, Troubles
 
 PagesMode = Literal["all", "sample", "none"]
+
+_MOST_CHAINS = 8
+"""Columns that one fault names."""
 
 _BATCH_PAGES = 512
 _BATCH_BYTES = 8 << 20
@@ -181,16 +184,21 @@ class PageCheck:
         count = max(1, round(len(candidates) * self._fraction))
         return np.sort(self._random.choice(candidates, count, replace=False))
 
-    def tell(self, trouble: Trouble, rows: str) -> None:
-        """The trouble becomes a fault that says which rows it concerns."""
-        ids = sorted(set(trouble.page_ids))
-        since = sorted({page_version(page) for page in ids})
-        shown = f"page {format_page_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} pages"
-        versions = f"version {since[0]}" if len(since) == 1 else f"versions {since[0]} to {since[-1]}"
-        what = (
-            f"{trouble.key} {trouble.what.rstrip('.')}: {shown} of {self._names.show(trouble.chain)}, "
-            f"added by {versions}, {rows}."
-        )
+    def tell(self, troubles: Sequence[tuple[Trouble, str]]) -> None:
+        """Report troubles of one object that differ in their chains alone as one fault.
+
+        Parameters
+        ----------
+        troubles
+            Each with the rows of its pages, in words.
+        """
+        troubles = sorted(troubles, key=lambda each: each[0].chain)
+        trouble, _ = troubles[0]
+        shown = [self._shown(*each) for each in troubles[:_MOST_CHAINS]]
+        more = len(troubles) - len(shown)
+        shown += [f"pages of {more} more columns"] if more else []
+        detail = f" {trouble.detail}" if trouble.detail else ""
+        what = f"{trouble.key} {trouble.what.rstrip('.')}: {'; '.join(shown)}.{detail}"
         remedy = "Verify again once storage answers." if trouble.kind is FaultKind.UNREADABLE else RESTORE
         if trouble.kind is FaultKind.BLOOM:
             remedy = "No answer rests on them: the pages are read. Whatever rewrites these makes them anew."
@@ -199,6 +207,13 @@ class PageCheck:
         elif trouble.key in self._homes:
             remedy = INLINE
         self._findings.add(trouble.kind, trouble.key, what, remedy)
+
+    def _shown(self, trouble: Trouble, rows: str) -> str:
+        ids = sorted(set(trouble.page_ids))
+        since = sorted({page_version(page) for page in ids})
+        pages = f"page {format_page_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} pages"
+        versions = f"version {since[0]}" if len(since) == 1 else f"versions {since[0]} to {since[-1]}"
+        return f"{pages} of {self._names.show(trouble.chain)}, added by {versions}, {rows}"
 
 
 def taken(run: PageRun, positions: NDArray[np.int64]) -> PageRun:

@@ -118,7 +118,10 @@ class RepairPlan:
         ]
         lines += [f"  refused: {self.refused}"] if self.refused else []
         lines += [f"  {step.kind.value}: {step.what}" for step in self.steps]
-        lines += [f"  {self._left}: {fault.what} {fault.remedy}" for fault in self.beyond]
+        lines += [f"  {self._left}: {fault.what}" for fault in self.beyond]
+        lines += [
+            f"  what to do: {remedy}" for remedy in dict.fromkeys(fault.remedy for fault in self.beyond)
+        ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -210,14 +213,15 @@ class RepairPlan:
         log.commit(head, lambda _: record)
 
 
-def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: PagesMode = "none") -> RepairPlan:
+def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: PagesMode = "all") -> RepairPlan:
     """What can be mended, and what is lost. Writes nothing.
 
     Parameters
     ----------
     pages
         Which pages are read to find damaged ones, as in `verify`. Pages exist once, so most damage of them is
-        beyond repair; those that a checkpoint took over from commits can be made again.
+        beyond repair; those that a checkpoint took over from commits can be made again. "none" is quick where
+        the damage is known to be of the log.
 
     Notes
     -----

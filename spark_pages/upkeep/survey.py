@@ -46,6 +46,7 @@ from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, take
 from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots
 from spark_pages.upkeep.strangers import strangers_in
 from spark_pages.upkeep.trees import SurveyedTree, TreeSurvey
+from spark_pages.upkeep.troubles import Trouble
 
 _UNREADABLE = (DamageError, ObjectNotFoundError)
 
@@ -390,6 +391,7 @@ class Survey:
         base: Checkpoint | None = None
         if self.state is not None and self.state.base is not None:
             base = Checkpoint(self.state.base, self.reader)
+        alike: dict[tuple[FaultKind, str, str], list[tuple[Trouble, str]]] = defaultdict(list)
         for trouble in self.pages.troubles:
             rows = "whose rows cannot be told"
             if self.state is not None:
@@ -399,7 +401,9 @@ class Survey:
                     rows = rows_of(chain.pieces, trouble.page_ids, self.state.version)
                 except SparkPagesError:
                     pass
-            self.pages.tell(trouble, rows)
+            alike[trouble.kind, trouble.key, trouble.what].append((trouble, rows))
+        for troubles in alike.values():
+            self.pages.tell(troubles)
 
     def _shown(self, keys: Iterable[ChainKey]) -> str:
         names = [self.names.show(key) for key in keys]

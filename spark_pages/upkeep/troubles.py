@@ -14,13 +14,28 @@ from spark_pages.upkeep.faults import FaultKind
 
 @dataclass(eq=False, slots=True)
 class Trouble:
-    """Pages of one chain in one object that are wrong in one way."""
+    """Pages of one chain in one object that are wrong in one way.
+
+    Attributes
+    ----------
+    detail, detail_of
+        What one of the pages failed with, and its id.
+    """
 
     kind: FaultKind
     key: str
     chain: ChainKey
     what: str
     page_ids: list[int] = field(default_factory=list)
+    detail: str = ""
+    detail_of: int = -1
+
+    def extend(self, page_ids: Sequence[int] | NDArray[np.int64], detail: str) -> None:
+        """Add pages; the detail that is kept is that of the oldest page, whoever reads it first."""
+        self.page_ids.extend(map(int, page_ids))
+        first = int(min(page_ids))
+        if detail and (not self.detail or first < self.detail_of):
+            self.detail, self.detail_of = detail, first
 
 
 class Troubles:
@@ -39,14 +54,19 @@ class Troubles:
         chain: ChainKey,
         what: str,
         page_ids: Sequence[int] | NDArray[np.int64],
+        detail: str = "",
     ) -> None:
         """These pages are wrong in this way, too; none need be."""
         if not len(page_ids):
             return
         trouble = self._found.setdefault((key, chain, kind, what), Trouble(kind, key, chain, what))
-        trouble.page_ids.extend(map(int, page_ids))
+        trouble.extend(page_ids, detail)
 
     def merge(self, others: Iterable[Trouble]) -> None:
         """What somebody else has found, too."""
         for each in others:
-            self.add(each.kind, each.key, each.chain, each.what, each.page_ids)
+            kept = self._found.setdefault((each.key, each.chain, each.kind, each.what), each)
+            if kept is not each:
+                kept.page_ids.extend(each.page_ids)
+                if each.detail and (not kept.detail or each.detail_of < kept.detail_of):
+                    kept.detail, kept.detail_of = each.detail, each.detail_of

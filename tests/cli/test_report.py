@@ -40,7 +40,7 @@ def address(tmp_path: Path) -> str:
 def test_the_report_is_one_page_that_needs_nothing_else(address: str, tmp_path: Path) -> None:
     target = tmp_path / "out.html"
 
-    result = run("report", address, "--html", target)
+    result = run("report", address, target)
 
     assert result.exit_code == 0, result.output
     page = target.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(address: str, tmp_path: 
 def test_the_report_shows_log_tables_chains_compaction_requests_and_caches(
     address: str, tmp_path: Path
 ) -> None:
-    run("report", address, "--html", tmp_path / "out.html")
+    run("report", address, tmp_path / "out.html")
 
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     heads = re.findall(r"<h2>(.*?)</h2>", page)
@@ -80,7 +80,7 @@ def test_the_report_shows_log_tables_chains_compaction_requests_and_caches(
 def test_the_report_of_an_empty_store_is_a_page_too(tmp_path: Path) -> None:
     spark_pages.create(str(tmp_path / "empty"))
 
-    result = run("report", tmp_path / "empty", "--html", "-")
+    result = run("report", tmp_path / "empty", "-")
 
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("<!doctype html>")
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_told_on_the_page(address: str, tmp_path: Path) -
     for file in (tmp_path / "store" / "pages").iterdir():
         file.write_bytes(b"damaged")
 
-    result = run("report", address, "--html", tmp_path / "out.html")
+    result = run("report", address, tmp_path / "out.html")
 
     assert result.exit_code == 0, result.output
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
@@ -101,10 +101,10 @@ def test_what_cannot_be_read_is_told_on_the_page(address: str, tmp_path: Path) -
 def test_a_report_can_be_asked_for_as_json(address: str, tmp_path: Path) -> None:
     target = tmp_path / "out.html"
 
-    result = run("report", address, "--html", target, "--json")
+    result = run("report", address, target, "--json")
 
     assert json.loads(result.stdout) == {"path": str(target), "bytes": target.stat().st_size}
-    assert run("report", address, "--html", "-", "--json").exit_code == 2
+    assert run("report", address, "-", "--json").exit_code == 2
 
 
 def test_a_report_without_a_name_lies_where_one_stands(
@@ -120,17 +120,17 @@ def test_a_report_without_a_name_lies_where_one_stands(
 
 
 def test_a_report_is_not_written_over_a_folder(address: str, tmp_path: Path) -> None:
-    result = run("report", address, "--html", tmp_path)
+    result = run("report", address, tmp_path)
 
     assert result.exit_code == 2
     assert "it is a folder" in result.stderr
-    assert "there is no folder" in run("report", address, "--html", tmp_path / "no" / "out.html").stderr
+    assert "there is no folder" in run("report", address, tmp_path / "no" / "out.html").stderr
 
 
 def test_the_report_writes_nothing_to_the_store(address: str, tmp_path: Path) -> None:
     before = sorted(str(path) for path in (tmp_path / "store").rglob("*"))
 
-    run("report", address, "--html", tmp_path / "out.html")
+    run("report", address, tmp_path / "out.html")
 
     assert sorted(str(path) for path in (tmp_path / "store").rglob("*")) == before
 

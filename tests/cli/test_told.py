@@ -29,7 +29,7 @@ PLANS = {
     "publish_delta": ("--dry-run",),
     "reconstruct_snapshot": ("--dry-run",),
     "vacuum": (),
-    "verify": ("--dry-run",),
+    "verify": ("--pages", "none"),
 }
 """What a job does without Spark, changing nothing."""
 

@@ -37,7 +37,7 @@ def test_verbs_reach_a_store_by_the_name_of_a_profile(url: str, profile: str, tm
     assert [row["version"] for row in told("history", url, *by)["history"]][-1] == 0
     assert told("verify", url, "--pages", "all", *by)["ok"]
     assert told("repair", url, *by)["steps"] == []
-    assert told("report", url, "--html", tmp_path / "report.html", *by)["bytes"] > 10_000
+    assert told("report", url, tmp_path / "report.html", *by)["bytes"] > 10_000
 
 
 def test_without_the_profile_the_store_is_not_reached(url: str, profile: str) -> None:

@@ -185,7 +185,6 @@ def test_executors_find_what_one_process_finds_in_every_kept_version(
         store.vacuum(retention=4)
     monkeypatch.setattr("spark_pages.spark.verify.ROUND_BYTES", 100_000)
 
-    planned = verify(None, url, "all", dry_run=True)
     sound = verify(spark, url, "all")
     damage_pages(url)
     damaged = verify(spark, url, "all")
@@ -194,7 +193,7 @@ def test_executors_find_what_one_process_finds_in_every_kept_version(
     newest = store.snapshot()
     of_newest = sum(newest.table(name).pages().num_rows for name in [*newest.tables(), "system.catalog"])
     assert (sound["ok"], sound["num_faults"]) == (True, 0)
-    assert planned["pages_to_read"] == sound["pages_read"] == local.pages_read > of_newest
+    assert sound["pages_read"] == local.pages_read > of_newest
     assert damaged["num_faults"] == len(local.damage) > 0
     told = {tuple(fault[name] for name in ("kind", "key", "what", "remedy")) for fault in damaged["faults"]}
     assert told == {(each.kind.value, each.key, each.what, each.remedy) for each in local.faults}

@@ -103,3 +103,20 @@ def test_a_transaction_that_others_overtake_until_its_time_is_up():
         late.commit()
 
     assert told(failure.value) == (read, read + 1, writer_name(), [], 1)
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["in commits", "in a checkpoint"])
+def test_a_table_that_was_only_read_is_told_by_its_name(compacted):
+    store = store_with(ROWS)
+    with store.transaction() as txn:
+        txn.create_table("other", ROWS.schema)
+    if compacted:
+        store.checkpoint()
+    late = store.transaction(isolation="serializable")
+    late.table("t").read()
+    late.append("other", ROWS)
+    with Store(store.objects).transaction() as txn:
+        txn.append("t", ROWS)
+
+    with pytest.raises(CommitConflictError, match="it changed rows of table 't', on which"):
+        late.commit()

@@ -12,7 +12,7 @@ have landed meanwhile are compared with those that the transaction brings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
@@ -27,6 +27,7 @@ from spark_pages.errors import (
     ConstraintError,
     ObjectNotFoundError,
     SnapshotExpiredError,
+    SparkPagesError,
 )
 from spark_pages.log.claims import check_free
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
@@ -442,8 +443,12 @@ class Landing:
         return _name(known.get(TableId(table_id)), table_id, field_id)
 
     def _named(self, table_id: int, field_id: int | None) -> str:
-        """``column 'day' of table 'flights'``, for people; by its id what was not written to."""
-        return _name(self._work.definitions.get(TableId(table_id)), table_id, field_id)
+        """``column 'day' of table 'flights'``, for people; by its id what is not in the read version."""
+        definition = self._work.definitions.get(TableId(table_id))
+        if definition is None:
+            with suppress(SparkPagesError):  # a conflict is told whether or not the catalog can be read
+                return self._named_in(self._standing.base, table_id, field_id)
+        return _name(definition, table_id, field_id)
 
 
 def _name(definition: TableDefinition | None, table_id: int, field_id: int | None) -> str:

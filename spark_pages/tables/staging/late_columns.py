@@ -89,9 +89,11 @@ def extend_new_columns(ddl: StagedDdl, log: LogSnapshot, first_page: int) -> Fil
         rows = min(log.num_rows((table_id, each)) for each in before.field_ids.values())
         more = rows - ddl.new_columns[key]
         if more < 0:
+            columns = ddl.altered[table_id].field_ids.items()
+            added_names = [name for name, field_id in columns if field_id == key[1]]
             raise CommitConflictError(
-                f"Column {key[1]} of table {before.name!r} was to be added for {ddl.new_columns[key]} rows, "
-                f"but the table has {rows} by now. Nothing was committed.",
+                f"Column {added_names[0]!r} of table {before.name!r} was to be added for "
+                f"{ddl.new_columns[key]} rows, but the table has {rows} by now. Nothing was committed.",
                 hint="Repeat the transaction.",
                 table_id=int(table_id),
             )
