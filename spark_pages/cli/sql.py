@@ -23,17 +23,19 @@ def sql(
     json: Json = False,
 ) -> None:
     """Rows of a query, or what a statement changed."""
-    found = stored(url, profile).sql(text, version, timestamp, tag)
+    most = limit + 1 if limit else None  # one more tells whether there are more
+    found = stored(url, profile).sql(text, version=version, timestamp=timestamp, tag=tag, limit=most)
     shown = found.slice(0, limit) if limit else found
+    truncated = shown.num_rows < found.num_rows
     if json:
         document = {
             "columns": [{"name": field.name, "type": str(field.type)} for field in shown.schema],
             "rows": output.rows_of(shown),  # lists: two columns may have one name
-            "row_count": found.num_rows,
-            "truncated": shown.num_rows < found.num_rows,
+            "row_count": None if truncated else found.num_rows,  # counting would compute all of them
+            "truncated": truncated,
         }
         output.print_json(document)
         return
     output.print_table("Result", shown)
-    if shown.num_rows < found.num_rows:
-        output.say(f"the first {shown.num_rows:,} of {found.num_rows:,} rows; --limit 0 shows all")
+    if truncated:
+        output.say(f"the first {shown.num_rows:,} rows; --limit 0 shows all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, Self
 
@@ -137,9 +137,12 @@ class ServedStore:
     def sql(
         self,
         text: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
         version: int | None = None,
         timestamp: Moment | None = None,
         tag: str | None = None,
+        limit: int | None = None,
     ) -> pa.Table:
         """What a query gives; as `Store.sql`, for what changes nothing.
 
@@ -150,9 +153,8 @@ class ServedStore:
         """
         from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        return run_sql(
-            as_text(text, "The statement"), self.snapshot, _refuse_to_write, version, timestamp, tag
-        )
+        text = as_text(text, "The statement")
+        return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag, params, limit)
 
     def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:
         """A table as of a version, with what is known of it from an earlier one.

@@ -85,8 +85,8 @@ def name_of(node: exp.Expr) -> Name:
         If it is no name, has more than two parts, or a part holds a dot.
     """
     if isinstance(node, exp.Table):
-        parts = tuple(part.name for part in node.parts if not isinstance(part, exp.Func))
-        bare = not any(node.args.get(key) for key in ("version", "when", "joins", "pivots", "sample"))
+        parts = tuple(part.name for part in node.parts if isinstance(part, exp.Identifier))
+        bare = not any(value for key, value in node.args.items() if key not in ("this", "db", "catalog"))
         if parts and bare and 1 <= len(parts) <= 2 and all(part and "." not in part for part in parts):
             return parts
     raise InvalidInputError(

@@ -6,16 +6,29 @@ The grammar is that of DuckDB, and from Spark the names in backticks, ``VERSION 
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.duckdb import DuckDBParser
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.sql.functions import FUNCTIONS
+from spark_pages.sql.nodes import NODES
+from spark_pages.sql.vocabulary import check
+
+_AT_VERSION = re.compile(r"[vV]([0-9]{1,19})")
+_AT_TIME = re.compile(r"(\d{4})(\d{2})(\d{2})(\d{2})(\d{2})(\d{2})(\d{3})", re.ASCII)
+
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "(")
+"""Words that a query may begin with."""
 
 _LONGEST = 1 << 20
 """Characters of a statement; what is longer is refused before it is parsed."""
@@ -25,7 +38,11 @@ _FAILURES = (SqlglotError, ValueError, TypeError, AttributeError, LookupError)
 
 
 class Grammar(DuckDB):
-    """DuckDB's grammar with names in backticks too."""
+    """DuckDB's grammar with names in backticks and versions behind ``@`` too.
+
+    Calls of functions stay as they are written, but for those with words inside of their parentheses: what
+    sqlglot makes of others is meant for translation to other dialects, and not always the same.
+    """
 
     class Tokenizer(DuckDB.Tokenizer):
         """See `Grammar`."""
@@ -35,8 +52,86 @@ class Grammar(DuckDB):
     class Parser(DuckDBParser):
         """See `Grammar`."""
 
+        FUNCTIONS: ClassVar = {}
+        FUNCTION_PARSERS: ClassVar = {
+            name: DuckDBParser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "TRY_CAST")
+        }
+        NO_PAREN_FUNCTIONS: ClassVar = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar = {
+            name: DuckDBParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("@", "ANY", "CASE", "MAP")
+        }
+        TYPE_CONVERTERS: ClassVar = {}
+        JSON_OPERATORS: ClassVar = {
+            TokenType.ARROW: lambda _, this, path: exp.JSONExtract(this=this, expression=path),
+            TokenType.DARROW: lambda _, this, path: exp.JSONExtractScalar(this=this, expression=path),
+        }
+        UNARY_PARSERS: ClassVar = {
+            **DuckDBParser.UNARY_PARSERS,
+            TokenType.PLUS: lambda self: self._parse_positive(),
+        }
+
+        PLACEHOLDER_PARSERS: ClassVar = {
+            kind: made for kind, made in DuckDBParser.PLACEHOLDER_PARSERS.items() if kind != TokenType.COLON
+        }
+
         def _warn_unsupported(self) -> None:
             """Nothing: what sqlglot does not know is refused here by name."""
+
+        def _parse_placeholder(self) -> exp.Expr | None:
+            """``?``, ``$1`` and ``$name``, with their place in the text."""
+            token = self._curr
+            found = super()._parse_placeholder()
+            if isinstance(found, exp.Placeholder):
+                if token.text == "@":
+                    self.raise_error("Expected $ before the name of a parameter", token)
+                found.meta.update(start=token.start, line=token.line, col=token.col)
+            return found
+
+        def _parse_table_parts_fast(self) -> Any:
+            return self._at_version(super()._parse_table_parts_fast())
+
+        def _parse_table_parts(self, *given: Any, **named: Any) -> Any:
+            return self._at_version(super()._parse_table_parts(*given, **named))
+
+        def _parse_pipe_syntax_query(self, query: exp.Query) -> exp.Query | None:
+            self.raise_error("Pipes are not supported here", self._curr)
+            return query
+
+        def _parse_positive(self) -> exp.Expr | None:
+            """A number behind a plus; sqlglot would leave it out before text too, which DuckDB refuses."""
+            if self._curr.token_type != TokenType.NUMBER:
+                self.raise_error("Expected a number after +", self._curr)
+            return self._parse_unary()
+
+        def _at_version(self, table: Any) -> Any:
+            """The table with the version that stands behind it, as in ``t@v7`` or ``t@20260131180000000``."""
+            at, word = self._curr, self._next
+            beside = at.start == self._prev.end + 1 and word.start == at.end + 1
+            if not isinstance(table, exp.Table) or at.text != "@" or not beside:
+                return table
+            self._advance(2)
+            asked = _AT_VERSION.fullmatch(word.text)
+            moment = _AT_TIME.fullmatch(word.text)
+            if asked and word.token_type == TokenType.VAR:
+                number = exp.Literal.number(int(asked[1]))
+                table.set("at", exp.Version(this="VERSION", kind="AS OF", expression=number))
+            elif moment and word.token_type == TokenType.NUMBER:
+                year, month, day, hour, minute, second, fraction = moment.groups()
+                text = exp.Literal.string(f"{year}-{month}-{day}T{hour}:{minute}:{second}.{fraction}Z")
+                table.set("at", exp.Version(this="TIMESTAMP", kind="AS OF", expression=text))
+            else:
+                self.raise_error("Expected @v and a version, or @ and a time of 17 digits", word)
+            return table
+
+    class Generator(DuckDBGenerator):
+        """See `Grammar`."""
+
+        TRANSFORMS: ClassVar = {
+            **DuckDBGenerator.TRANSFORMS,
+            exp.IgnoreNulls: lambda self, node: f"{self.sql(node, 'this')} IGNORE NULLS",
+            exp.RespectNulls: lambda self, node: f"{self.sql(node, 'this')} RESPECT NULLS",
+        }
 
 
 def parse(text: str) -> exp.Expr:
@@ -61,7 +156,27 @@ def parse(text: str) -> exp.Expr:
         raise InvalidInputError(f"The text {shown(text)} is no statement.")
     if len(found) > 1:
         raise InvalidInputError(f"Expected one statement, found {len(found)}.", hint="Run them one by one.")
+    check(found[0], NODES, lambda node, what: not_understood(node, what, text))
     return found[0]
+
+
+def not_understood(node: exp.Expr, what: str | None, text: str) -> InvalidInputError:
+    """The error for a piece of a statement that has no meaning here."""
+    hint = None
+    if isinstance(node, exp.Anonymous) and what is None:
+        close = get_close_matches(node.name.lower(), FUNCTIONS, n=1, cutoff=0.75)
+        hint = (
+            f"Did you mean {close[0]}?"
+            if close
+            else "A query sees its tables and parameters, and no clock, setting or random number: give such "
+            "values as parameters, as in store.sql(text, {'now': …}) for $now."
+        )
+    told = shown(written(node)) if what is None else repr(what)
+    found = located(
+        InvalidInputError(f"Cannot run {told}: that is not supported here.", hint=hint), node, text
+    )
+    assert isinstance(found, InvalidInputError)
+    return found
 
 
 def tokens(text: str) -> list[Token]:
@@ -76,6 +191,61 @@ def tokens(text: str) -> list[Token]:
         return Grammar().tokenize(text)
     except SqlglotError as error:
         raise InvalidInputError(f"Cannot read the statement {shown(text)}: {error}.") from error
+
+
+def for_duckdb(text: str, tree: exp.Expr) -> str:
+    """The query that ends a statement, for DuckDB: no versions of tables, and names in its quotes.
+
+    Parameters
+    ----------
+    tree
+        The statement, of whose words it tells which are names.
+    """
+    names = {each.meta.get("start") for each in tree.find_all(exp.Identifier)}
+    words = tokens(text)
+    made: list[str] = []
+    index, end = _query_begins(words), 0
+    while index < len(words):
+        skipped = _version_words(words[index:])
+        if skipped:
+            index += skipped
+            continue
+        word = words[index]
+        made.append(" " if word.start > end else "")
+        quoted = word.token_type == TokenType.IDENTIFIER or word.start in names
+        made.append(quoted_name(word.text) if quoted else text[word.start : word.end + 1])
+        end, index = word.end + 1, index + 1
+    return "".join(made)
+
+
+def _query_begins(words: list[Token]) -> int:
+    """The place of the first word that DuckDB would know: behind AS, where a table is made of a query."""
+    said = [word.text.upper() for word in words]
+    if said[0] != "CREATE":
+        return 0
+    return next(
+        (place + 1 for place, pair in enumerate(pairwise(said)) if pair[0] == "AS" and pair[1] in _QUERIES), 0
+    )
+
+
+def quoted_name(name: str) -> str:
+    """The name in quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _version_words(words: list[Token]) -> int:
+    """How many of the words say which version of the table before them is meant."""
+    at, word = [*words[:2], None, None][:2]
+    if at is not None and word is not None and at.text == "@" and word.start == at.end + 1:
+        found = _AT_VERSION.fullmatch(word.text) or _AT_TIME.fullmatch(word.text)
+        return 2 if found else 0
+    said = [each.text.upper() for each in words[:6]]
+    skipped = 1 if said[:1] == ["FOR"] else 0
+    said = said[skipped:]
+    if said[:3] in (["VERSION", "AS", "OF"], ["TIMESTAMP", "AS", "OF"]):
+        typed = said[3:4] in (["TIMESTAMP"], ["DATE"], ["TIMESTAMPTZ"])
+        return skipped + 4 + int(typed)
+    return 0
 
 
 def unreadable(text: str, error: ParseError, kind: str = "statement") -> InvalidInputError:

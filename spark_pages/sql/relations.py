@@ -87,14 +87,15 @@ def as_of_of(table: exp.Table) -> AsOf | None:
     InvalidInputError
         If it is not a number, a tag in quotes or a time in quotes.
     """
-    version, when = table.args.get("version"), table.args.get("when")
-    if version is None and when is None:
+    given = [table.args[key] for key in ("at", "version", "when") if table.args.get(key) is not None]
+    if not given:
         return None
-    if version is not None:
-        kind, value, exact = version.this, version.args.get("expression"), version.args.get("kind") == "AS OF"
+    asked, *others = given
+    if isinstance(asked, exp.Version):
+        kind, exact = str(asked.this).upper(), asked.args.get("kind") == "AS OF" and not others
     else:
-        assert when is not None
-        kind, value, exact = str(when.args["kind"]).upper(), when.args.get("expression"), when.this == "AT"
+        kind, exact = str(asked.args["kind"]).upper(), asked.this == "AT" and not others
+    value = asked.args.get("expression")
     if isinstance(value, exp.Cast):  # timestamp '2024-01-01'
         value = value.this
     if exact and isinstance(value, exp.Literal):
@@ -105,6 +106,6 @@ def as_of_of(table: exp.Table) -> AsOf | None:
         if kind == "VERSION" and value.name.isdigit():
             return AsOf(version=int(value.name))
     raise InvalidInputError(
-        f"Cannot read the version of {table.name!r}: expected VERSION AS OF 7, VERSION AS OF 'a tag' or "
-        f"TIMESTAMP AS OF '2024-01-31T18:00:00'."
+        f"Cannot read the version of {table.name!r}: expected one of VERSION AS OF 7, VERSION AS OF 'a tag', "
+        f"TIMESTAMP AS OF '2024-01-31T18:00:00', {table.name}@v7 and {table.name}@20240131180000000."
     )

@@ -27,7 +27,8 @@ from spark_pages.catalog.identifiers import (
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SparkPagesError
 from spark_pages.sql.labels import Labels, labels_of, quoted
-from spark_pages.sql.parsing import chain, located, rewritten, written
+from spark_pages.sql.parameters import GivenParameters, Parameters
+from spark_pages.sql.parsing import chain, located, not_understood, rewritten, written
 from spark_pages.sql.relations import Relations
 from spark_pages.sql.sources import CommonTables, Scope, Sources, TableUse, with_names
 
@@ -67,7 +68,9 @@ class ResolvedQuery:
         return rewritten(self.tree)
 
 
-def resolve(tree: exp.Expr, text: str, relations: Relations) -> ResolvedQuery:
+def resolve(
+    tree: exp.Expr, text: str, relations: Relations, parameters: GivenParameters = None
+) -> ResolvedQuery:
     """The query with every name resolved.
 
     Parameters
@@ -76,6 +79,8 @@ def resolve(tree: exp.Expr, text: str, relations: Relations) -> ResolvedQuery:
         The statement as parsed, and as written: errors name the place.
     relations
         The tables.
+    parameters
+        Values for the parameters of the query.
 
     Raises
     ------
@@ -84,19 +89,23 @@ def resolve(tree: exp.Expr, text: str, relations: Relations) -> ResolvedQuery:
     InvalidInputError
         If a name is ambiguous, or the query says something that is not supported.
     """
-    resolver = _Resolver(text, relations)
+    resolver = _Resolver(text, relations, Parameters(parameters, tree))
     try:
         # A tree of its own, with a parent, so that every node of the query can be replaced.
         holder = exp.Subquery(this=tree.copy())
         outputs = resolver.query(holder.this, None, {})
     except RecursionError as error:
         raise InvalidInputError("Cannot resolve the query: it is nested too deep.") from error
+    left = holder.find(exp.Placeholder)
+    if left is not None:
+        raise not_understood(left, None, text)
     return ResolvedQuery(holder.this, tuple(resolver.sources.uses), outputs)
 
 
 class _Resolver:
-    def __init__(self, text: str, relations: Relations) -> None:
+    def __init__(self, text: str, relations: Relations, parameters: Parameters) -> None:
         self._text = text
+        self._parameters = parameters
         self.sources = Sources(text, relations, self.query, self.expression)
 
     # queries
@@ -320,12 +329,16 @@ class _Resolver:
                         self.expression(part, context, ctes, inner)
             case exp.And() | exp.Or():
                 self._parts(chain(node), context, ctes, bound)
-            case exp.Columns() | exp.Placeholder() | exp.Parameter() | exp.SessionParameter():
-                raise self._refused(node)
+            case exp.Placeholder() if isinstance(
+                node.parent, exp.Ordered | exp.Group | exp.Cube | exp.Rollup
+            ):
+                raise self._refused(node)  # a number there is the place of an item
+            case exp.Placeholder():
+                node.replace(self._parameters.constant(node))
             case exp.Dot() if isinstance(node.this, exp.Identifier):
                 raise self._refused(node)
-            case exp.Star() if node.args.get("except_") or node.args.get("replace"):
-                raise self._refused(node)
+            case exp.Star() if any(node.args.values()) or not isinstance(node.parent, exp.Anonymous):
+                raise self._refused(node)  # count(*) is known
             case _:
                 self._parts(list(node.iter_expressions()), context, ctes, bound)
 
@@ -370,11 +383,7 @@ class _Resolver:
         return base
 
     def _refused(self, node: exp.Expr, what: str | None = None) -> InvalidInputError:
-        told = what or written(node)
-        error = InvalidInputError(f"Cannot run {told!r}: that is not supported here.")
-        found = located(error, node, self._text)
-        assert isinstance(found, InvalidInputError)
-        return found
+        return not_understood(node, what, self._text)
 
 
 def _single(found: Resolved) -> VisibleColumn | None:

@@ -28,9 +28,12 @@ CommonTables = Mapping[str, tuple[str, tuple[VisibleColumn, ...]]]
 Query = Callable[[exp.Expr, IdentifierContext | None, CommonTables], tuple[VisibleColumn, ...]]
 Expression = Callable[[exp.Expr, IdentifierContext, CommonTables], None]
 
+_VERSIONS = ("at", "version", "when")
+"""Arguments of a table that say which version is meant."""
+
 _ONE_SIDED = ("SEMI", "ANTI")
 _BY_PLACE = ("ASOF", "POSITIONAL")
-_SERIES = {True: "range", False: "generate_series"}
+_SERIES = ("range", "generate_series")
 
 
 @dataclass(eq=False, slots=True)
@@ -251,9 +254,9 @@ class Sources:
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
                 self._table(node, scope, ctes)
-            case exp.Table() if isinstance(node.this, exp.GenerateSeries):
+            case exp.Table() if isinstance(node.this, exp.Anonymous) and node.this.name.lower() in _SERIES:
                 self._expression(node.this, scope.context(), ctes)
-                self._function(node, scope, _SERIES[bool(node.this.args.get("is_end_exclusive"))])
+                self._function(node, scope, node.this.name.lower())
             case exp.Unnest() if not node.args.get("offset"):
                 for each in node.expressions:
                     self._expression(each, scope.context(), ctes)
@@ -277,7 +280,7 @@ class Sources:
         parts = [part.name for part in node.parts]
         alias = node.args.get("alias")
         common = ctes.get(parts[0].lower()) if len(parts) == 1 else None
-        if common is not None and node.args.get("version") is None and node.args.get("when") is None:
+        if common is not None and not any(node.args.get(key) for key in _VERSIONS):
             label, columns = common
             node.set("this", quoted(label))
             self._add(node, scope, node.alias or parts[0], columns)
@@ -296,7 +299,7 @@ class Sources:
             VisibleColumn(name, label, relation.fields[name], relation.schema.field(index).type)
             for index, (name, label) in enumerate(zip(names, labels, strict=True))
         )
-        for key in ("db", "catalog", "version", "when"):
+        for key in ("db", "catalog", *_VERSIONS):
             node.set(key, None)
         node.set("this", quoted(use.label))
         namespace = None if alias is not None and alias.this is not None else relation.namespace

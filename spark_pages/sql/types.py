@@ -53,7 +53,10 @@ def column_type(node: exp.DataType) -> pa.DataType | str:
     if known is not None:
         return known
     if node.expressions or node.args.get("nested"):
-        raise InvalidInputError(f"{node.sql(dialect='duckdb')} is not a type of columns here.")
+        raise InvalidInputError(
+            f"{node.sql(dialect='duckdb')} is not a type of columns here.",
+            hint="A length is a check: name TEXT CHECK (length(name) <= 10)." if node.expressions else None,
+        )
     kind = node.args.get("kind")
     return str(kind) if kind is not None else node.sql(dialect="duckdb").lower()
 
@@ -93,5 +96,7 @@ def _known(node: exp.DataType) -> pa.DataType | None:
             return pa.struct([pa.field(each.name, arrow_type(each.args["kind"])) for each in inner])
         case "MAP" if len(inner) == 2 and all(isinstance(each, exp.DataType) for each in inner):
             return pa.map_(*(arrow_type(each) for each in inner))
+        case _ if inner:  # VARCHAR(10): nothing here would hold values to it
+            return None
         case _:
             return _PLAIN.get(name)

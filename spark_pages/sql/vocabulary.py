@@ -13,8 +13,10 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-Vocabulary: TypeAlias = Mapping[type[exp.Expr], frozenset[str]]
-"""The arguments of each node; those that hold names, and nothing else, have a ``!`` behind them."""
+from spark_pages.sql.functions import FEWEST_ARGUMENTS, FUNCTIONS
+
+Vocabulary: TypeAlias = Mapping[type[exp.Expr], Mapping[str, tuple[type[exp.Expr], ...]]]
+"""The arguments of each node, and the nodes that each may hold; none are named where it may hold any."""
 
 DEEPEST = 250
 """Levels of a tree, beside chains of AND and OR: translations work by recursion."""
@@ -25,9 +27,18 @@ Refusal: TypeAlias = Callable[[exp.Expr, str | None], Exception]
 _CHAINS = (exp.And, exp.Or)
 
 
-def vocabulary(**nodes: str) -> dict[type[exp.Expr], frozenset[str]]:
-    """Nodes by the names of their classes, each with its arguments."""
-    return {getattr(exp, name): frozenset(arguments.split()) for name, arguments in nodes.items()}
+def vocabulary(**nodes: str) -> dict[type[exp.Expr], Mapping[str, tuple[type[exp.Expr], ...]]]:
+    """Nodes by the names of their classes, each with its arguments.
+
+    An argument may be followed by ``:`` and the nodes that it may hold, with ``|`` between them; ``!`` stands
+    for a name.
+    """
+    return {getattr(exp, name): dict(map(_argument, arguments.split())) for name, arguments in nodes.items()}
+
+
+def _argument(text: str) -> tuple[str, tuple[type[exp.Expr], ...]]:
+    name, _, held = text.replace("!", ":Identifier").partition(":")
+    return name, tuple(getattr(exp, each) for each in held.split("|") if each)
 
 
 def check(tree: exp.Expr, known: Vocabulary, refused: Refusal) -> None:
@@ -41,24 +52,29 @@ def check(tree: exp.Expr, known: Vocabulary, refused: Refusal) -> None:
     while left:
         node, depth = left.pop()
         arguments = known.get(type(node))
-        if arguments is None:
+        if arguments is None or (isinstance(node, exp.Anonymous) and not _is_pure(node)):
             raise refused(node, None)
         if depth > DEEPEST:
             raise refused(node, f"nesting of more than {DEEPEST} levels")
         for key, value in node.args.items():
             if value is None or value is False or value == []:
                 continue
-            named = f"{key}!" in arguments
-            if not named and key not in arguments:
+            if key not in arguments:
                 raise refused(node, f"{_words(node)} with {_words(key)}")
+            held = arguments[key]
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, exp.Expr):
-                    if named and not isinstance(child, exp.Identifier):
+                    if held and not isinstance(child, held):
                         raise refused(child, None)
                     chained = type(child) is type(node) and isinstance(child, _CHAINS)
                     left.append((child, depth if chained else depth + 1))
                 elif isinstance(child, list):
                     raise refused(node, f"{_words(node)} with {_words(key)}")
+
+
+def _is_pure(call: exp.Anonymous) -> bool:
+    name = call.name.lower()
+    return name in FUNCTIONS and len(call.expressions) >= FEWEST_ARGUMENTS.get(name, 0)
 
 
 def _words(what: exp.Expr | str) -> str:

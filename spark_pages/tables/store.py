@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Self
@@ -302,18 +302,25 @@ class Store(ClaimVerbs):
     def sql(
         self,
         text: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
         version: int | None = None,
         timestamp: Moment | None = None,
         tag: str | None = None,
+        limit: int | None = None,
     ) -> pa.Table:
-        """What one SQL statement gives: rows of a query, or statement, version and rows of a change.
+        """Run one SQL statement: gives rows of a query, or statement, version and rows of a change.
 
         Parameters
         ----------
         text
             A query over tables and ``system.*``, or DDL, or INSERT; see docs/sql.md.
+        params
+            Values for its parameters: a list for ``?`` and ``$1``, a mapping for ``$name``.
         version, timestamp, tag
             What a query reads, as in `snapshot`; a table followed by ``VERSION AS OF`` is read as of that.
+        limit
+            Rows of a query, from the first; no more of them are computed.
 
         Raises
         ------
@@ -331,9 +338,10 @@ class Store(ClaimVerbs):
         """
         from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        return run_sql(
-            as_text(text, "The statement"), self.snapshot, self.transaction, version, timestamp, tag
-        )
+        if limit is not None and as_whole(limit, "limit") < 0:
+            raise InvalidInputError(f"limit is {limit}: expected a number of rows, 0 or more.")
+        text = as_text(text, "The statement")
+        return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag, params, limit)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """A row for each transaction and upkeep of the log, newest first; `limit` bounds the versions read.

@@ -141,3 +141,23 @@ def test_a_column_that_duckdb_cannot_read_does_no_harm_where_it_is_not_asked_for
     assert result.to_pylist() == [{"n": 2}]
     with pytest.raises(InvalidInputError, match="DuckDB refuses"):
         store.sql("SELECT half FROM t")
+
+
+@pytest.fixture
+def large():
+    """A column of 60 pages with 8,000 rows each."""
+    pages = [
+        pa.table({"n": pa.array(range(page * 8000, (page + 1) * 8000), pa.int64())}) for page in range(60)
+    ]
+    made = store_with(*pages)
+    return type(made)(made.objects)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM t", "SELECT n + 1 FROM t WHERE n >= 0", "SELECT * FROM t LIMIT 400000"]
+)
+def test_a_limit_beside_the_query_stops_reading(large, trace, sql):
+    found = large.sql(sql, limit=21)
+
+    assert found.num_rows == 21
+    assert len(trace.page_ids) <= 40

@@ -36,9 +36,9 @@ U = pa.table(
 )
 
 
-def build() -> sp.Store:
+def build(url: str = "memory://random-queries") -> sp.Store:
     """Each few rows are pages of their own, so that statistics have something to rule out."""
-    store = sp.create("memory://random-queries", properties=QUIET)
+    store = sp.create(url, properties=QUIET)
     for name, data, rows in (("t", T, 3), ("u", U, 2)):
         with store.transaction() as txn:
             txn.create_table(name, data.schema)

@@ -88,8 +88,8 @@ _TWO_SIDES = (
     exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.Like, exp.ILike, exp.StartsWith, exp.EndsWith, exp.Contains,
 )  # fmt: skip
 NODES: Vocabulary = {
-    **dict.fromkeys(_TWO_SIDES, frozenset({"this", "expression", "negate"})),
-    **dict.fromkeys(UNARY, frozenset({"this"})),
+    **{each: {"this": (), "expression": (), "negate": ()} for each in _TWO_SIDES},
+    **{each: {"this": ()} for each in UNARY},
     **vocabulary(
         Between="this low high negate",
         Boolean="this",

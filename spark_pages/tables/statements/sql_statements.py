@@ -15,7 +15,8 @@ from sqlglot import exp
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.model.nested import null_column
-from spark_pages.sql.engine import run_query
+from spark_pages.sql.engine import check_syntax, run_query
+from spark_pages.sql.parameters import GivenParameters, Parameters
 from spark_pages.sql.reader import read_statement
 from spark_pages.sql.resolver import resolve
 from spark_pages.sql.statements import CreateTable, Insert, Select, Write
@@ -37,6 +38,8 @@ def run_sql(
     version: int | None = None,
     timestamp: datetime | str | int | None = None,
     tag: str | None = None,
+    parameters: GivenParameters = None,
+    limit: int | None = None,
 ) -> pa.Table:
     """What the statement gives.
 
@@ -48,6 +51,10 @@ def run_sql(
         Begins a transaction for an operation.
     version, timestamp, tag
         What a query reads.
+    parameters
+        Values for the parameters of the statement.
+    limit
+        Rows of a query, of which no more are computed.
     """
     statement = read_statement(text)
     if not isinstance(statement, Select) and any(each is not None for each in (version, timestamp, tag)):
@@ -56,26 +63,41 @@ def run_sql(
         )
     relations = StoreRelations(open_version(version, timestamp, tag), open_version)
     if isinstance(statement, Select):
-        return _rows(statement.tree, text, relations)
-    version, rows = _change(statement, text, relations, begin)
+        return _rows(statement.tree, text, relations, parameters, limit)
+    version, rows = _change(statement, text, relations, begin, parameters)
     return pa.table([[title(statement)], [version], [rows]], schema=RESULT)
 
 
-def _rows(tree: exp.Expr, text: str, relations: StoreRelations) -> pa.Table:
-    return run_query(resolve(tree, text, relations))
+def _rows(
+    tree: exp.Expr,
+    text: str,
+    relations: StoreRelations,
+    parameters: GivenParameters,
+    limit: int | None = None,
+) -> pa.Table:
+    query = resolve(tree, text, relations, parameters)
+    check_syntax(text, tree.root())
+    return run_query(query, limit)
 
 
 def _change(
-    statement: Write, text: str, relations: StoreRelations, begin: Callable[[str], Transaction]
+    statement: Write,
+    text: str,
+    relations: StoreRelations,
+    begin: Callable[[str], Transaction],
+    parameters: GivenParameters,
 ) -> tuple[int | None, int | None]:
     """The version of the commit, and how many rows were written where rows were."""
     rows: int | None = None
     # What can be refused is, before the transaction begins; what is read is read from one version.
     made = inserted = None
     if isinstance(statement, CreateTable) and statement.query is not None:
-        made = _rows(statement.query, text, relations)
-    if isinstance(statement, Insert):
-        inserted = _fitting(statement, _rows(statement.query, text, relations), relations.base)
+        made = _rows(statement.query, text, relations, parameters)
+    elif isinstance(statement, Insert):
+        given = _rows(statement.query, text, relations, parameters)
+        inserted = _fitting(statement, given, relations.base)
+    else:
+        Parameters(parameters, None)  # there are none to bind
     with begin(title(statement).lower()) as transaction:
         if inserted is not None:
             name, data = inserted
