@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_pages.boundary import guarded
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
-from spark_pages.given import as_duration, as_text, as_whole
+from spark_pages.given import MOST_NUMBER, as_duration, as_names, as_text, as_whole
 from spark_pages.log.claims import is_live
 from spark_pages.log.times import MAX_TIME_US, bounded
 from spark_pages.model.actions import Claim
@@ -163,6 +163,8 @@ def take_claim(
     lasting = as_duration(duration, "duration")
     if not as_text(owner, "owner"):
         raise InvalidInputError("Cannot claim rows: the owner has no name. Give one that others will know.")
+    table = as_text(table, "The name of a table")
+    columns = None if columns is None else as_names(columns, "columns")
     txn = store.transaction(operation="claim rows", parameters={"table": table, "owner": owner})
     shown = txn.snapshot.table(table)
     table_id, fields = shown.definition.table_id, shown.definition.field_ids
@@ -170,7 +172,7 @@ def take_claim(
     if unknown:
         raise ColumnNotFoundError(f"Cannot claim rows of column {unknown[0]!r}: table {table!r} has none.")
     start = as_whole(rows[0], "start")
-    stop = shown.num_rows if rows[1] is None else as_whole(rows[1], "stop")
+    stop = shown.num_rows if rows[1] is None else as_whole(rows[1], "stop", most=MOST_NUMBER)
     expires_us = runtime.now_us() + lasting // timedelta(microseconds=1)
     if not 0 <= start < stop or lasting <= timedelta(0) or expires_us > MAX_TIME_US:
         raise InvalidInputError(
@@ -199,7 +201,8 @@ def take_claim(
 
 def release_owner(store: Store, owner: str) -> int:
     """Release all that an owner has claimed; gives how many claims those were."""
-    held = [claim for claim in store.snapshot().log.state.claims if claim.owner == as_text(owner, "owner")]
+    owner = as_text(owner, "owner")
+    held = [claim for claim in store.snapshot().log.state.claims if claim.owner == owner]
     _release(store, held)
     return len(held)
 

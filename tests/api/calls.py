@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,7 @@ class World:
     served: ServedStore
     service: MetadataService
     url: str
+    own: dict[str, sp.Store] = field(default_factory=dict)
 
     @classmethod
     def open(cls) -> Iterator[World]:
@@ -51,6 +52,12 @@ class World:
             url = f"grpc://127.0.0.1:{serving.port}"
             with closing(sp.connect(url)) as served:
                 yield cls(store, served, serving.metadata, url)
+
+    def own_store(self, name: str) -> sp.Store:
+        """The store of one callable, which nothing else is called on."""
+        if name not in self.own:
+            self.own[name] = new_store()
+        return self.own[name]
 
     def receiver(self, kind: type) -> Any:
         """An object to call a method of; a new one where calls change it."""
@@ -104,7 +111,7 @@ LEFT_OUT = {"ServedStore.close", "PageHandler.may_hold"}
 """What ends its receiver, and has no arguments; what takes hashes that the library alone makes."""
 
 CHANGES_THE_PAST = {"Store.restore", "Store.vacuum", "Store.delete_tag"}
-"""What works once on a store."""
+"""What other calls would notice."""
 
 GIVEN: dict[str, Any] = {
     "actual_len": 4096,
@@ -145,6 +152,7 @@ GIVEN: dict[str, Any] = {
     "on_read": lambda _: None,
     "open_again": lambda _: None,
     "other": sp.ReadTrace(),
+    "owner": "me",
     "page": lambda world: world.store.snapshot().table("t").directory.latest("n"),
     "page_id": 1,
     "path": "pages/x",
@@ -240,7 +248,8 @@ class Call:
     def made(self, world: World, arguments: dict[str, Any]) -> Any:
         receiver: tuple[Any, ...] = ()
         if self.kind is not None:
-            receiver = (new_store() if self.name in CHANGES_THE_PAST else world.receiver(self.kind),)
+            own = self.name in CHANGES_THE_PAST
+            receiver = (world.own_store(self.name) if own else world.receiver(self.kind),)
         many = [each.name for each in self.parameters if each.kind is each.VAR_POSITIONAL]
         places = [value for name in many if name in arguments for value in arguments.pop(name)]
         found = self.act(*receiver, *places, **arguments)
