@@ -12,6 +12,7 @@ EXAMPLES = {
     "README.md": 20,
     "docs/catalog.md": 9,
     "docs/changing-tables.md": 7,
+    "docs/errors.md": 3,
     "docs/notebooks.md": 11,
     "docs/reading.md": 6,
     "docs/registering-pages.md": 18,
@@ -20,6 +21,7 @@ EXAMPLES = {
     "docs/sql.md": 10,
     "docs/statistics.md": 14,
     "docs/types.md": 11,
+    "docs/versions.md": 7,
     "docs/writing.md": 10,
 }
 """Pages, and how many examples each has at least."""
