@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow.acero import Declaration, FilterNodeOptions, TableSourceNodeOptions
 
 from spark_pages.io.stats.bounds import plain_type, plain_values
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of
@@ -19,6 +20,9 @@ from spark_pages.model.nested import null_column
 from spark_pages.model.own_memory import takes
 from spark_pages.tables.arrays.joining import take_entries
 from spark_pages.tables.filtering.large_predicates import JoinedPredicate, Predicate, evaluated
+
+_FEW_ROWS = 1 << 16
+"""The rows of a few pages. More are tested by several threads."""
 
 
 def passing(table: pa.Table, test: Predicate) -> pa.Table:
@@ -35,7 +39,9 @@ def passing(table: pa.Table, test: Predicate) -> pa.Table:
     if lame:
         raise TypeError(f"Arrow cannot test column {lame[0].name!r}, which has {lame[0].type}")
     if not odd:
-        return table.filter(evaluated(table, test) if isinstance(test, JoinedPredicate) else test)
+        if isinstance(test, JoinedPredicate):
+            return table.filter(evaluated(table, test))
+        return _filtered(table, test)
     rows = _rows_that_pass(table, odd, test)
     # Of chunks with dictionaries of their own Arrow makes one first, which may not hold them.
     alone = {field.name for field in table.schema if field.name in odd or has_dictionary(field.type)}
@@ -45,6 +51,15 @@ def passing(table: pa.Table, test: Predicate) -> pa.Table:
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, schema=table.schema)
+
+
+def _filtered(table: pa.Table, expression: pc.Expression) -> pa.Table:
+    """`pyarrow.Table.filter`; few rows are tested by this thread, because waiting for others takes longer."""
+    if table.num_rows > _FEW_ROWS:
+        return table.filter(expression)
+    source = Declaration("table_source", TableSourceNodeOptions(table))
+    steps = [source, Declaration("filter", FilterNodeOptions(expression))]
+    return Declaration.from_sequence(steps).to_table(use_threads=False)
 
 
 def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray[np.int64]:
@@ -59,7 +74,7 @@ def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray
         return np.flatnonzero(passed.to_numpy()).astype(np.int64)
     number = "_" * (1 + max(map(len, table.column_names)))  # no column has so long a name
     rows = number_column(np.arange(table.num_rows), pa.int64())
-    return numbers_of(tested.append_column(number, rows).filter(test).column(number).combine_chunks())
+    return numbers_of(_filtered(tested.append_column(number, rows), test).column(number).combine_chunks())
 
 
 def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
