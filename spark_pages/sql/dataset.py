@@ -15,13 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from spark_pages.errors import SparkPagesError
+from spark_pages.errors import InvalidInputError, SparkPagesError
 from spark_pages.sql.relations import Relation
 
 _NO_COLUMN = "nothing"
 """The one column of a table of which only the number of rows matters."""
 
 _BATCH_ROWS = 1 << 16
+
+_MOST_DIGITS = 38
+"""Digits of DuckDB's widest decimal."""
 
 
 class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no types
@@ -62,7 +65,12 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
         if not self._names:
             return pa.schema([(_NO_COLUMN, pa.bool_())])
         known = self._relation.schema
-        return pa.schema([known.field(name).with_name(label) for label, name in self._names.items()])
+        return pa.schema(
+            [
+                pa.field(label, held_by_duckdb(known.field(name).type, name), known.field(name).nullable)
+                for label, name in self._names.items()
+            ]
+        )
 
     def scanner(
         self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: Any
@@ -83,16 +91,58 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
             yield from _rows_only(self._relation.num_rows)
             return
         schema = pa.schema([self.schema.field(label) for label in labels])
-        if all(label == name for label, name in self._names.items()):
+        known = self._relation.schema
+        if all(
+            label == name and known.field(name).type == self.schema.field(label).type
+            for label, name in self._names.items()
+        ):
             wanted = _both(filter, self._hint)
             for batch in self._relation.scan(labels, wanted):
                 yield batch.cast(schema) if batch.schema != schema else batch
             return
-        # The filter speaks of labels: it is tested here, and whole columns are read for it.
+        # The filter speaks of labels and of other types: it is tested here, on whole columns.
         for batch in self._relation.scan(list(self._names.values()), self._hint):
-            table = pa.table(batch.columns, names=list(self._names))
-            kept = table if filter is None else table.filter(filter)
-            yield from kept.select(labels).cast(schema).to_batches()
+            table = pa.table(batch.columns, names=list(self._names)).cast(self.schema)
+            kept = table if filter is None else self._relation.passing(table, filter)
+            yield from kept.select(labels).to_batches()
+
+
+def held_by_duckdb(kind: pa.DataType, column: str) -> pa.DataType:
+    """A type of the same values that DuckDB can hold.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is none.
+    """
+    if pa.types.is_decimal(kind) and kind.scale < 0:
+        if kind.precision - kind.scale > _MOST_DIGITS:
+            raise InvalidInputError(
+                f"Cannot query column {column!r}: DuckDB has decimals of up to {_MOST_DIGITS} digits, and "
+                f"{kind} may have {kind.precision - kind.scale}.",
+                hint="Read it with `Table.read`.",
+            )
+        return pa.decimal128(kind.precision - kind.scale, 0)
+    if pa.types.is_struct(kind):
+        if any("\0" in field.name for field in kind.fields):
+            raise InvalidInputError(
+                f"Cannot query column {column!r}: the name of a field holds NUL, which ends names in DuckDB.",
+                hint="Read it with `Table.read`.",
+            )
+        return pa.struct([field.with_type(held_by_duckdb(field.type, column)) for field in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(held_by_duckdb(kind.key_type, column), held_by_duckdb(kind.item_type, column))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_value_field(kind, column), kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_value_field(kind, column))
+    if pa.types.is_list(kind):
+        return pa.list_(_value_field(kind, column))
+    return kind
+
+
+def _value_field(kind: pa.DataType, column: str) -> pa.Field:
+    return kind.value_field.with_type(held_by_duckdb(kind.value_type, column))
 
 
 class RelationScanner:

@@ -77,6 +77,7 @@ def run_query(query: ResolvedQuery, limit: int | None = None) -> pa.Table:
         for use in query.uses:
             labels = {name: use.labels[name] for name in use.names}
             datasets.append(RelationDataset(use.relation, labels, use.hint))
+            _ = datasets[-1].schema  # refuses here what DuckDB cannot hold
             connection.register(use.label, datasets[-1])
         relation = connection.sql(query.text)
         result = (relation if limit is None else relation.limit(limit)).to_arrow_table()

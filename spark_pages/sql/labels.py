@@ -20,7 +20,8 @@ class Labels:
         self._taken = {name.lower() for name in taken}
 
     def label(self, name: str) -> str:
-        """The name itself, or with a number behind where it is taken."""
+        """The name itself, or with a number behind where it is taken; without NUL, which ends names in C."""
+        name = name.replace("\0", "?")
         found, number = name, 0
         while found.lower() in self._taken:
             number += 1

@@ -64,6 +64,10 @@ class Relation(Protocol):
         """Rows that pass the filter (an Arrow expression, or None), as a stream."""
         ...
 
+    def passing(self, rows: pa.Table, filter: Any) -> pa.Table:
+        """Those of some rows that pass a filter, which is an Arrow expression of any size."""
+        ...
+
 
 class Relations(Protocol):
     """The tables that a statement may name."""

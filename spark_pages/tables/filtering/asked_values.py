@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _NANOSECOND_DIGITS = 9
 
@@ -104,6 +105,18 @@ def value_of_text(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return pa.scalar(text.encode(), kind)
     return pa.scalar(text).cast(kind)
+
+
+def times_of_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text as times of day in nanoseconds: Arrow reads such text behind a date only.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If one is no time of day.
+    """
+    moments = pc.binary_join_element_wise(pa.scalar("1970-01-01 "), values, "").cast(pa.timestamp("ns"))
+    return moments.cast(pa.time64("ns"))
 
 
 def _time_of_text(text: str, kind: pa.DataType) -> pa.Scalar:

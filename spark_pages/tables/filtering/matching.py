@@ -16,7 +16,7 @@ from pyarrow.acero import Declaration, FilterNodeOptions, TableSourceNodeOptions
 
 from spark_pages.io.stats.bounds import plain_type, plain_values
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of
-from spark_pages.model.nested import null_column
+from spark_pages.model.nested import children, nested_type, null_column, with_children
 from spark_pages.model.own_memory import takes
 from spark_pages.tables.arrays.joining import take_entries
 from spark_pages.tables.filtering.large_predicates import JoinedPredicate, Predicate, evaluated
@@ -67,7 +67,7 @@ def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray
     for name in odd:
         column = table.column(name)
         kind = _tested_type(column.type)
-        values = pa.chunked_array([plain_values(chunk).cast(kind) for chunk in column.chunks], kind)
+        values = pa.chunked_array([_without_runs(chunk).cast(kind) for chunk in column.chunks], kind)
         tested = tested.set_column(table.column_names.index(name), name, values)
     if isinstance(test, JoinedPredicate):
         passed = pc.fill_null(evaluated(tested, test), False)
@@ -109,7 +109,7 @@ def _tested_type(kind: pa.DataType) -> pa.DataType:
 def _casts(kind: pa.DataType, tested: pa.DataType) -> bool:
     """Whether Arrow has that cast, also of what is inside: of no entries it does not look there."""
     try:
-        plain_values(null_column(kind, 0)).cast(tested)
+        _without_runs(null_column(kind, 0)).cast(tested)
     except pa.ArrowNotImplementedError:
         return False
     inside = range(kind.num_fields if kind.num_fields == tested.num_fields else 0)
@@ -117,7 +117,26 @@ def _casts(kind: pa.DataType, tested: pa.DataType) -> bool:
     return all(one == other or _casts(one, other) for one, other in pairs)
 
 
+def _without_runs(array: pa.Array) -> pa.Array:
+    """The values that runs stand for, and those that dictionaries do, at any depth."""
+    plain = plain_values(array)
+    if not has_runs(plain.type):
+        return plain
+    inside = list(map(_without_runs, children(plain)))
+    fields = [plain.type.field(index).with_type(each.type) for index, each in enumerate(inside)]
+    return with_children(plain, nested_type(plain.type, fields), inside)
+
+
+def has_runs(kind: pa.DataType) -> bool:
+    """Whether there are runs somewhere in a type."""
+    if pa.types.is_run_end_encoded(kind):
+        return True
+    return any(has_runs(kind.field(index).type) for index in range(kind.num_fields))
+
+
 def _wider(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_run_end_encoded(kind):
+        return _wider(kind.value_type)
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):

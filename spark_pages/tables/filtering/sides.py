@@ -106,6 +106,12 @@ def as_double(expression: pc.Expression) -> pc.Expression:
     return expression.cast(pa.float64(), safe=False)
 
 
+def as_time(expression: pc.Expression, kind: pa.DataType) -> pc.Expression:
+    """Text as times of day: Arrow reads such text behind a date only."""
+    moments = pc.binary_join_element_wise(pc.scalar("1970-01-01 "), expression, "").cast(pa.timestamp("ns"))
+    return moments.cast(pa.time64("ns")).cast(kind)
+
+
 def as_whole(expression: pc.Expression) -> pc.Expression:
     """Whole numbers of any width and sign, for which there is no integer."""
     return expression.cast(pa.decimal128(_DIGITS[64], 0))

@@ -41,6 +41,7 @@ from spark_pages.tables.filtering.sides import (
     Side,
     as_decimal,
     as_double,
+    as_time,
     as_whole,
     brought_together,
     calculated,
@@ -55,6 +56,7 @@ from spark_pages.tables.filtering.sql_words import (
     JOINED,
     LIKE_SIGNS,
     NODES,
+    OF_TEXT,
     PARTS,
     TYPES,
     UNARY,
@@ -96,7 +98,7 @@ def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -
         tree = sqlglot.parse_one(text, into=exp.Condition, dialect=Conditions)
         translator = _Translator(text, schema, table)
         check(tree, NODES, translator.refused)
-        return translator.expression(tree)
+        return translator.of_kind(tree, pa.bool_())
     except SparkPagesError:
         raise  # also a LookupError or ValueError
     except ParseError as error:
@@ -105,6 +107,10 @@ def parse_sql(text: str, schema: pa.Schema, table: VisibleTable | None = None) -
         raise InvalidInputError("Cannot read the filter: it is nested too deep.") from error
     except (SqlglotError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
         raise InvalidInputError(f"Cannot read the filter {text!r}: {error}.") from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _with_lists(parts: list[exp.Expr]) -> list[exp.Expr]:
@@ -154,12 +160,15 @@ class _Translator:
         if build is not None:
             return build
         if type(node) in UNARY:
+            if type(node) in OF_TEXT or isinstance(node, exp.Not):
+                of = pa.string() if type(node) in OF_TEXT else pa.bool_()
+                return UNARY[type(node)](self.of_kind(node.this, of))
             return UNARY[type(node)](self._decoded(node.this, kind if isinstance(node, exp.Neg) else None))
         if type(node) in COMPARED:
             return self._compared(node.this, COMPARED[type(node)], node.expression)
         if type(node) in JOINED:
             parts = _with_lists(chain(node)) if isinstance(node, exp.Or) else chain(node)
-            return balanced([self.expression(each) for each in parts], JOINED[type(node)])
+            return balanced([self.of_kind(each, pa.bool_()) for each in parts], JOINED[type(node)])
         if type(node) in CALCULATED:
             left, right = self._side(node.this), self._side(node.expression)
             return calculated(CALCULATED[type(node)], left, right, self._tested)
@@ -198,18 +207,20 @@ class _Translator:
     def _function(self, node: exp.Expr) -> pc.Expression | None:
         match node:
             case exp.DPipe():
-                left, right = self._decoded(node.this), self._decoded(node.expression)
+                left, right = (self.of_kind(each, pa.string()) for each in (node.this, node.expression))
                 return pc.binary_join_element_wise(left, right, "")
             case exp.Coalesce():
                 return pc.coalesce(*self._alike([node.this, *node.expressions]))
             case exp.StartsWith():
                 return self._beginning(node.this, self._text_of(node.expression))
             case exp.EndsWith():
-                return pc.ends_with(self._decoded(node.this), self._text_of(node.expression))
+                return pc.ends_with(self.of_kind(node.this, pa.string()), self._text_of(node.expression))
             case exp.Contains():
-                return pc.match_substring(self._decoded(node.this), self._text_of(node.expression))
+                return pc.match_substring(
+                    self.of_kind(node.this, pa.string()), self._text_of(node.expression)
+                )
             case exp.Extract() if str(node.this).upper() in PARTS:
-                return PARTS[str(node.this).upper()](self.expression(node.expression))
+                return PARTS[str(node.this).upper()](self.of_kind(node.expression, pa.timestamp("us")))
             case exp.Round():
                 digits = int(node.args["decimals"].name) if node.args.get("decimals") else 0
                 given = with_room(self._side(node.this))
@@ -271,6 +282,25 @@ class _Translator:
             return found
         return found.cast(self._tested.field(column).type.value_type)
 
+    def of_kind(self, node: exp.Expr, kind: pa.DataType) -> pc.Expression:
+        """The expression of a node where a kind is needed, of which a null without a type is one."""
+        found = self._decoded(node)
+        return pc.scalar(pa.scalar(None, kind)) if self._is_null(node, found) else found
+
+    def _is_null(self, node: exp.Expr, expression: pc.Expression | None) -> bool:
+        """Whether a node is null in every row, and of no type."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Column) and expression is not None:
+            return bool(self._kind(node, expression) == pa.null())
+        return isinstance(node, exp.Null) and expression is not None
+
+    def _type_written(self, nodes: Sequence[exp.Expr]) -> pa.DataType:
+        """The type that Arrow gives to the first constant."""
+        constants = [node for node in nodes if is_constant(node)]
+        known = constants and isinstance(constants[0], exp.Literal)
+        return self._value(constants[0], None).type if known else pa.null()
+
     def _compared(
         self,
         left: exp.Expr,
@@ -287,6 +317,10 @@ class _Translator:
         if takes_type(left) and not takes_type(right):
             left, operator, right, one, two = right, FLIPPED[operator], left, two, one
         one = self.expression(left) if one is None else one
+        if self._is_null(left, one):
+            return one.is_null() & UNKNOWN
+        if self._is_null(right, two):
+            return one.is_null() & UNKNOWN | UNKNOWN
         kind, number = self._kind(left, one), number_in(right)
         if number is not None and kind is not None and is_number(kind):
             operator, value = fitted(operator, asked_number(number, kind), kind)
@@ -300,7 +334,12 @@ class _Translator:
     def _alike(self, nodes: Sequence[exp.Expr]) -> list[pc.Expression]:
         """Expressions of which each may be the result: of numbers, in floating point if one is fractional."""
         made = {index: self._decoded(node) for index, node in enumerate(nodes) if not takes_type(node)}
-        kinds = [kind for index, part in made.items() if (kind := self._kind(nodes[index], part)) is not None]
+        nulls = {index for index, part in made.items() if self._is_null(nodes[index], part)}
+        known = {index: self._kind(nodes[index], part) for index, part in made.items() if index not in nulls}
+        kinds = [kind for kind in known.values() if kind is not None]
+        if nulls:  # the others decide of which type the result is
+            first = kinds[0] if kinds else self._type_written(nodes)
+            made |= {index: pc.scalar(pa.scalar(None, first)) for index in nulls}
         first = kinds[0] if kinds else None
         parts = [
             made[index] if index in made else self.expression(node, first) for index, node in enumerate(nodes)
@@ -315,7 +354,7 @@ class _Translator:
 
     def _beginning(self, node: exp.Expr, prefix: str) -> pc.Expression:
         """Whether text begins so; of a dictionary column said in two ways, so that statistics can tell."""
-        begins = pc.starts_with(self._decoded(node), prefix)
+        begins = pc.starts_with(self.of_kind(node, pa.string()), prefix)
         column = self._column(node)
         if column is None or not pa.types.is_dictionary(self._tested.field(column).type):
             return begins
@@ -355,6 +394,8 @@ class _Translator:
             raise self.refused(node)
         column = self.expression(node.this)
         kind = self._kind(node.this, column)
+        if self._is_null(node.this, column):
+            return column.is_null() & UNKNOWN
         others = [each for each in node.expressions if not is_constant(each)]
         parts = [self._compared(node.this, "==", each, column) for each in others]
         literals = [each for each in node.expressions if is_constant(each)]
@@ -396,6 +437,7 @@ class _Translator:
             case exp.Null():
                 return value.is_null()
             case exp.Boolean():
+                value = self.of_kind(node.this, pa.bool_())
                 wanted = value if node.expression.this else ~value
                 return pc.coalesce(wanted, pc.scalar(False))
         raise self.refused(node)
@@ -403,10 +445,10 @@ class _Translator:
     def _like(self, node: exp.Expr) -> pc.Expression:
         pattern = self._text_of(node.expression)
         if isinstance(node, exp.ILike):
-            return pc.match_like(self._decoded(node.this), pattern, ignore_case=True)
+            return pc.match_like(self.of_kind(node.this, pa.string()), pattern, ignore_case=True)
         if pattern.endswith("%") and not LIKE_SIGNS & set(pattern[:-1]):
             return self._beginning(node.this, pattern[:-1])
-        return pc.match_like(self._decoded(node.this), pattern)
+        return pc.match_like(self.of_kind(node.this, pa.string()), pattern)
 
     def _cast(self, node: exp.Cast, wanted: pa.DataType | None) -> pc.Expression:
         name = node.to.this.name
@@ -424,13 +466,15 @@ class _Translator:
                 kind = wanted  # with its unit
             return pc.scalar(self._value(node.this, kind))
         given = self._decoded(node.this)
-        known = self._kind(node.this, given) if decimal else None
+        known = self._kind(node.this, given) if decimal or pa.types.is_time(kind) else None
+        if known is not None and pa.types.is_time(kind) and _is_text(known):
+            return as_time(given, kind)
         if known is not None and pa.types.is_integer(known):
             return as_decimal(given, known, kind)
         return given.cast(kind)
 
     def _case(self, node: exp.Case) -> pc.Expression:
-        tests = [self.expression(each.this) for each in node.args["ifs"]]
+        tests = [self.of_kind(each.this, pa.bool_()) for each in node.args["ifs"]]
         default = node.args.get("default")
         rest = [default] if default is not None else []
         values = self._alike([*(each.args["true"] for each in node.args["ifs"]), *rest])

@@ -57,6 +57,7 @@ UNARY: dict[type[exp.Expr], Callable[[pc.Expression], pc.Expression]] = {
     exp.Trim: pc.utf8_trim_whitespace,
     exp.Abs: pc.abs_checked,
 }
+OF_TEXT = (exp.Lower, exp.Upper, exp.Length, exp.Trim)
 PARTS: dict[str, Callable[[pc.Expression], pc.Expression]] = {
     "YEAR": pc.year,
     "QUARTER": pc.quarter,

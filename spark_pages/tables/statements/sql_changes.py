@@ -47,6 +47,7 @@ from spark_pages.sql.statements import (
     UndropTable,
 )
 from spark_pages.tables.definitions.table_names import known_name, name_of_new, table_called
+from spark_pages.tables.filtering.asked_values import value_of_text
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.transaction import Transaction
@@ -250,6 +251,8 @@ def _default(column: Column) -> Any:
     if value is None or not isinstance(column.type, pa.DataType):
         return value
     try:
+        if isinstance(value, str) and pa.types.is_time(column.type):
+            return value_of_text(value, column.type).cast(column.type).as_py()
         if isinstance(value, str):
             return pa.scalar(value).cast(column.type).as_py()
         if pa.types.is_floating(column.type):

@@ -10,6 +10,8 @@ import pyarrow as pa
 from spark_pages.catalog.resolve import logical_fields
 from spark_pages.sql.relations import AsOf
 from spark_pages.tables.definitions.table_names import table_called
+from spark_pages.tables.filtering.expression_tree import expression_parts
+from spark_pages.tables.filtering.matching import passing
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 
@@ -39,6 +41,10 @@ class TableRelation:
     def scan(self, columns: Sequence[str], filter: Any) -> pa.RecordBatchReader:
         """Rows that pass the filter, as a stream."""
         return self._table.scan(columns, filter=filter)
+
+    def passing(self, rows: pa.Table, filter: Any) -> pa.Table:
+        """Those of some rows that pass a filter."""
+        return passing(rows, expression_parts(filter).predicate)
 
 
 class StoreRelations:

@@ -22,6 +22,7 @@ from spark_pages.sql.resolver import resolve
 from spark_pages.sql.statements import CreateTable, Insert, Select, Write
 from spark_pages.tables.arrays.fitting import LossError, fitted, whole_as_decimal
 from spark_pages.tables.definitions.table_names import table_called
+from spark_pages.tables.filtering.asked_values import times_of_text
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.statements.sql_changes import apply_change, new_name, title
 from spark_pages.tables.statements.sql_relations import StoreRelations
@@ -134,6 +135,8 @@ def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[st
         try:
             if pa.types.is_nested(field.type):  # where Arrow leaves out what the type lacks
                 values = fitted(values, field.type)
+            if pa.types.is_time(field.type) and pa.types.is_string(values.type):
+                values = times_of_text(values)
             columns.append(whole_as_decimal(values, field.type).cast(field.type))
         except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatchError(
