@@ -328,15 +328,15 @@ class DurableLocalStore:
                     os.unlink(name, dir_fd=folder)
 
     @contextmanager
-    def temporaries_folder(self) -> Iterator[int]:
-        """Open the folder of unfinished files, and make it if need be.
+    def root_folder(self) -> Iterator[int]:
+        """Open the folder of the store.
 
         Raises
         ------
         OSError
             If that cannot be done.
         """
-        with _closing(self._folder_of_temporaries()) as folder:
+        with _closing(open_folder(self._root, [])) as folder:
             yield folder
 
     def _folder_of_temporaries(self) -> int:

@@ -1,7 +1,7 @@
 """Space that a local store holds back, so that a vacuum has room to begin on a full disk.
 
 A vacuum commits before it deletes, and may have to write a checkpoint first. So each store on a local disk
-keeps a file without content in ``_tmp/``. It is no object, and whoever deletes it loses nothing else.
+keeps a file without content beside its folders. It is no object, and whoever deletes it loses nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from spark_pages.storage.store import ObjectStore
 RESERVE_BYTES = 512 * 1024
 """Holds the checkpoint of a small store, the commit of a vacuum, and a tombstone."""
 
-_NAME = "reserve"
+_NAME = "RESERVE"
+"""No key is spelt with capitals, so the file is no object."""
 
 Result = TypeVar("Result")
 
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 def keep_reserve(store: ObjectStore) -> None:
     """Hold space back, if the store is on a local disk and there is room."""
     if isinstance(store, DurableLocalStore):
-        with suppress(OSError), store.temporaries_folder() as folder:
+        with suppress(OSError), store.root_folder() as folder:
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(_NAME, flags, 0o666, dir_fd=folder)
             try:
@@ -43,7 +44,7 @@ def keep_reserve(store: ObjectStore) -> None:
 def release_reserve(store: ObjectStore) -> bool:
     """Give the space back to the disk; whether there was any."""
     if isinstance(store, DurableLocalStore):
-        with suppress(OSError), store.temporaries_folder() as folder:
+        with suppress(OSError), store.root_folder() as folder:
             os.unlink(_NAME, dir_fd=folder)
             return True
     return False

@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_pages.log.checkpoint.thrift import Fields, Value, read_struct
 
 MOST_BYTES = 64 << 20
-MOST_TIMES = 1024
+MOST_TIMES = 128
 """An object may grow to `MOST_BYTES` and `MOST_TIMES` its size; those of checkpoints grow twentyfold."""
 
 MOST_ROWS = 16_384
