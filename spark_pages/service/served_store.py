@@ -153,7 +153,6 @@ class ServedStore:
         """
         from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        text = as_text(text, "The statement")
         return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag, params, limit)
 
     def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:

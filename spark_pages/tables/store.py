@@ -338,9 +338,6 @@ class Store(ClaimVerbs):
         """
         from spark_pages.tables.statements.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
-        if limit is not None and as_whole(limit, "limit") < 0:
-            raise InvalidInputError(f"limit is {limit}: expected a number of rows, 0 or more.")
-        text = as_text(text, "The statement")
         return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag, params, limit)
 
     def history(self, limit: int | None = None) -> pa.Table:

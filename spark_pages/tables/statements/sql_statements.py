@@ -7,13 +7,13 @@ Follow a query from `run_sql` through `spark_pages.sql.reader` (a statement), `s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
 import pyarrow as pa
 from sqlglot import exp
 
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.given import MOST_NUMBER, Moment, as_text, as_whole
 from spark_pages.model.nested import null_column
 from spark_pages.sql.engine import check_syntax, run_query
 from spark_pages.sql.parameters import GivenParameters, Parameters
@@ -37,7 +37,7 @@ def run_sql(
     open_version: Callable[..., Snapshot],
     begin: Callable[[str], Transaction],
     version: int | None = None,
-    timestamp: datetime | str | int | None = None,
+    timestamp: Moment | None = None,
     tag: str | None = None,
     parameters: GivenParameters = None,
     limit: int | None = None,
@@ -57,6 +57,9 @@ def run_sql(
     limit
         Rows of a query, of which no more are computed.
     """
+    text = as_text(text, "The statement")
+    if limit is not None:
+        limit = as_whole(limit, "limit", "a number of rows, 0 or more", 0, MOST_NUMBER)
     statement = read_statement(text)
     if not isinstance(statement, Select) and any(each is not None for each in (version, timestamp, tag)):
         raise InvalidInputError(
