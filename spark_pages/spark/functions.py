@@ -19,7 +19,7 @@ from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
 from spark_pages.spark.shipping import store_of, store_url
 from spark_pages.tables.definitions.table_names import spelled
 from spark_pages.tables.versions.change_feed import find_either
-from spark_pages.tables.versions.history import history_table
+from spark_pages.tables.versions.history import HISTORY_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ class Changes:
 def register(spark: SparkSession) -> None:
     """SQL of the session knows ``spark_pages_history`` and ``spark_pages_changes``."""
     for name, function, schema in (
-        ("spark_pages_history", History, history_table(()).schema),
+        ("spark_pages_history", History, HISTORY_SCHEMA),
         ("spark_pages_changes", Changes, FEED_SCHEMAS["rows"]),
     ):
         made: Any = udtf(function, returnType=from_arrow_schema(spark_schema(schema)))

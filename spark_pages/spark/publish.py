@@ -28,7 +28,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions
 from spark_pages.spark.shipping import objects_of, store_url
-from spark_pages.tables.versions.history import history_table
+from spark_pages.tables.versions.history import HISTORY_SCHEMA, history_of
 
 SEGMENTS = DeltaTable(
     "_log/segments/", "segments", "page descriptors", SEGMENT_SCHEMA, "spark_pages-segments", guarded=True
@@ -41,7 +41,7 @@ HISTORY = DeltaTable(
     f"{DELTA}history/",
     "history",
     "transactions",
-    history_table(()).schema,
+    HISTORY_SCHEMA,
     "spark_pages-history",
     guarded=False,
 )
@@ -255,7 +255,7 @@ def _files_of(checkpoint: Checkpoint) -> dict[str, dict[str, DeltaFile]]:
 def _write_history(url: str, start: int, end: int) -> DeltaFile:
     """A file with the transactions of versions (start, end]."""
     log = Log(objects_of(url), Runtime())
-    return _write(url, HISTORY, start, end, history_table(log.commits_left(start + 1, end + 1)))
+    return _write(url, HISTORY, start, end, history_of(log, start + 1, end + 1))
 
 
 def _write_changes(url: str, start: int, end: int) -> DeltaFile:

@@ -19,7 +19,7 @@ from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.shipping import objects_of, store_of, store_url
 from spark_pages.spark.writing import commit_write, plan_write
-from spark_pages.tables.versions.history import history_table
+from spark_pages.tables.versions.history import HISTORY_SCHEMA, history_of
 from spark_pages.tables.writing.written_rows import WrittenRows
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def ingest(
 def _history_of(url: str, version: int | None) -> pa.Table:
     """What the commit of a version did, as `Store.history` tells it; nothing of no version."""
     if version is None:
-        return history_table(())
-    return history_table(Log(objects_of(url), Runtime()).commits_left(version, version + 1))
+        return HISTORY_SCHEMA.empty_table()
+    return history_of(Log(objects_of(url), Runtime()), version, version + 1)
 
 
 @told_as("export")

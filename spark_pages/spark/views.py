@@ -34,7 +34,7 @@ from spark_pages.tables.reading.page_table import page_table
 from spark_pages.tables.snapshot import Snapshot
 from spark_pages.tables.table import Table
 from spark_pages.tables.versions.change_feed import find_either
-from spark_pages.tables.versions.history import history_table
+from spark_pages.tables.versions.history import HISTORY_SCHEMA, history_of
 
 PAGES_OF_A_TASK = 100_000
 
@@ -233,7 +233,7 @@ def _show_pages(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
 
 def _show_history(url: str, _: ViewQuery, part: ViewPartition) -> pa.Table:
     start, end = part.versions
-    return history_table(Log(objects_of(url), Runtime()).commits_left(start + 1, end + 1))
+    return history_of(Log(objects_of(url), Runtime()), start + 1, end + 1)
 
 
 def _show_tables(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:
@@ -334,7 +334,7 @@ def _show_changes(_: str, __: ViewQuery, part: ViewPartition) -> pa.Table:
 
 VIEWS = {
     "pages": View(lambda _: _PAGES_SCHEMA, _by_page, _show_pages),
-    "history": View(lambda _: history_table(()).schema, _by_version, _show_history),
+    "history": View(lambda _: HISTORY_SCHEMA, _by_version, _show_history),
     "tables": View(lambda _: _TABLES_SCHEMA, _one_task, _show_tables),
     "columns": View(lambda _: _COLUMNS_SCHEMA, _one_task, _show_columns),
     "chains": View(lambda _: _CHAINS_SCHEMA, _by_chain, _show_chains),

@@ -203,7 +203,7 @@ class Snapshot:
         known = self._system.get(name)
         if known is None:
             zero = self.table_of(find_table(self.log, "system.catalog"))
-            rows = CatalogRows(zero, self.log, LAYOUTS[name].kind)
+            rows = CatalogRows(zero, self.log, LAYOUTS[name].kind, on_count=self._on_read)
             known = self._system[name] = SystemTable(name, rows, self._pages, self.table)
         return known
 
@@ -213,7 +213,7 @@ class Snapshot:
         Parameters
         ----------
         on_read
-            Told the id of a table before it is handed out.
+            Told the id of a table before it is handed out, and of each whose rows ``system.tables`` counts.
         """
         shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, self._open_again)
         shown._on_read = on_read

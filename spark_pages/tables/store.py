@@ -48,6 +48,7 @@ from spark_pages.tables.versions.clock import reset_clock
 from spark_pages.tables.versions.history import history_table
 from spark_pages.tables.versions.leases import Leases
 from spark_pages.tables.versions.restore import restore
+from spark_pages.tables.versions.row_counts import RowCounts
 from spark_pages.tables.versions.tags import delete_tag, set_tag, tagged_version
 from spark_pages.upkeep.faults import Verification
 from spark_pages.upkeep.repair import RepairPlan, plan_repair
@@ -140,7 +141,7 @@ class Store(ClaimVerbs):
 
     def transaction(
         self,
-        operation: str = "write",
+        operation: str | None = None,
         app_id: str | None = None,
         app_version: int | None = None,
         isolation: str = "snapshot",
@@ -153,7 +154,8 @@ class Store(ClaimVerbs):
         Parameters
         ----------
         operation, parameters
-            What is done, for the history.
+            What is done, for the history. By default ``write``, or the name of the one kind of change of the
+            catalog that it makes; which changes those are is told in any case.
         app_id, app_version
             Exactly once: where the log holds this pair, the commit is a no-op and ``txn.version`` is the
             version where it landed. Numbers of an application must grow: one that was passed over is refused.
@@ -356,7 +358,9 @@ class Store(ClaimVerbs):
         head = self._log.refresh().state
         first = 0 if limit is None else head.version + 1 - limit
         start = max(oldest_readable(head), first)
-        return history_table(reversed(self._log.commits_left(start, head.version + 1)), head.upkeep)
+        counts = RowCounts.before(self._log, start)
+        commits = self._log.commits_left(start, head.version + 1)
+        return history_table(commits, counts, head.upkeep, newest_first=True)
 
     def changes(
         self, start: int, end: int, table: str | None = None, grain: Literal["pages", "rows"] = "pages"

@@ -93,7 +93,7 @@ class Transaction(CatalogVerbs):
         view: Callable[[LogSnapshot], Snapshot],
         runtime: Runtime,
         *,
-        operation: str,
+        operation: str | None,
         parameters: Mapping[str, str] | None = None,
         app_id: str | None = None,
         app_version: int | None = None,
@@ -101,7 +101,7 @@ class Transaction(CatalogVerbs):
         memory_bytes: int = MEMORY_BYTES,
         base: LogSnapshot | None = None,
     ) -> None:
-        operation = as_text(operation, "operation")
+        operation = None if operation is None else as_text(operation, "operation")
         parameters = {} if parameters is None else parameters
         check_texts(parameters, "parameters")
         if app_id is not None:
@@ -165,7 +165,8 @@ class Transaction(CatalogVerbs):
         state = "ended" if self._standing.ended else "open"
         if self.version is not None:
             state = f"committed as version {self.version}"
-        return f"Transaction({self._heading.operation!r}, reads version {self._standing.version}, {state})"
+        operation = self._heading.operation or "write"
+        return f"Transaction({operation!r}, reads version {self._standing.version}, {state})"
 
     # reading
 
@@ -175,13 +176,15 @@ class Transaction(CatalogVerbs):
 
         Notes
         -----
-        Serializable isolation counts each table that is asked for as read, and the catalog where names are
-        listed or looked for in vain.
+        Serializable isolation counts each table that is asked for as read, each whose rows are counted by
+        ``system.tables``, and the catalog where names are listed or looked for in vain. Not watched is what
+        other versions hold (lookups as of a time), and what is no row or definition: properties, tags,
+        claims and leases of the store, the history, and the version itself.
         """
         self._standing.on_newest()
         self._standing.is_seen = True
         found = self._staged.snapshot()
-        return found if self._relied_on is None else found.watched(self._relied_on.add)
+        return found if self._relied_on is None else found.watched(self._relies_on)
 
     @verb
     def table(self, name: str) -> Table:
@@ -196,7 +199,8 @@ class Transaction(CatalogVerbs):
         self._standing.on_newest()
         of_system = split_name(name)[0] == "system"
         # a temporary table comes first
-        table = self._staged.table(name if of_system else show_name(self._tables.find(name)))
+        found = name if of_system else show_name(self._tables.find(name))
+        table = self._staged.table(found, on_read=None if self._relied_on is None else self._relies_on)
         self._standing.is_seen = True
         self._relies_on(CATALOG_TABLE if of_system else table.definition.table_id)
         return table
@@ -204,7 +208,8 @@ class Transaction(CatalogVerbs):
     def _relies_on(self, table_id: TableId) -> None:
         """What serializable isolation must find as it was."""
         if self._relied_on is not None:
-            self._relied_on.add(table_id)
+            if table_id < self._standing.base.state.next_table_id:  # else it is new in this transaction
+                self._relied_on.add(table_id)
             self._standing.is_seen = True
 
     @verb

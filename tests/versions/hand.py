@@ -135,7 +135,7 @@ def replace_tail(
             )
         )
     token = store._runtime.token()
-    placed = place_splices(store.objects, splices, lambda: f"pages/{0:020d}-{token}-0.pages", token)
+    placed = place_splices(store.objects, splices, lambda _: f"pages/{0:020d}-{token}-0.pages", token)
     made = record(
         store,
         token=token,

@@ -75,10 +75,10 @@ def test_a_tail_that_grows_is_told_as_added_and_updated(ten):
     assert newest(ten, *ROWS) == (1, 1, 0)
 
 
-def test_a_truncate_does_not_tell_how_many_rows_it_took(ten):
+def test_a_truncate_tells_how_many_rows_it_took(ten):
     hand.truncate(ten, "t")
 
-    assert newest(ten, *ROWS) == (0, 0, None)
+    assert newest(ten, *ROWS) == (0, 0, 10)
 
 
 def test_pages_and_bytes_are_those_put_in(ten):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN
 from spark_pages.tables.table import Table
 
@@ -38,17 +39,27 @@ class CatalogRows:
         Kind of the rows.
     conditions
         Only rows that meet these; pages of table 0 that they rule out are not read.
+    on_count
+        Told the id of each table whose rows are counted.
     """
 
-    def __init__(self, zero: Table, log: LogSnapshot, kind: str, conditions: Sequence[Pushed] = ()) -> None:
+    def __init__(
+        self,
+        zero: Table,
+        log: LogSnapshot,
+        kind: str,
+        conditions: Sequence[Pushed] = (),
+        on_count: Callable[[TableId], object] | None = None,
+    ) -> None:
         self._zero = zero
         self.log = log
         self._kind = kind
         self._conditions = tuple(conditions)
+        self._on_count = on_count
 
     def narrowed(self, conditions: Sequence[Pushed]) -> CatalogRows:
         """Those of them that meet more conditions."""
-        return CatalogRows(self._zero, self.log, self._kind, (*self._conditions, *conditions))
+        return CatalogRows(self._zero, self.log, self._kind, (*self._conditions, *conditions), self._on_count)
 
     def of(self, kind: str, more: Sequence[int] = ()) -> CatalogRows:
         """The rows of another kind at the same version, of the same tables and of some more."""
@@ -70,6 +81,12 @@ class CatalogRows:
     def __len__(self) -> int:
         """How many rows that are."""
         return len(self.numbers)
+
+    def num_rows_of(self, table_id: int, fields: Iterable[int]) -> int:
+        """Rows of a table by the columns named: those of the shortest of them."""
+        if self._on_count is not None:
+            self._on_count(TableId(table_id))
+        return min(self.log.chain((table_id, field_id)).num_rows for field_id in fields)
 
     def column(self, name: str) -> pa.Array:
         """A column of table 0."""

@@ -49,11 +49,11 @@ def _row_counts(rows: CatalogRows) -> pa.Array:
     pairs = zip(columns.column("table_id").to_pylist(), columns.column("field_id").to_pylist(), strict=True)
     for table_id, field_id in pairs:
         fields.setdefault(table_id, []).append(field_id)
-    log, told = rows.log, rows.from_told(pa.bool_(), lambda each: each["aligned"]).to_pylist()
+    told = rows.from_told(pa.bool_(), lambda each: each["aligned"]).to_pylist()
     counts = []
     for table_id, aligned in zip(rows.column("table_id").to_pylist(), told, strict=True):
         chosen = fields[table_id][:1] if aligned else fields[table_id]
-        counts.append(min(log.chain((table_id, field_id)).num_rows for field_id in chosen))
+        counts.append(rows.num_rows_of(table_id, chosen))
     return pa.array(counts, pa.int64())
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spark_pages.catalog.alterations import columns_changed
+from spark_pages.catalog.differences import Difference, differences, dropped, truncated, undropped
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CatalogIntent, IntentKind
@@ -132,6 +133,17 @@ class StagedDdl:
         for table_id, definition in sorted(self.required.items()):
             if table_id not in self.before and table_id not in self.restored:
                 yield CatalogIntent(IntentKind.REQUIRE, table_id, definition.namespace_id, definition.name)
+
+    def differences(self) -> Iterator[Difference]:
+        """What the history is told, in the order of the intents."""
+        for table_id in sorted(self.truncated):
+            yield truncated(self.before[table_id])
+        for table_id in sorted(self.dropped):
+            yield dropped(self.before[table_id])
+        for table_id, new in sorted(self.altered.items()):
+            yield from differences(self.before[table_id], new)
+        for _, definition in sorted(self.restored.items()):
+            yield undropped(definition)
 
     def _columns_changed(self, was: TableDefinition, new: TableDefinition) -> tuple[int, ...] | None:
         """What the log is told of columns; None also where one comes that cannot be given more rows."""

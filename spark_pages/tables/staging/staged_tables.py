@@ -64,9 +64,15 @@ class StagedTables:
         return self._standing.move_on(is_used=not (self._work.empty and self._rows.empty))
 
     @moving_on
-    def table(self, name: str, ragged: bool = False) -> Table:
-        """A table with everything that is staged; `ragged` says whether its columns may differ in length."""
-        return self.with_pages(name, self._pending(ragged))
+    def table(self, name: str, on_read: Callable[[TableId], object] | None = None) -> Table:
+        """A table with everything that is staged.
+
+        Parameters
+        ----------
+        on_read
+            Told the ids of tables whose rows it shows, see `Snapshot.watched`.
+        """
+        return self.with_pages(name, self._pending(ragged=False), on_read=on_read)
 
     @moving_on
     def directory(self, name: str) -> tuple[PageDirectory, list[Staged]]:
@@ -94,13 +100,25 @@ class StagedTables:
             pending.check_ragged()
         return pending
 
-    def with_pages(self, name: str, pending: Workspace, placed: Prepared | None = None) -> Table:
+    def with_pages(
+        self,
+        name: str,
+        pending: Workspace,
+        placed: Prepared | None = None,
+        on_read: Callable[[TableId], object] | None = None,
+    ) -> Table:
         """A table with what is staged in another workspace: its pages, or those that are placed already."""
         self._rows.wait()
-        return self.table_with(name, pending, placed or place_in_memory(self._log.store, pending.splices))
+        placed = placed or place_in_memory(self._log.store, pending.splices)
+        return self.table_with(name, pending, placed, on_read=on_read)
 
     def table_with(
-        self, name: str, work: Workspace, prepared: Prepared, base: LogSnapshot | None = None
+        self,
+        name: str,
+        work: Workspace,
+        prepared: Prepared,
+        base: LogSnapshot | None = None,
+        on_read: Callable[[TableId], object] | None = None,
     ) -> Table:
         """A table with what is staged in another workspace, whose pages have their places.
 
@@ -117,8 +135,8 @@ class StagedTables:
             fold.record(record, below.state.version + 1)
             return self._log.bind(fold.state(), below)
 
-        staged = self._view(on(base))
-        return staged.uncommitted(lambda version: on(self._log.reopen(version))).table(name)
+        staged = self._view(on(base)).uncommitted(lambda version: on(self._log.reopen(version)))
+        return (staged if on_read is None else staged.watched(on_read)).table(name)
 
     def updates(self) -> dict[tuple[TableId, str], SortedUpdates]:
         """What is updated, by table and column."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_pages.catalog.constraints import with_final_ids
+from spark_pages.catalog.differences import creation, headed
 from spark_pages.catalog.migration import upgrade_intents
 from spark_pages.catalog.namespaces import LOCATION, check_apart
 from spark_pages.errors import CommitConflictError, InvalidInputError, RaggedTableError
@@ -37,7 +38,7 @@ class Heading:
     """What a transaction says of itself."""
 
     token: str
-    operation: str
+    operation: str | None
     parameters: Mapping[str, str]
     app_id: str | None
     app_version: int | None
@@ -216,6 +217,14 @@ class Workspace:
             except InvalidInputError as error:
                 raise CommitConflictError(error.message, hint=error.hint) from error
 
+    def _headed(self, heading: Heading, prepared: Prepared) -> tuple[str, Mapping[str, str]]:
+        """Operation and parameters for the history, which names changes of the catalog by itself."""
+        if not self.created and not self.ddl:
+            return heading.operation or "write", heading.parameters
+        moves_rows = any((s.table_id, s.field_id) not in self.ddl.new_columns for s in prepared.splices)
+        changes = [*self.ddl.differences(), *map(creation, self.created.values())]
+        return headed(heading.operation, heading.parameters, changes, moves_rows)
+
     def record(
         self,
         heading: Heading,
@@ -265,10 +274,11 @@ class Workspace:
         for manifest in prepared.manifests:
             manifests.append(replace(manifest, base_ordinal=ordinal))
             ordinal += manifest.num_pages
+        operation, parameters = self._headed(heading, prepared)
         return TransactionRecord(
             token=heading.token,
-            operation=heading.operation,
-            parameters=heading.parameters,
+            operation=operation,
+            parameters=parameters,
             writer=writer_name(),
             app_id=heading.app_id,
             app_version=heading.app_version,

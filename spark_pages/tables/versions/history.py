@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.log.log import Log
 from spark_pages.log.times import bounded
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
 from spark_pages.model.ids import CATALOG_TABLE
-from spark_pages.model.pieces import ChainKey
 from spark_pages.tables.reading.row_ranges import RowRanges
 from spark_pages.tables.versions.changes import touched_rows
+from spark_pages.tables.versions.row_counts import RowCounts, RowsMoved
 
-_HISTORY_SCHEMA = pa.schema(
+HISTORY_SCHEMA = pa.schema(
     [
         ("version", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
@@ -40,52 +41,64 @@ _HISTORY_SCHEMA = pa.schema(
 )
 
 
-@dataclass(eq=False, slots=True)
-class _Moved:
-    """What one transaction did to the rows of one table, as far as its record tells."""
-
-    added: dict[ChainKey, int] = field(default_factory=dict)
-    removed: dict[ChainKey, int] = field(default_factory=dict)
-    updated: list[tuple[int, int]] = field(default_factory=list)
-
-    def splice(self, splice: Splice) -> None:
-        key = (splice.table_id, splice.field_id)
-        growth = splice.added_entries - splice.removed_entries
-        self.added[key] = self.added.get(key, 0) + max(growth, 0)
-        self.removed[key] = self.removed.get(key, 0) + max(-growth, 0)
+def _rows_updated(splices: Iterable[Splice]) -> int:
+    """Rows of tables that were there and are written, whatever number of columns."""
+    updated: dict[int, list[tuple[int, int]]] = {}
+    for splice in splices:
         end = splice.first_row + min(splice.removed_entries, splice.added_entries)
         if splice.removed:
             touched = touched_rows(splice, splice.first_row)
-            self.updated += [(start, min(stop, end)) for start, stop in touched if start < end]
+            of_table = updated.setdefault(splice.table_id, [])
+            of_table += [(start, min(stop, end)) for start, stop in touched if start < end]
+    ranges = (np.array(each, dtype=np.int64).reshape(-1, 2) for each in updated.values())
+    return sum(RowRanges.joined(each).num_rows for each in ranges)
 
-    @property
-    def rows_updated(self) -> int:
-        return RowRanges.joined(np.array(self.updated, dtype=np.int64).reshape(-1, 2)).num_rows
+
+def history_of(log: Log, start: int, stop: int) -> pa.Table:
+    """The history of versions [start, stop) that have not been cleaned away, oldest first."""
+    return history_table(log.commits_left(start, stop), RowCounts.before(log, start))
 
 
-def history_table(commits: Iterable[Commit], untold: Sequence[UpkeepNote] = ()) -> pa.Table:
-    """A row for each transaction and each note of upkeep, in the order given.
+def history_table(
+    commits: Iterable[Commit],
+    counts: RowCounts,
+    untold: Sequence[UpkeepNote] = (),
+    *,
+    newest_first: bool = False,
+) -> pa.Table:
+    """List each transaction and each note of upkeep.
 
     Parameters
     ----------
+    commits
+        Oldest first.
+    counts
+        Counts rows from the first of them on.
     untold
         Upkeep of which no commit tells yet: it comes first, without a version.
+    newest_first
+        Whether the newest commits come first.
 
     Returns
     -------
     pyarrow.Table
-        `rows_added`, `rows_updated`, `rows_removed`: rows of tables, whatever number of columns; a truncate
-        does not tell how many rows it takes, so `rows_removed` is null there. `bytes_added`: of pages put in,
-        also of old ones that a restore brings back. `checkpoint`: the newest checkpoint that was there when
-        the commit was made, or null. `min_readable`: set by a vacuum, the oldest version that can be read
-        from then on. Upkeep has the version of the commit that tells of it, and in `read_version` how far it
-        reached; it is no `transaction`, and its objects and bytes are `parameters`.
+        `rows_added`, `rows_updated`, `rows_removed`: rows of tables, whatever number of columns. The rows
+        that a table has at a version are those added, less those removed, of all versions up to it; null
+        where the version before, which tells how many a drop or truncate took, cannot be read.
+        `bytes_added`: of pages put in, also of old ones that a restore brings back. `checkpoint`: the
+        newest checkpoint that was there when the commit was made, or null. `min_readable`: set by a vacuum,
+        the oldest version that can be read from then on. Upkeep has the version of the commit that tells of
+        it, and in `read_version` how far it reached; it is no `transaction`, and its objects and bytes are
+        `parameters`.
     """
-    rows = [_upkeep_row(None, note) for note in reversed(untold)]
+    blocks = []
     for commit in commits:
-        rows += [_row(commit, record) for record in commit.records]
-        rows += [_upkeep_row(commit.version, note) for note in reversed(commit.upkeep)]
-    return pa.Table.from_pylist(rows, schema=_HISTORY_SCHEMA)
+        moved = counts.commit(commit)
+        blocks.append([_row(commit, *each) for each in zip(commit.records, moved, strict=True)])
+        blocks[-1] += [_upkeep_row(commit.version, note) for note in reversed(commit.upkeep)]
+    rows = [_upkeep_row(None, note) for note in reversed(untold)]
+    rows += chain.from_iterable(reversed(blocks) if newest_first else blocks)
+    return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
 
 
 def _upkeep_row(version: int | None, note: UpkeepNote) -> dict[str, object]:
@@ -100,14 +113,9 @@ def _upkeep_row(version: int | None, note: UpkeepNote) -> dict[str, object]:
     }
 
 
-def _row(commit: Commit, record: TransactionRecord) -> dict[str, object]:
+def _row(commit: Commit, record: TransactionRecord, moved: RowsMoved) -> dict[str, object]:
     splices = [splice for splice in record.splices if splice.table_id != CATALOG_TABLE]
-    tables: dict[int, _Moved] = {}
-    for splice in splices:
-        tables.setdefault(splice.table_id, _Moved()).splice(splice)
     kinds = [intent.kind for intent in record.intents if intent.table_id != CATALOG_TABLE]
-    cleared = IntentKind.TRUNCATE in kinds or IntentKind.PURGE in kinds
-    removed = sum(max(each.removed.values()) for each in tables.values())
     return {
         "version": commit.version,
         "timestamp": commit.timestamp_us,
@@ -117,9 +125,9 @@ def _row(commit: Commit, record: TransactionRecord) -> dict[str, object]:
         "pages_added": sum(splice.stop - splice.start for splice in splices),
         "pages_removed": sum(len(splice.removed) for splice in splices),
         "bytes_added": _bytes_added(record, splices),
-        "rows_added": sum(max(each.added.values()) for each in tables.values()),
-        "rows_updated": sum(each.rows_updated for each in tables.values()),
-        "rows_removed": None if cleared else removed,
+        "rows_added": moved.added,
+        "rows_updated": _rows_updated(splices),
+        "rows_removed": moved.removed,
         "tables_created": kinds.count(IntentKind.CREATE),
         "app_id": record.app_id,
         "app_version": record.app_version,

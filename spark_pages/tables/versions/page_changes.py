@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from spark_pages.log.replay import LoadManifest, form_ids
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
+from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice, TransactionRecord
+from spark_pages.model.columns import numbers_of
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.pieces import ChainKey
+from spark_pages.model.table import TableDefinition
 from spark_pages.tables.versions.changes import rows_of
 
 PAGE_CHANGES_SCHEMA = pa.schema(
@@ -28,6 +30,9 @@ PAGE_CHANGES_SCHEMA = pa.schema(
         ("data_change", pa.bool_()),
     ]
 )
+_OF_LIVE = (IntentKind.ALTER, IntentKind.DROP)
+"""Kinds of intents that change a table which is there."""
+
 _PAYLOAD = ("payload_entries", "actual_len", "checksum")
 """Columns that tell whether two descriptors stand for the same payload."""
 
@@ -54,7 +59,7 @@ def page_changes(
         Those after `then`, in order.
     then
         The store before them, or None before there was one. Asked only where a page of it gets another
-        entry count, or its table is truncated.
+        entry count, or a table or column of it is truncated, goes or comes back.
     table_id
         Of this table only; None takes all but table 0.
 
@@ -62,7 +67,8 @@ def page_changes(
     -------
     pyarrow.Table
         Of PAGE_CHANGES_SCHEMA. ``added``: a page came. ``replaced``, ``removed``: a page went, and others
-        came with the same splice, or none did. ``entry_count_changed``: the page `page_id` stands in the
+        came with the same splice, or none did. The pages of a table or column that goes are ``removed``,
+        those of one that comes back are ``added``. ``entry_count_changed``: the page `page_id` stands in the
         place of `old_page_id` and has the same payload. `entry_count` is null for pages that went.
 
     Notes
@@ -83,18 +89,15 @@ class _Feed:
         self._table_id = table_id
         self._load_manifest = load_manifest
         self._chains: dict[ChainKey, _Seen] = {}
+        self._live_then: dict[int, TableDefinition] | None = None
+        self._definitions: dict[int, TableDefinition | None] = {}
 
     def record(self, record: TransactionRecord, version: int) -> list[pa.Table]:
         """What one transaction did."""
         parts = []
         for intent in record.intents:
-            clears = intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE)
-            if clears and intent.definition is not None and self._wanted(intent.table_id):
-                for field_id in intent.definition.field_ids.values():
-                    key = (intent.table_id, field_id)
-                    live = self._live(key)
-                    self._chains.setdefault(key, _Seen()).gone.append(live)
-                    parts.append(_went(version, key, "removed", live, True))
+            if self._wanted(intent.table_id) and intent.kind is not IntentKind.REQUIRE:
+                parts += self._intent(intent, version)
         own = form_ids(record.pages, version, record.base_ordinal)
         manifests: dict[int, pa.RecordBatch] = {0: own}
         for splice in record.splices:
@@ -107,6 +110,40 @@ class _Feed:
             added = manifests[splice.source].slice(splice.start, splice.stop - splice.start)
             parts += self._splice(splice, added, version)
         return parts
+
+    def _intent(self, intent: CatalogIntent, version: int) -> list[pa.Table]:
+        """The pages of the columns that come and go with one change of the catalog."""
+        table_id, after = intent.table_id, intent.definition
+        if intent.kind in (IntentKind.DROP, IntentKind.PURGE):
+            after = None
+        before = after
+        if intent.kind is not IntentKind.TRUNCATE:
+            before = self._definition(table_id) if intent.kind in _OF_LIVE else None
+        parts = []
+        was, now = (set() if each is None else {*each.field_ids.values()} for each in (before, after))
+        for field_id in sorted(was if intent.kind is IntentKind.TRUNCATE else was - now):
+            key = (table_id, field_id)
+            parts.append(_went(version, key, "removed", self._held(key)[0], True))
+        for field_id in sorted(now - was):
+            key = (table_id, field_id)
+            ids, entries = self._held(key)
+            unknown = pa.nulls(len(ids), pa.int64())
+            parts.append(_rows(version, key, "added", pa.array(ids), unknown, pa.array(entries), True))
+        if intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE) and intent.definition is not None:
+            for field_id in intent.definition.field_ids.values():
+                key = (table_id, field_id)
+                self._chains.setdefault(key, _Seen()).gone.append(self._held(key)[0])
+        self._definitions[table_id] = after
+        return parts
+
+    def _definition(self, table_id: int) -> TableDefinition | None:
+        """The definition of a live table, as it stands."""
+        if table_id in self._definitions:
+            return self._definitions[table_id]
+        if self._live_then is None:
+            there = self._then.tables() if self._then is not None else []
+            self._live_then = {int(each.table_id): each for each in there}
+        return self._live_then.get(table_id)
 
     def _splice(self, splice: Splice, added: pa.RecordBatch, version: int) -> list[pa.Table]:
         key = (splice.table_id, splice.field_id)
@@ -149,16 +186,19 @@ class _Feed:
         found = np.flatnonzero(run.page_ids == page_id)
         return run.pages.slice(int(found[0]), 1) if len(found) else None
 
-    def _live(self, key: ChainKey) -> NDArray[np.int64]:
-        """Ids of the pages of a chain as it stands."""
-        ids = [np.zeros(0, dtype=np.int64)]
-        if self._then is not None and key[0] < self._then.state.next_table_id:
-            ids.append(self._then.chain(key).all_pages().page_ids)
+    def _held(self, key: ChainKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ids and entry counts of the pages of a chain as it stands."""
         seen = self._chains.get(key, _Seen())
-        ids += [batch.column("page_id").to_numpy() for batch in seen.added]
-        gone = np.concatenate([np.zeros(0, dtype=np.int64), *seen.gone])
-        every = np.concatenate(ids)
-        return every[~np.isin(every, gone)]
+        batches = list(seen.added)
+        if self._then is not None and key[0] < self._then.state.next_table_id:
+            batches.insert(0, self._then.chain(key).all_pages().pages)
+        none = np.zeros(0, dtype=np.int64)
+        ids, entries = (
+            np.concatenate([none, *(numbers_of(batch.column(name)) for batch in batches)])
+            for name in ("page_id", "entry_count")
+        )
+        stays = ~np.isin(ids, np.concatenate([none, *seen.gone]))
+        return ids[stays], entries[stays]
 
 
 def _came(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.catalog.differences import headed
 from spark_pages.catalog.migration import upgrade_intents
 from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.io import PageHandler
@@ -189,9 +190,10 @@ def _prepare(
         more_pages, more_stats = page_batches(catalog_pages)
         pages = concat_batches([pages, more_pages], PAGE_SCHEMA)
         stats = concat_batches([stats, more_stats], STATS_SCHEMA)
+    operation, parameters = headed("restore", parameters, plan.changes, moves_rows=True)
     return TransactionRecord(
         token=token,
-        operation="restore",
+        operation=operation,
         parameters=parameters,
         read_version=version,
         writer=writer_name(),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_pages.catalog.differences import Difference
 from spark_pages.catalog.evolution import with_pages_of
 from spark_pages.catalog.needs import finder, new_needs
 from spark_pages.catalog.resolve import show_name
@@ -51,6 +52,8 @@ class RestorePlan:
         Tables whose rows in table 0 end, and those that it describes anew.
     properties
         Properties of the store to set; None takes one away.
+    changes
+        What becomes of tables, namespaces and types, for the history.
     """
 
     splices: tuple[Splice, ...]
@@ -60,6 +63,7 @@ class RestorePlan:
     ended: tuple[TableId, ...]
     described: tuple[TableDefinition, ...]
     properties: Mapping[str, str | None]
+    changes: tuple[Difference, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -129,6 +133,7 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
         tuple(ddl.ended()),
         tuple(ddl.described()),
         _plan_properties(then.state.properties, head.state.properties),
+        tuple(ddl.differences()),
     )
 
 
