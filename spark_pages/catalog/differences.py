@@ -15,6 +15,7 @@ from spark_pages.catalog.constraints import Constraint, column_names, constraint
 from spark_pages.catalog.facts import column_properties, fact
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.table_zero import kind_of
+from spark_pages.model.frozen import freeze
 from spark_pages.model.table import COMMENT_KEY, TYPE_KEY, TableDefinition
 
 CHANGES = "changes"
@@ -36,6 +37,9 @@ class Difference:
 
     operation: str
     parameters: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        freeze(self, "parameters")
 
 
 def creation(definition: TableDefinition) -> Difference:

@@ -16,6 +16,7 @@ from spark_pages.catalog.facts import with_fact
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.names import PAGES
 from spark_pages.log.page_folders import is_page_file
+from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN, NAMESPACE_KEY, NAMESPACE_NAMES, TableDefinition
 from spark_pages.storage.keys import is_key
@@ -46,6 +47,9 @@ class Namespace:
     namespace_id: int
     name: str
     properties: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        freeze(self, "properties")
 
 
 BUILT_INS = tuple(Namespace(number, name, {}) for name, number in BUILT_IN.items())

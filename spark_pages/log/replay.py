@@ -29,6 +29,7 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.model.columns import number_column
+from spark_pages.model.frozen import FrozenDict
 from spark_pages.model.ids import page_id
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.pieces import ChainEdit, ChainKey, LazyRun, Piece
@@ -139,18 +140,20 @@ class Fold:
             base=self._base,
             newest_checkpoint=self._newest_checkpoint,
             named_checkpoint=self._named_checkpoint,
-            edits={**self._edits_before, **{key: tuple(edits) for key, edits in self._edits.items()}},
-            tables=dict(self._tables),
-            names=dict(self._names),
+            edits=FrozenDict.merged(
+                self._edits_before, {key: tuple(edits) for key, edits in self._edits.items()}
+            ),
+            tables=FrozenDict(self._tables),
+            names=FrozenDict(self._names),
             next_table_id=self._next_table_id,
-            apps=dict(self._apps),
-            properties=dict(self._properties),
-            tags=dict(self._tags),
-            leases=dict(self._leases),
+            apps=FrozenDict(self._apps),
+            properties=FrozenDict(self._properties),
+            tags=FrozenDict(self._tags),
+            leases=FrozenDict(self._leases),
             claims=tuple(self._claims),
             retention=self._retention,
-            tokens=dict(self._tokens),
-            changed=dict(self._changed),
+            tokens=FrozenDict(self._tokens),
+            changed=FrozenDict(self._changed),
             tail_bytes=self._tail_bytes,
             added_bytes=self._added_bytes,
             tail_columns=self._tail_columns,

@@ -15,6 +15,7 @@ from spark_pages.model.actions import (
     Retention,
     UpkeepNote,
 )
+from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FIRST_USER_TABLE
 from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.table import TableDefinition
@@ -102,3 +103,6 @@ class LogState:
     turns: tuple[Turn, ...] = ()
     upkeep: tuple[UpkeepNote, ...] = ()
     deletions_told: tuple[UpkeepNote, ...] = ()
+
+    def __post_init__(self) -> None:
+        freeze(self, "edits", "tables", "names", "apps", "properties", "tags", "leases", "tokens", "changed")

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.own_pages import NO_PAGES, OwnPages
@@ -238,6 +239,9 @@ class TransactionRecord:
     claims: tuple[Claim, ...] = ()
     retention: Retention | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        freeze(self, "parameters", "properties")
 
     @property
     def pages(self) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.errors import RowOutOfRangeError
+from spark_pages.model.frozen import freeze
 from spark_pages.model.pieces import Layout
 from spark_pages.model.run import PageRun
 
@@ -27,6 +28,9 @@ class RowLocations:
 
     positions: NDArray[np.int64]
     rows_in_page: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        freeze(self, "positions", "rows_in_page")
 
 
 def locate_rows(prefix_entries: NDArray[np.uint64], rows: NDArray[np.uint64]) -> RowLocations:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.model.columns import number_column, numbers_of, valid_of
+from spark_pages.model.frozen import read_only
 from spark_pages.model.ids import PageId
 from spark_pages.model.new_page import FEW_PAGES, NewPage, memory_bytes, page_batches
 from spark_pages.model.page import PageDescriptor, PageKind
@@ -115,15 +116,16 @@ class PageRun:
     @cached_property
     def page_ids(self) -> NDArray[np.int64]:
         """Ids, shape (num_pages,)."""
-        return np.array(self._ids, np.int64) if self.few is not None else self.numbers("page_id")
+        ids = np.array(self._ids, np.int64) if self.few is not None else self.numbers("page_id")
+        return read_only(ids)
 
     @cached_property
     def prefix_entries(self) -> NDArray[np.uint64]:
         """Running sum of entry counts inside the run, shape (num_pages,)."""
         if self._ends_of is not None:
             ends, before = self._ends_of
-            return ends - np.uint64(before)
-        return np.cumsum(self.numbers("entry_count"), dtype=np.uint64)
+            return read_only(ends - np.uint64(before))
+        return read_only(np.cumsum(self.numbers("entry_count"), dtype=np.uint64))
 
     @cached_property
     def prefix_view(self) -> memoryview:

@@ -10,6 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.model.frozen import FrozenDict, freeze
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.schema_bytes import unavailable
 
@@ -95,6 +96,9 @@ class TableDefinition:
     properties: Mapping[str, str] = field(default_factory=dict)
     created_at_us: int = 0
 
+    def __post_init__(self) -> None:
+        freeze(self, "properties")
+
     @property
     def is_table(self) -> bool:
         """Whether it describes a table, and not a namespace or a type."""
@@ -108,9 +112,9 @@ class TableDefinition:
         return str((self.schema.metadata or {}).get(NAMESPACE_KEY, b""), "utf-8")
 
     @cached_property
-    def field_ids(self) -> dict[str, FieldId]:
+    def field_ids(self) -> FrozenDict[str, FieldId]:
         """Column name to field id, in column order."""
-        return {column.name: _field_id(column, self.name) for column in self.schema}
+        return FrozenDict({column.name: _field_id(column, self.name) for column in self.schema})
 
     @cached_property
     def widened(self) -> frozenset[str]:

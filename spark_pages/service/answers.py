@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.frozen import freeze
 from spark_pages.model.location import Location
 from spark_pages.model.pieces import ChainEdit
 from spark_pages.model.table import TableDefinition
@@ -94,6 +95,9 @@ class TableMetaSnapshot:
     places: Mapping[int, tuple[Place, ...]]
     redo: Redo
 
+    def __post_init__(self) -> None:
+        freeze(self, "places", "redo")
+
 
 @dataclass(frozen=True, slots=True)
 class RedoLocation:
@@ -131,6 +135,9 @@ class TableMetaChanges:
     checkpoint: CheckpointRef | None
     redo_locations: tuple[RedoLocation, ...]
     hot_redo: Redo
+
+    def __post_init__(self) -> None:
+        freeze(self, "hot_redo")
 
 
 def piece_names(field_id: int, edits: tuple[ChainEdit, ...]) -> list[PieceName]:

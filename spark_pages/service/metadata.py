@@ -147,7 +147,7 @@ class MetadataService:
         -----
         Reads the whole catalog of the checkpoint where it is not in memory.
         """
-        return self._on(version, self._list)
+        return [*self._on(version, self._list)]  # of its own: the service keeps the list
 
     def namespaces_and_types(self, version: int | None = None) -> list[TableDefinition]:
         """What tells of the namespaces and types of a version; reads what the catalog has of them."""

@@ -6,6 +6,7 @@ two at once, or only in part: the next plan starts from what is there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -23,6 +24,7 @@ from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.log.ranges.writer import make_ranges
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Commit, Features, TransactionRecord
+from spark_pages.model.frozen import freeze
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.show.markup import card, joined, table, tag
 from spark_pages.storage.local import DurableLocalStore
@@ -87,12 +89,15 @@ class RepairPlan:
     version: int
     steps: tuple[Step, ...]
     beyond: tuple[Fault, ...]
-    objects: dict[str, bytes] = field(default_factory=dict)
+    objects: Mapping[str, bytes] = field(default_factory=dict)
     ranges: tuple[LogRange, ...] = ()
     base: CheckpointRef | None = None
     hint: CheckpointRef | None = None
     features: Features = NO_FEATURES
     refused: str = ""
+
+    def __post_init__(self) -> None:
+        freeze(self, "objects")
 
     @property
     def url(self) -> str:

@@ -23,7 +23,7 @@ from spark_pages.log.recent import RecentSlots
 from spark_pages.log.vacuum import deletion, planner
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Retention, Tombstone
 from spark_pages.storage.store import Created, Doubtful, NotCreated
-from spark_pages.tables.versions import exactly_once
+from spark_pages.tables.versions import exactly_once, restore_plan
 from tests.simulation.scenarios import (
     CLEANED,
     DISK,
@@ -33,6 +33,7 @@ from tests.simulation.scenarios import (
     KEPT,
     NAMES,
     RACE,
+    REFERRED,
     RETENTION,
     THREADS,
     TURNS,
@@ -394,6 +395,11 @@ MUTANTS = (
         lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
     ),
     Mutant("a record on an older checkpoint covers a plan", KEPT, _any_record_covers),
+    Mutant(
+        "a restore requires nothing",
+        REFERRED,
+        lambda: swap(restore_plan.new_needs, lambda *_: []),
+    ),
     Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
     Mutant("homes of inline pages go with another checkpoint", DROPPED, _homes_go, schedules=5, seed=1076),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),

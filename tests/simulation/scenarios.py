@@ -23,6 +23,13 @@ from tests.simulation.programs import (
     travels,
     vacuums,
 )
+from tests.simulation.referring import (
+    drops_referenced,
+    drops_referring,
+    looks_for_references,
+    refers,
+    restores,
+)
 from tests.simulation.world import ON_A_DISK, Scenario
 
 
@@ -87,6 +94,16 @@ def _dropped_table(process: Process) -> None:
     appends()(process)
     drops()(process)
     counts()(process)
+
+
+def _dropped_reference(process: Process) -> None:
+    """A table with a foreign key in version 2, which has been dropped in version 3."""
+    create_store(process)
+    process.log.refresh()
+    counts()(process)
+    refers()(process)
+    drops_referring()(process)
+    process.log.checkpoint()
 
 
 def _store_without_checkpoint(process: Process) -> None:
@@ -272,6 +289,20 @@ DROPPED = Scenario(
 )
 """A dropped table comes back or is given up, while versions that have it are read."""
 
+REFERRED = Scenario(
+    "referred",
+    _dropped_reference,
+    (
+        ProcessSpec("restorer", restores(version=2)),
+        ProcessSpec("another", restores(version=2)),
+        ProcessSpec("dropper", drops_referenced()),
+        ProcessSpec("reader", looks_for_references(), opened=False),
+        ProcessSpec("maintenance", checkpoints()),
+    ),
+    usual_steps=60,
+)
+"""A restore brings back a table with a foreign key, while what it refers to is dropped."""
+
 CLEANED = Scenario(
     "cleaned",
     _used_store,
@@ -335,6 +366,7 @@ RANDOM = (
     FIRST_CHECKPOINTS,
     KEPT,
     DROPPED,
+    REFERRED,
     CLEANED,
 )
 """Those of which schedules are drawn."""

@@ -23,6 +23,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.times import RESETS_PROPERTY
 from spark_pages.model.actions import CatalogIntent, Splice
 from spark_pages.model.columns import flags_of, number_column
+from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
 from spark_pages.model.nested import null_scalar
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
@@ -64,6 +65,9 @@ class RestorePlan:
     described: tuple[TableDefinition, ...]
     properties: Mapping[str, str | None]
     changes: tuple[Difference, ...] = ()
+
+    def __post_init__(self) -> None:
+        freeze(self, "properties")
 
     @property
     def empty(self) -> bool:

@@ -1,9 +1,9 @@
 """How many rows each transaction of a stretch of the log added to tables and removed from them.
 
 A table has as many rows after a commit as before it, plus those added, less those removed: so the sums over
-a history are numbers of rows. Splices tell by how much a table grows. How many rows go with a
-truncate or a drop, and come back with an undrop, is the length of a chain: the length at the version before
-the stretch, which is opened only if it is asked for, and what splices have done since.
+a history are numbers of rows. Splices tell by how much a table grows. How many rows go with a truncate or a
+drop, and come back with an undrop, is the length of its longest chain: the length at the version before the
+stretch, which is opened only if it is asked for, and what splices have done since.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ class RowCounts:
         now = {
             key: (0 if cleared else self._length(key)) + growth.get(key, (0, 0))[0] for key in _keys(after)
         }
-        rows_before, rows_after = min(then.values(), default=0), min(now.values(), default=0)
-        lows = (0 if cleared else then[key] + growth.get(key, (0, 0))[1] for key in there if key in now)
-        kept = min([rows_before, rows_after, *lows]) if before is not None and after is not None else 0
+        rows_before, rows_after = max(then.values(), default=0), max(now.values(), default=0)
+        lows = [0 if cleared else then[key] + growth.get(key, (0, 0))[1] for key in there if key in now]
+        kept = min(rows_before, rows_after, max(lows, default=0))
         return RowsMoved(rows_after - kept, rows_before - kept)
 
     def _is_even(

@@ -1,0 +1,68 @@
+"""Values that nobody can change: mappings and arrays inside of what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Never, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Number = TypeVar("Number", bound=np.generic)
+
+
+class FrozenDict(dict[Key, Value]):
+    """A dict that refuses to change. Compares, hashes (not) and is pickled as a dict is.
+
+    Raises
+    ------
+    TypeError
+        If somebody tries to change it; ``dict(it)`` is a copy that may be changed.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, given: Mapping[Key, Value]) -> FrozenDict[Key, Value]:
+        """The same mapping, copied unless nobody can change it."""
+        return given if isinstance(given, FrozenDict) else cls(given)
+
+    @classmethod
+    def merged(cls, given: Mapping[Key, Value], more: Mapping[Key, Value]) -> FrozenDict[Key, Value]:
+        """One mapping with another one on top, copied once."""
+        made = cls(given)
+        dict.update(made, more)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+    def _refuse(self, *_: object, **__: object) -> Never:
+        raise TypeError("Cannot change a shared value: it is read-only. Change a copy: dict(value).")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+
+def freeze(owner: object, *names: str) -> None:
+    """Make mappings, lists and arrays of a frozen dataclass read-only, in its ``__post_init__``."""
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, np.ndarray):
+            value = read_only(value)
+        elif isinstance(value, Mapping):
+            value = FrozenDict.of(value)
+        else:
+            value = tuple(value)
+        object.__setattr__(owner, name, value)
+
+
+def read_only(array: NDArray[Number]) -> NDArray[Number]:
+    """A view of the array through which nobody can change it."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
