@@ -16,9 +16,10 @@ import pyarrow as pa
 from spark_pages.boundary import guard
 from spark_pages.catalog.facts import fact, json_fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import Names
-from spark_pages.errors import DamageError, InvalidInputError, NotFoundError
+from spark_pages.errors import ColumnUnavailableError, DamageError, InvalidInputError, NotFoundError
 from spark_pages.given import as_flag, as_text
 from spark_pages.model.ids import TableId
+from spark_pages.model.schema_bytes import unavailable
 from spark_pages.model.table import CHECKS_KEY, TYPE_KEY, TYPE_NAMES, TableDefinition, with_field_ids
 
 VALUE = "VALUE"
@@ -169,6 +170,12 @@ def resolve_column(column: pa.Field, names: Names) -> tuple[pa.Field, list[Table
         return with_checks(column, ()), []
     used = _chain(name, column.name, names)
     told = used[0].schema.field(0)
+    reason = unavailable(told)
+    if reason is not None:
+        raise ColumnUnavailableError(
+            f"Cannot make column {column.name!r} of type {name!r}: {reason}.",
+            hint="Use the release of the library that the type was made with.",
+        )
     if not (pa.types.is_null(column.type) or column.type in (_NOT_NULL, told.type)):
         raise InvalidInputError(
             f"Column {column.name!r} is of type {name!r}, which stands for {told.type}, and not for "

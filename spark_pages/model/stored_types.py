@@ -6,7 +6,7 @@ way are converted on the way in, which loses nothing:
 | given | stored as |
 |---|---|
 | views of text, binary and lists | large text, large binary, lists |
-| dictionaries whose values are dictionaries or extension types, at any depth | these values |
+| dictionaries of values with dictionaries, run-ends or extension types, at any depth | these values |
 
 Arrow cannot write dictionaries of dictionaries or of extension types as a schema, and takes such types for
 equal although their indices differ.
@@ -112,7 +112,7 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
         return _stored_extension(kind)
     if types.is_dictionary(kind):
         values = stored_type(kind.value_type)
-        if has_dictionary(values) or _has_extension(values):
+        if has_dictionary(values) or has_run_ends(values) or _has_extension(values):
             return values
         return kind if values == kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
     if types.is_run_end_encoded(kind):

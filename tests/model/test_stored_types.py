@@ -81,11 +81,13 @@ def test_list_views_that_overlap_or_leave_gaps_become_lists(places, data):
 
 IDS = pa.array([b"0" * 16, b"1" * 16], pa.uuid())
 WORDS = pa.array(["a", "b"], pa.string_view())
+RUNS = pa.run_end_encoded(pa.int32(), pa.int64())
 ENCODED = {
     "views": (WORDS, pa.dictionary(pa.int8(), pa.large_string())),
     "extension types": (IDS, pa.uuid()),
     "structs of them": (pa.StructArray.from_arrays([IDS], ["x"]), pa.struct([("x", pa.uuid())])),
     "dictionaries": (pa.array(["a", "b"]).dictionary_encode(), pa.dictionary(pa.int32(), pa.string())),
+    "runs": (pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([7, 8])), RUNS),
     "numbers": (pa.array([1, 2]), pa.dictionary(pa.int8(), pa.int64())),
 }
 

@@ -133,6 +133,7 @@ class ColumnChanges:
     def widen(self, table: str, column: str, wider: pa.DataType) -> None:
         """See `Transaction.widen_column`."""
         definition = self._tables.begin(table)
+        wider = stored_columns(table, [pa.field(column, wider)])[0].type
         changed = with_wider_column(definition, column, wider)
         updates = self._work.updates.get((definition.table_id, column))
         if updates is not None and changed != definition:
