@@ -36,8 +36,9 @@ def info(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """A store in a few lines: version, time, tables, rows, pages, bytes."""
-    snapshot = stored(url, profile).snapshot(version, timestamp, tag)
+    """A store in a few lines: version, tables, rows, bytes, format, properties, claims, leases."""
+    store = stored(url, profile)
+    snapshot = store.snapshot(version, timestamp, tag)
     found = _described(snapshot)
     facts = {
         "url": url,
@@ -45,11 +46,25 @@ def info(
         "timestamp": snapshot.timestamp,
         "tables": len(found),
         **{key: sum(each[key] for each in found) for key in ("rows", "pages", "bytes")},
+        **store.info().as_dict(),
     }
     if json:
         output.print_json(facts)
     else:
-        output.print_facts("Store", {**facts, "bytes": size(facts["bytes"])})
+        told = {key: _in_words(value) for key, value in facts.items()}
+        output.print_facts("Store", {**told, "bytes": size(facts["bytes"])})
+
+
+def _in_words(fact: object) -> object:
+    """A fact in one line: names and values of a mapping, how many there are of a long list."""
+    match fact:
+        case dict():
+            return ", ".join(f"{name}={value}" for name, value in fact.items()) or "none"
+        case [dict(), *_]:
+            return len(fact)
+        case list():
+            return ", ".join(map(str, fact)) or "none"
+    return fact
 
 
 def tables(

@@ -88,7 +88,7 @@ def is_page_file(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def refuse_location_properties(properties: Mapping[str, str]) -> None:
+def refuse_location_properties(properties: Mapping[str, str | None]) -> None:
     """Nothing, unless a user sets a property with which the store remembers a location.
 
     Raises

@@ -25,7 +25,7 @@ _MOST = 1 << 53
 _OF_TABLES = {"page_bytes", "codec", "bloom"}
 
 
-def check_store_properties(properties: Mapping[str, str]) -> None:
+def check_store_properties(properties: Mapping[str, str | None]) -> None:
     """Refuse what a store cannot do; of names that nobody looks at the value is free.
 
     Raises
@@ -40,6 +40,8 @@ def check_store_properties(properties: Mapping[str, str]) -> None:
             hint="Reset the clock by store.reset_clock(), or `spark-pages reset-clock URL`.",
         )
     for name, value in properties.items():
+        if value is None:
+            continue  # it is unset, whatever it was
         if name in _NUMBERS and not (value.isascii() and value.isdigit() and int(value[:20]) <= _MOST):
             raise InvalidInputError(
                 f"The property {name} of a store is {value!r}: expected a whole number from 0 to {_MOST}."

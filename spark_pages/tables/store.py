@@ -40,6 +40,7 @@ from spark_pages.tables.cards import store_card
 from spark_pages.tables.claims import ClaimVerbs
 from spark_pages.tables.compaction.compact import compact_table
 from spark_pages.tables.snapshot import Snapshot
+from spark_pages.tables.store_info import InfoVerbs
 from spark_pages.tables.transaction import MEMORY_BYTES, Transaction
 from spark_pages.tables.vacuum import plan_vacuum, vacuum
 from spark_pages.tables.versions.blame import Blame, blame
@@ -58,7 +59,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @guarded()
-class Store(ClaimVerbs):
+class Store(InfoVerbs, ClaimVerbs):
     """One store: a log of commits and the pages that it names.
 
     Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.

@@ -414,10 +414,10 @@ class Transaction(CatalogVerbs):
         self._relies_on(definition.table_id)
         self._rows.update(definition, table, column, rows, values)
 
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """The store has these properties from this commit on."""
+    def set_properties(self, properties: Mapping[str, str | None]) -> None:
+        """Set properties of the store, or unset those whose value is None; `Store.properties` reads them."""
         self._check_open()
-        check_texts(properties, "properties")
+        check_texts(properties, "properties", removable=True)
         check_store_properties(properties)
         self._work.properties.update(properties)
 

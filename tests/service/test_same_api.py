@@ -83,8 +83,8 @@ DIRECTORY: dict[str, Call] = {
 }
 NOT_SERVED = {
     "blame", "changes", "checkpoint", "claim", "claims", "compact_log", "compact_pages", "delete_tag",
-    "history", "leases", "objects", "repair_plan", "restore", "resume", "tag", "tags", "transaction",
-    "vacuum", "vacuum_plan", "verify",
+    "history", "info", "leases", "objects", "properties", "release_claims", "repair_plan", "reset_clock",
+    "restore", "resume", "tag", "tags", "transaction", "vacuum", "vacuum_plan", "verify",
 }  # fmt: skip
 """What of a store writes, or reads the log itself: open the store for it."""
 

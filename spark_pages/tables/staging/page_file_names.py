@@ -41,7 +41,12 @@ class PageFileNames:
 
     def is_of_another(self, key: str) -> bool:
         """Whether the key is that of a page file of another transaction, which vacuum may delete."""
-        folders = PageFolders.of({**self._standing.base.state.properties, **self._work.properties})
+        folders = PageFolders.of(
+            {
+                **self._standing.base.state.properties,
+                **{name: value for name, value in self._work.properties.items() if value is not None},
+            }
+        )
         folder = key.rpartition("/")[0]
         own = any(key == self._name(number, folder) for number in range(self._count))
         return folders.epoch_of(key) is not None and not own

@@ -74,7 +74,7 @@ class Workspace:
     splices: list[StagedSplice] = field(default_factory=list)
     written: list[StagedWrites] = field(default_factory=list)
     ddl: StagedDdl = field(default_factory=StagedDdl)
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str | None] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     since: int = -1
 
