@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.stored_types import stored_type
 from spark_pages.tables.reading.aggregate import Aggregate
 from spark_pages.tables.store import Store
 from tests.io.strategies import steady
@@ -108,7 +109,7 @@ def test_an_aggregate_is_that_of_the_rows_themselves(kind, data):
         found = table.aggregate("c", start, stop)
 
         assert same(told(found), expected(whole.slice(start, stop - start), kind))
-        value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
+        value_type = stored_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
         assert found.min is None or found.min.type == value_type
     assert same(told(table.aggregate("c")), expected(whole, kind))
 
