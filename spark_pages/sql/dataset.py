@@ -129,6 +129,13 @@ def held_by_duckdb(kind: pa.DataType, column: str) -> pa.DataType:
                 f"Cannot query column {column!r}: the name of a field holds NUL, which ends names in DuckDB.",
                 hint="Read it with `Table.read`.",
             )
+        alike = [name.lower() for name in kind.names]
+        if len(set(alike)) < len(alike):
+            raise InvalidInputError(
+                f"Cannot query column {column!r}: names of its fields differ by case only, and DuckDB takes "
+                f"the first for all of them.",
+                hint="Read it with `Table.read`.",
+            )
         return pa.struct([field.with_type(held_by_duckdb(field.type, column)) for field in kind.fields])
     if pa.types.is_map(kind):
         return pa.map_(held_by_duckdb(kind.key_type, column), held_by_duckdb(kind.item_type, column))

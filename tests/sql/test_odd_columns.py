@@ -73,6 +73,18 @@ def test_names_with_nul_are_names_like_any_other(text, expected):
     assert made.sql(text).column(0).to_pylist() == expected
 
 
+@pytest.mark.parametrize(
+    "text", ['SELECT box."X" FROM t', "SELECT box FROM t", "SELECT a FROM t WHERE box['X'] = 2"]
+)
+def test_fields_that_differ_by_case_only_are_refused_and_not_taken_for_each_other(text):
+    rows = pa.table({"box": [{"x": 1, "X": 2}], "a": [1]})
+    made = store_with(rows, schema=rows.schema)
+
+    assert made.sql("SELECT a FROM t").num_rows == 1
+    with pytest.raises(InvalidInputError, match="differ by case only"):
+        made.sql(text)
+
+
 def test_a_field_whose_name_holds_nul_is_refused_and_not_read_as_null():
     rows = pa.table({"c": [{"x\0y": 1}], "a": [1]})
     made = store_with(rows, schema=rows.schema)
