@@ -71,9 +71,10 @@ def stall(url: str, store: sp.Store) -> tuple[fl.FlightClient, fl.FlightStreamRe
     """Ask for 20 MB and read one message."""
     client = fl.FlightClient(url, generic_options=[("grpc.use_local_subchannel_pool", 1)])
     named = {"db": "default", "table": "big", "version": store.snapshot().version}
-    header = json.loads(
-        client.do_get(question(get="get_table_meta_snapshot", **named)).read_chunk().app_metadata.to_pybytes()
-    )
+    chunks = list(
+        client.do_get(question(get="get_table_meta_snapshot", **named))
+    )  # to the end: its place is free
+    header = json.loads(chunks[0].app_metadata.to_pybytes())
     piece = [1, header["places"]["1"][0][0], "", -1, 0]
     pages = store.snapshot().table("big").pages().to_pylist()
     ranges = [[page["offset"], page["actual_len"]] for page in pages]
