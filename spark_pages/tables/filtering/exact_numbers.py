@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 Number = int | float | Decimal
+_PLAIN = (int, float, Decimal)
 
 _WIDE = Context(prec=100)
 """More digits than any decimal has."""
@@ -32,6 +33,9 @@ def is_number(kind: pa.DataType | None) -> bool:
 
 def number_of(value: Any) -> Number | None:
     """The value, of Python, numpy or Arrow, as a number of Python; None if it is none."""
+    if type(value) in _PLAIN:  # thousands stand in a list
+        plain: Number = value
+        return plain
     if isinstance(value, pa.Scalar):
         value = value.as_py() if is_number(value.type) else None
     if isinstance(value, bool):
@@ -77,6 +81,9 @@ def fitted(operator: str, value: Any, kind: pa.DataType) -> tuple[str, Any]:
 
 def fitted_members(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
     """Those of the values that the type has, as `fitted` gives them; what is no number stays as it is."""
+    if pa.types.is_integer(kind) and all(type(value) is int for value in values):
+        least, most = _whole_limits(kind)
+        return [value for value in values if least <= value <= most]
     found = [fitted("==", value, kind) for value in values]
     return [value for operator, value in found if operator == "=="]
 

@@ -192,6 +192,8 @@ def _flags(result: pa.Array) -> Flags:
 
 def _is_nan(value: Any) -> bool:
     """Whether a value of Python, numpy or Arrow is NaN, the only number that differs from itself."""
+    if type(value) is int or type(value) is str:  # thousands stand in a list
+        return False
     if isinstance(value, pa.Scalar):
         value = value.as_py() if pa.types.is_floating(value.type) else None
     return isinstance(value, float | np.floating) and math.isnan(value)
