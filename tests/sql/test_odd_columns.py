@@ -92,3 +92,15 @@ def test_a_field_whose_name_holds_nul_is_refused_and_not_read_as_null():
     assert made.sql("SELECT a FROM t").num_rows == 1
     with pytest.raises(InvalidInputError, match="name of a field holds NUL"):
         made.sql("SELECT c FROM t")
+
+
+@pytest.mark.parametrize("pattern", ["b\\%", "b\\\\%", "b\\x", "%\\%", "b_", "B\\%", "\\", "b%\\%_"])
+@pytest.mark.parametrize("operator", ["like", "ilike", "not like"])
+def test_a_pattern_means_the_same_in_a_filter_and_in_a_query(pattern, operator):
+    rows = pa.table({"s": ["b%", "b\\x", "bx", "b\\%", "b\\\\", "\\", None]})
+    made = store_with(rows, schema=rows.schema)
+    condition = f"s {operator} '{pattern}'"
+
+    found = made.snapshot().table("t").read(filter=condition)
+
+    assert found == made.sql(f"SELECT s FROM t WHERE {condition}")  # noqa: S608 - made here

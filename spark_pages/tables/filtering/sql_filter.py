@@ -444,11 +444,12 @@ class _Translator:
 
     def _like(self, node: exp.Expr) -> pc.Expression:
         pattern = self._text_of(node.expression)
+        escaped = pattern.replace("\\", "\\\\")  # a sign like any other in SQL, and an escape to Arrow
         if isinstance(node, exp.ILike):
-            return pc.match_like(self.of_kind(node.this, pa.string()), pattern, ignore_case=True)
+            return pc.match_like(self.of_kind(node.this, pa.string()), escaped, ignore_case=True)
         if pattern.endswith("%") and not LIKE_SIGNS & set(pattern[:-1]):
             return self._beginning(node.this, pattern[:-1])
-        return pc.match_like(self.of_kind(node.this, pa.string()), pattern)
+        return pc.match_like(self.of_kind(node.this, pa.string()), escaped)
 
     def _cast(self, node: exp.Cast, wanted: pa.DataType | None) -> pc.Expression:
         name = node.to.this.name

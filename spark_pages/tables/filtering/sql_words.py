@@ -25,7 +25,7 @@ class Conditions(Dialect):
 
 
 UNKNOWN = pc.scalar(pa.scalar(None, pa.bool_()))
-LIKE_SIGNS = frozenset("%_\\")
+LIKE_SIGNS = frozenset("%_")
 FRACTION_SIGNS = frozenset(".eE")
 
 JOINED: dict[type[exp.Expr], Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
