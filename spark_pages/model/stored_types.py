@@ -6,7 +6,7 @@ way are converted on the way in, which loses nothing:
 | given | stored as |
 |---|---|
 | views of text, binary and lists | large text, large binary, lists |
-| dictionaries of values with dictionaries, run-ends or extension types, at any depth | these values |
+| dictionaries of values with dictionaries, unions, run ends or extension types inside | these values |
 
 Arrow cannot write dictionaries of dictionaries or of extension types as a schema, and takes such types for
 equal although their indices differ.
@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from spark_pages.model.columns import has_dictionary, number_column, numbers_of, valid_of
 from spark_pages.model.dictionaries import concatenated
-from spark_pages.model.nested import children, has_run_ends, nested_type, null_column, with_children
+from spark_pages.model.nested import (
+    children,
+    has_run_ends,
+    has_union,
+    nested_type,
+    null_column,
+    with_children,
+)
 from spark_pages.model.own_memory import taken
 from spark_pages.model.schema_bytes import extension_metadata
 
@@ -112,7 +119,7 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
         return _stored_extension(kind)
     if types.is_dictionary(kind):
         values = stored_type(kind.value_type)
-        if has_dictionary(values) or has_run_ends(values) or _has_extension(values):
+        if any(has(values) for has in (has_dictionary, has_run_ends, has_union, _has_extension)):
             return values
         return kind if values == kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
     if types.is_run_end_encoded(kind):

@@ -81,6 +81,7 @@ def test_list_views_that_overlap_or_leave_gaps_become_lists(places, data):
 
 IDS = pa.array([b"0" * 16, b"1" * 16], pa.uuid())
 WORDS = pa.array(["a", "b"], pa.string_view())
+UNIONS = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([7, 8])])
 RUNS = pa.run_end_encoded(pa.int32(), pa.int64())
 ENCODED = {
     "views": (WORDS, pa.dictionary(pa.int8(), pa.large_string())),
@@ -88,6 +89,7 @@ ENCODED = {
     "structs of them": (pa.StructArray.from_arrays([IDS], ["x"]), pa.struct([("x", pa.uuid())])),
     "dictionaries": (pa.array(["a", "b"]).dictionary_encode(), pa.dictionary(pa.int32(), pa.string())),
     "runs": (pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([7, 8])), RUNS),
+    "unions": (UNIONS, UNIONS.type),
     "numbers": (pa.array([1, 2]), pa.dictionary(pa.int8(), pa.int64())),
 }
 
