@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark_pages.errors import StorageError as StorageError
     from spark_pages.errors import StoreExistsError as StoreExistsError
     from spark_pages.errors import StoreNotFoundError as StoreNotFoundError
+    from spark_pages.errors import StoreReplacedError as StoreReplacedError
     from spark_pages.errors import TableExistsError as TableExistsError
     from spark_pages.errors import TableNotFoundError as TableNotFoundError
     from spark_pages.errors import UnsupportedFormatError as UnsupportedFormatError
@@ -85,6 +86,7 @@ _ERRORS = (
     "StorageError",
     "StoreExistsError",
     "StoreNotFoundError",
+    "StoreReplacedError",
     "TableExistsError",
     "TableNotFoundError",
     "UnsupportedFormatError",

@@ -27,6 +27,7 @@ A class exists only where a caller would act differently::
     │   └── CommitUnknownError           may have happened: resume, delete nothing
     ├── DamageError                      stop: the bytes are not what they must be
     │   └── UnsupportedFormatError       stop: written by a newer release
+    ├── StoreReplacedError               another store is, or has written, at this address: open it again
     ├── AccessDeniedError                the service wants another token
     ├── StorageError                     storage, or the service, failed: later may be better
     ├── SparkFailedError                 Spark, or what it runs on, failed: mend what it names, call again
@@ -167,6 +168,10 @@ class CommitUnknownError(CommitError):
 
 class DamageError(SparkPagesError):
     """The bytes of an object are not the ones that were written."""
+
+
+class StoreReplacedError(SparkPagesError):
+    """The log at this address is, or holds a commit of, another store than the one that was opened."""
 
 
 class UnsupportedFormatError(DamageError):

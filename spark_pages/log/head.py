@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 
 from spark_pages.errors import (
     DamageError,
@@ -16,6 +15,7 @@ from spark_pages.errors import (
 )
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.hint import Hint, read_hints
+from spark_pages.log.identity import Look
 from spark_pages.log.replay import LoadManifest, replay, stand_on
 from spark_pages.log.retention import is_sound, newer
 from spark_pages.log.slots import SlotReader, as_commit
@@ -39,15 +39,17 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
     """
     hint = read_hints(slots.store)
     slots.learn(hint.compacted)
-    state, proof, known = _begin(slots, tree, hint) if hint.checkpoint else (None, None, {})
+    state, proof, look = _begin(slots, tree, hint) if hint.checkpoint else (None, None, None)
     if hint.compacted and hint.checkpoint is None and slots.read(0) is not None:
         return _told(catch_up(slots, tree, LogState(upkeep=hint.upkeep), load_manifest))
     if state is not None:
         # the hint may be of another store
         state = replace(state, upkeep=hint.upkeep) if proof == state.digest else None
     if state is None:
+        look = None
         newest = slots.newest()
         if newest < 0:
+            slots.check_first()
             raise StoreNotFoundError(
                 f"There is no spark_pages store at {slots.store.url}.",
                 hint="Create one with spark_pages.create(url) or `spark-pages create URL`.",
@@ -58,7 +60,10 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
         ref = named.checkpoint if named else None
         sound = newest_readable(slots, tree, ref)
         state = base_state(tree, sound) if sound else LogState()
-    return _told(catch_up(slots, tree, state, load_manifest, known))
+    if not state.store_id and state.version >= 0:  # of a release that gave stores no id
+        first = slots.read(0)
+        state = replace(state, store_id=first.id_of_store if first else "")
+    return _told(catch_up(slots, tree, state, load_manifest, look))
 
 
 def _told(state: LogState) -> LogState:
@@ -68,8 +73,8 @@ def _told(state: LogState) -> LogState:
 
 def _begin(
     slots: SlotReader, tree: TreeReader, hint: Hint
-) -> tuple[LogState | None, str | None, dict[int, Commit | Tombstone | None]]:
-    """The state of the checkpoint that the hint names, the digest in its slot, and the slot behind it.
+) -> tuple[LogState | None, str | None, Look | None]:
+    """The state of the checkpoint that the hint names, the digest in its slot, and the slots behind it.
 
     One parallel round. The commit of the checkpoint may be a large one, and its root says all that it did.
     """
@@ -78,14 +83,14 @@ def _begin(
     behind = ref.version + 1
     states: list[LogState | None] = []
     proofs: list[str | None] = []
-    known: dict[int, Commit | Tombstone | None] = {}
+    looks: list[Look] = []
     work: list[Callable[[], None]] = [
         lambda: states.append(_from_checkpoint(tree, ref)),
         lambda: proofs.append(slots.digest(ref.version)),
-        lambda: known.update({behind: slots.read(behind)}),
+        lambda: looks.append(slots.identity.look(behind)),
     ]
     slots.map_all(lambda each: each(), work[:2] if hint.compacted > behind else work)
-    return states[0], proofs[0], known
+    return states[0], proofs[0], looks[0] if looks else None
 
 
 def catch_up(
@@ -93,21 +98,22 @@ def catch_up(
     tree: TreeReader,
     state: LogState,
     load_manifest: LoadManifest,
-    known: Mapping[int, Commit | Tombstone | None] = MappingProxyType({}),
+    look: Look | None = None,
 ) -> LogState:
-    """The newest state, starting from one that is known. One request where nothing is new.
+    """The newest state, starting from one that is known. One parallel round where nothing is new.
 
     Parameters
     ----------
-    known
-        What some slots held a moment ago.
+    look
+        Which slots behind the state existed a moment ago.
 
     Notes
     -----
     A reader that was away while its place in the log was cleaned jumps to a checkpoint. One that stands on
     a checkpoint that vacuum may have deleted changes over to the newest one that the log names.
     """
-    tail = slots.tail(state.version + 1, known=known)
+    slots.identity.learn(state.store_id)
+    tail = slots.tail(state.version + 1, look)
     if tail and isinstance(tail[-1], Tombstone):
         return catch_up(slots, tree, _jump(slots, tree, tail[-1], state.version), load_manifest)
     state = replay(state, [as_commit(slot, slot.version) for slot in tail], load_manifest)

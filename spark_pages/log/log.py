@@ -34,12 +34,14 @@ from spark_pages.log.commit.messages import (
     Unknown,
 )
 from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.head import (
     catch_up,
     find_head,
     open_state,
     version_at,
 )
+from spark_pages.log.identity import Look
 from spark_pages.log.names import LOG, commit_key
 from spark_pages.log.newest import Newest
 from spark_pages.log.ranges.writer import LogCompaction
@@ -80,12 +82,12 @@ class Log:
         self._runtime = runtime
         self._writer = writer
         self._tree = TreeReader(store, runtime.map)
-        self._slots = SlotReader(store, runtime.map)
+        self._slots = SlotReader(store, runtime.map, runtime.monotonic_s)
         self._driver = CommitDriver(self._slots, runtime, timeout_s)
         self._group = CommitGroup(self._commit_together, self._driver.pace.for_others)
         self._newest = Newest(self._tree)
         self._care = LogCare(
-            runtime, self._slots, self._tree, self._newest, self.refresh, self.load_manifest, writer
+            runtime, self._slots, self._tree, self._newest, self.refresh_to_write, self.load_manifest, writer
         )
 
     @property
@@ -143,14 +145,40 @@ class Log:
     def refresh(self) -> LogSnapshot:
         """The newest snapshot; chains that nothing touched keep what they have loaded."""
         older = self._head
-        if older is None:
-            state = find_head(self._slots, self._tree, self.load_manifest)
-        else:
-            state = catch_up(self._slots, self._tree, older.state, self.load_manifest)
-            if state is older.state:
-                return older
+        if older is not None:
+            return self._refresh_from(older)
+        return self._adopt(find_head(self._slots, self._tree, self.load_manifest))
+
+    def _refresh_from(self, older: LogSnapshot, look: Look | None = None) -> LogSnapshot:
+        state = catch_up(self._slots, self._tree, older.state, self.load_manifest, look)
+        return older if state is older.state else self._adopt(state)
+
+    def _adopt(self, state: LogState) -> LogSnapshot:
         self._slots.learn(state.compacted)
         return self._care.settle(self._advance(state))
+
+    @property
+    def store_id(self) -> str:
+        """Id of the store; asks storage if it is not open yet."""
+        return self.known().state.store_id
+
+    def refresh_same(self) -> LogSnapshot:
+        """The newest snapshot; raises StoreReplacedError if the store at the address is another one now."""
+        newest = self.refresh()
+        self._slots.identity.check_same()
+        return newest
+
+    def refresh_to_write(self) -> LogSnapshot:
+        """The newest snapshot, before anything is written for a commit.
+
+        Raises
+        ------
+        StoreReplacedError, StoreNotFoundError
+            If the commit could not go into the store that is open.
+        """
+        newest = self.refresh()
+        self._slots.identity.check_writable()
+        return newest
 
     def commits(self, start: int, stop: int) -> list[Commit]:
         """Commits [start, stop), oldest first."""
@@ -226,6 +254,7 @@ class Log:
         (outcome,) = self._commit_on(LogState(), [Member(-1, build)])
         match outcome:
             case Committed(version=0, state=state):
+                self._slots.identity.remember()
                 return self._advance(state)
             case Unknown():
                 raise unknown_error(outcome)
@@ -350,6 +379,7 @@ class Log:
             If storage still gives no clear answer.
         """
         version, token = in_doubt.version, in_doubt.token
+        self._check_own(in_doubt)
         settled = self._driver.drive(settle_slot(version, token, in_doubt.data, in_doubt=True))
         if isinstance(settled, Unknown):
             raise unknown_error(replace(settled, tries=in_doubt.tries + 1))
@@ -358,8 +388,16 @@ class Log:
         self.refresh()
         return version
 
+    def _check_own(self, in_doubt: Unknown) -> None:
+        """Raise StoreReplacedError if the commit is not one of the store that is at the address now."""
+        if in_doubt.version == 0:
+            return
+        self._checked_head(always=True)
+        if self._slots.identity.is_foreign(decode_slot(in_doubt.data, commit_key(in_doubt.version))):
+            raise self._slots.identity.replaced(0)
+
     def _commit_together(self, members: Sequence[Member], if_stopped: IfStopped) -> list[Outcome]:
-        head = self.known()
+        head = self._checked_head()
         outcomes = self._commit_on(head.state, members, if_stopped)
         for outcome in outcomes:
             if isinstance(outcome, Committed) and outcome.commit is not None:
@@ -368,6 +406,30 @@ class Log:
                 self._care.after_commit(outcome.version)
                 break
         return outcomes
+
+    def _checked_head(self, always: bool = False) -> LogSnapshot:
+        """The newest snapshot known, once it is certain that a commit after it goes into the same store.
+
+        Parameters
+        ----------
+        always
+            Look at the store however short a time ago that was done.
+
+        Raises
+        ------
+        StoreReplacedError, StoreNotFoundError
+            If the store was replaced or removed, or another one's commit stands in the way.
+        DamageError
+            If the log has a gap behind the head.
+        """
+        head, identity = self.known(), self._slots.identity
+        identity.learn(head.state.store_id)
+        if always or identity.is_due:
+            look = identity.look(head.state.version + 1)
+            if look.present:
+                head = self._refresh_from(head, look)
+        identity.check_writable()
+        return head
 
     def _commit_on(
         self, state: LogState, members: Sequence[Member], if_stopped: IfStopped = lambda _: None

@@ -35,6 +35,15 @@ def is_published(key: str) -> bool:
     return "/_delta_log/" in key or key.startswith(DELTA)
 
 
+LOST = "_lost/"
+"""Folder of commits of other stores that a repair has moved out of the log."""
+
+
+def lost_key(version: int, digest: str) -> str:
+    """Key under which a repair keeps a commit of another store that it found in a slot."""
+    return f"{LOST}{version:020d}-{digest}.avro"
+
+
 def commit_key(version: int) -> str:
     """Key of the slot of a version."""
     return f"_log/{version:020d}.avro"

@@ -48,7 +48,7 @@ class RecentSlots:
         """What slots from `start` on hold, up to the first empty one; so many at most, in one round."""
         found: list[Commit | Tombstone] = []
         for slot in self._reader.read_many(range(start, start + min(count, _KEPT // 2))):
-            if slot is None:
+            if slot is None or self._reader.identity.is_foreign(slot):
                 break
             self.keep(slot)
             found.append(slot)

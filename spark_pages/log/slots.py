@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
 from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, decode_slot, slot_digest
 from spark_pages.log.hint import read_hints
+from spark_pages.log.identity import Look, StoreIdentity, gap_error
 from spark_pages.log.names import commit_key
 from spark_pages.log.ranges.reader import RangeReader, is_chained
 from spark_pages.model.actions import Commit, Tombstone
@@ -25,8 +27,14 @@ _SOME_BYTES = 16 << 20
 class SlotReader:
     """Reads slots by name, several at once."""
 
-    def __init__(self, store: ObjectStore, map_all: Mapper = map_in_threads) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        map_all: Mapper = map_in_threads,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.store = store
+        self.identity = StoreIdentity(store, self.read, monotonic_s)
         self.map_all = map_all
         self._ranges = RangeReader(store, self.read, map_all)
         self._compacted = 0
@@ -93,7 +101,7 @@ class SlotReader:
         for first in range(start, stop, _ROUND_LIMIT):
             wanted = range(first, min(first + _ROUND_LIMIT, stop))
             for version, slot in zip(wanted, self.read_many(wanted), strict=True):
-                found.append(as_commit(slot, version))
+                found.append(self._own(slot, version))
         return found
 
     def some_commits(self, start: int, stop: int) -> list[Commit]:
@@ -129,76 +137,114 @@ class SlotReader:
         for first in range(0, len(versions), _ROUND_LIMIT):
             wanted = versions[first : first + _ROUND_LIMIT]
             for version, slot in zip(wanted, self.read_many(wanted), strict=True):
-                found.append(slot if isinstance(slot, Tombstone) else as_commit(slot, version))
+                found.append(slot if isinstance(slot, Tombstone) else self._own(slot, version))
         return found
 
-    def tail(
-        self,
-        start: int,
-        known: Mapping[int, Commit | Tombstone | None] = MappingProxyType({}),
-    ) -> list[Commit | Tombstone]:
+    def _own(self, slot: Commit | Tombstone | None, version: int) -> Commit:
+        """The commit of this store that slot `version` must hold; raises StoreReplacedError for another's."""
+        if slot is not None and self.identity.is_foreign(slot):
+            raise self.identity.replaced(version)
+        return as_commit(slot, version)
+
+    def tail(self, start: int, look: Look | None = None) -> list[Commit | Tombstone]:
         """What slots from `start` on hold, up to the first empty one.
 
-        Stops behind a tombstone: whoever meets one goes another way.
+        Stops behind a tombstone: whoever meets one goes another way. Stops before a commit of another store.
 
         Parameters
         ----------
-        known
-            What some slots held a moment ago; they are not asked again.
-
-        Notes
-        -----
-        Where nothing is there 1 request, and 2 where one slot is. Where two are, the hint is read, then
-        compacted ranges as far as it knows of them, then slots in rounds of 2, 4, 8, …
-        """
-        found = bundled = self._bundled(start)
-        if not bundled:
-            found = self._first_two(start, known)
-            if len(found) < 2 or isinstance(found[-1], Tombstone):
-                return found
-            self.learn(read_hints(self.store).compacted)
-            bundled = self._bundled(start + 2)
-            found = found + bundled
-        if isinstance(found[-1], Tombstone):
-            return found
-        rest = self._slots_from(start + len(found), 2)
-        if bundled and not self._is_proved(found, rest):
-            self._compacted = 0
-            return self._slots_from(start, 1)
-        return found + rest
-
-    def _first_two(
-        self, start: int, known: Mapping[int, Commit | Tombstone | None]
-    ) -> list[Commit | Tombstone]:
-        """What the next two slots hold, asked one after the other: most readers find one or none."""
-        first = known[start] if start in known else self.read(start)
-        if first is None or isinstance(first, Tombstone):
-            return [first] if first else []
-        second = self.read(start + 1)
-        return [first, second] if second else [first]
-
-    def _slots_from(self, start: int, size: int) -> list[Commit | Tombstone]:
-        """What slots hold, up to the first empty one or a tombstone, in rounds of growing size.
+        look
+            Which slots from `start` on existed a moment ago; they are not looked for again.
 
         Raises
         ------
         DamageError
-            If one of a round is empty, and another one behind it is not.
+            If a slot is empty and a later one holds a commit of this store.
+
+        Notes
+        -----
+        Each round looks for the next 1, 2, 4 … 64 slots, too: where nothing is new that is all. Where up to
+        two slots are, they are read while the ones behind them are looked for. Where more are, the hint is
+        read, then compacted ranges as far as it knows of them, then slots.
+        """
+        found = bundled = self._bundled(start)
+        if not bundled:
+            look = look or self.identity.look(start)
+            if look.reach > 2:
+                self.learn(read_hints(self.store).compacted)
+                found = bundled = self._bundled(start)
+        if bundled:
+            look = None
+            if isinstance(bundled[-1], Tombstone):
+                return bundled
+        rest = self._slots_from(start + len(found), look)
+        if bundled and not self._is_proved(found, rest):
+            self._compacted = 0
+            return self._slots_from(start)
+        return found + rest
+
+    def _slots_from(self, start: int, look: Look | None = None) -> list[Commit | Tombstone]:
+        """What slots hold, up to the first empty one, a tombstone, or a commit of another store.
+
+        Raises
+        ------
+        DamageError
+            If a slot is empty, and a later one is not.
         """
         found: list[Commit | Tombstone] = []
-        while True:
-            first = start + len(found)
-            asked = self.read_many(range(first, first + size))
-            for version, answer in enumerate(asked, first):
-                slot = answer
-                if slot is None and any(asked[version - first :]):
-                    slot = self.read(version) or as_commit(None, version)  # it may have come meanwhile
-                if slot is None:
+        look = look or self.identity.look(start)
+        while look.present:
+            asked, behind = self._read_and_look(look)
+            for version, answer in enumerate(asked, look.start):
+                later = [other for other in (*look.present, *behind.present) if other > version]
+                slot = answer or self.read(version)  # it may have come after it was read, before the others
+                if version == 0 and slot is not None:
+                    self.identity.learn(slot.id_of_store)
+                if slot is None or self.identity.is_foreign(slot):
+                    self._check_end(version, slot, later)
                     return found
                 found.append(slot)
                 if isinstance(slot, Tombstone):
                     return found
-            size = min(size * 2, _ROUND_LIMIT)
+            look = behind
+        return found
+
+    def _read_and_look(self, look: Look) -> tuple[list[Commit | Tombstone | None], Look]:
+        """Read the slots that seem to be there, and look for those behind them, in one round."""
+        versions = range(look.start, look.start + min(look.reach, _ROUND_LIMIT))
+        behind: list[Look] = []
+        slots: dict[int, Commit | Tombstone | None] = {}
+        work: list[Callable[[], object]] = [
+            *(
+                partial(lambda version: slots.update({version: self.read(version)}), each)
+                for each in versions
+            ),
+            lambda: behind.append(self.identity.look(versions.stop)),
+        ]
+        if len(work) == 2 and self.identity.is_local:  # threads would take longer
+            for each in work:
+                each()
+        else:
+            self.map_all(lambda each: each(), work)
+        return [slots[version] for version in versions], behind[0]
+
+    def _check_end(self, version: int, slot: Commit | Tombstone | None, later: Sequence[int]) -> None:
+        """Check that the log ends before a slot that is empty, or holds a commit of another store.
+
+        Raises
+        ------
+        DamageError
+            If a later slot holds a commit of this store.
+        """
+        if slot is not None:
+            self.identity.meet(slot)
+        for each in later:
+            other = self.read(each)
+            if other is None:
+                continue
+            if not self.identity.is_foreign(other):
+                raise gap_error(version, each, is_foreign=slot is not None)
+            self.identity.meet(other)
 
     def _bundled(self, start: int) -> list[Commit | Tombstone]:
         """What the slots from `start` on hold that are said to be in compacted ranges."""
@@ -214,6 +260,21 @@ class SlotReader:
         newest = rest[-1] if rest else self.read(slots[-1].version)
         return newest is not None and newest.digest == slots[-1].digest and is_chained(slots)
 
+    def check_first(self) -> None:
+        """Raise DamageError if slot 0 is empty although later ones are not."""
+        look = self.identity.look(0)
+        if look.present and look.present[0] > 0:
+            self._check_end(0, self.read(0), look.present)
+
+    def _is_there(self, version: int) -> bool:
+        """Whether the slot holds a commit of this store, or its tombstone."""
+        slot = self.read(version)
+        if slot is None:
+            return False
+        if version == 0:
+            self.identity.learn(slot.id_of_store)
+        return not self.identity.is_foreign(slot)
+
     def newest(self, known: int = 0) -> int:
         """Version of the head by galloping over slot names from a slot on; -1 where that is empty.
 
@@ -221,18 +282,18 @@ class SlotReader:
         -----
         Tombstones count as slots that are there. About 2 log2(head - known) requests.
         """
-        if self.read(known) is None:
+        if not self._is_there(known):
             return -1
         low, step = known, 1
-        while self.read(low + step) is not None:
+        while self._is_there(low + step):
             low, step = low + step, step * 2
         high = low + step
         while high - low > 1:
             middle = (low + high) // 2
-            if self.read(middle) is None:
-                high = middle
-            else:
+            if self._is_there(middle):
                 low = middle
+            else:
+                high = middle
         return low
 
 

@@ -262,7 +262,8 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             question.perhaps_number("timestamp_us"),
             question.perhaps_text("tag"),
         )
-        return {"version": moment.version, "timestamp_us": moment.timestamp_us}
+        store = self._service.store_id
+        return {"version": moment.version, "timestamp_us": moment.timestamp_us, "store": store}
 
     def _tables(self, question: Question, access: Access) -> dict[str, Any]:
         found = self._service.tables(question.perhaps_number("version"))

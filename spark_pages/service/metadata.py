@@ -110,9 +110,14 @@ class MetadataService:
         self._times: SharedLoads[int, int] = SharedLoads(_KEPT_TIMES)
         self._extents: SharedLoads[tuple[int, PieceName, bool], Extents] = SharedLoads(_KEPT_EXTENTS)
         self._finder = PlaceFinder(TreeReader(objects, self._runtime.map))
-        self.freshness = Freshness(self._log.refresh, self._runtime, staleness_s, self._keep)
+        self.freshness = Freshness(self._log.refresh_same, self._runtime, staleness_s, self._keep)
 
     # versions
+
+    @property
+    def store_id(self) -> str:
+        """Id of the store that is served."""
+        return self._log.store_id
 
     def moment(
         self, version: int | None = None, timestamp_us: int | None = None, tag: str | None = None

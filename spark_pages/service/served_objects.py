@@ -136,6 +136,10 @@ class ServedObjects:
         """Refused."""
         raise _refused("size")
 
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:  # noqa: ARG002
+        """Refused."""
+        raise _refused("stamps")
+
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:  # noqa: ARG002
         """Refused."""
         raise _refused("list")

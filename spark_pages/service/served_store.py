@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_pages.boundary import guard, guarded
 from spark_pages.catalog.resolve import not_there, split_name
-from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
+from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError, StoreReplacedError
 from spark_pages.given import (
     MOST_NUMBER,
     Moment,
@@ -71,6 +71,7 @@ class ServedStore:
         self._learned: LearnedPieces[NamedTable] = LearnedPieces()
         self._pages = PageHandler(objects or ServedObjects(calls, self._learned), cache)
         self._lock = threading.Lock()
+        self._store_id = ""
         self._newest: dict[tuple[str, str], ServedTable] = {}
 
     def __repr__(self) -> str:
@@ -103,6 +104,8 @@ class ServedStore:
         Raises
         ------
         VersionNotFoundError, SnapshotExpiredError, InvalidInputError, AccessDeniedError, StorageError
+        StoreReplacedError
+            If the service serves another store by now.
 
         Notes
         -----
@@ -114,8 +117,17 @@ class ServedStore:
         told = self._calls.ask("version", version=version, timestamp_us=timestamp_us, tag=tag)
         try:
             found, time_us = int(told["version"]), int(told["timestamp_us"])
+            store_id = str(told.get("store", ""))  # services of earlier releases do not tell it
         except (LookupError, TypeError, ValueError):
             raise DamageError(f"The service at {self.url} told no version.") from None
+        self._store_id = self._store_id or store_id
+        if store_id not in ("", self._store_id):
+            raise StoreReplacedError(
+                f"Cannot read from the service at {self.url}: it serves another store than the one that was "
+                "connected.",
+                hint="Connect again, and look at what it serves now.",
+                url=self.url,
+            )
         return ServedSnapshot(self, ServedLog(self, found, time_us))
 
     def tables(self, version: int) -> dict[int, tuple[str, str]]:

@@ -177,7 +177,7 @@ class Publisher:
 
     def _unpublished(self) -> Iterator[Checkpoint]:
         """The newest checkpoint, and those before it that came after the last one published, newest first."""
-        head = self._log.refresh()
+        head = self._log.refresh_to_write()
         checkpoint = head.checkpoint
         if checkpoint is None:
             return

@@ -1,7 +1,8 @@
 """``spark.readStream``: the change feed as an endless frame.
 
-An offset is the last version that was told with the token of its commit, by which another log at the same
-address is known, and, where one table is asked for, the id of that table: another one may get its name.
+An offset is the last version that was told with the token of its commit, by which an older copy at the same
+address is known, the id of the store, and, where one table is asked for, the id of that table: another one
+may get its name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_table
-from spark_pages.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
+from spark_pages.errors import (
+    InvalidInputError,
+    StoreReplacedError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from spark_pages.log.log import Log
 from spark_pages.log.readable import oldest_readable
 from spark_pages.model.ids import TableId
@@ -34,7 +40,7 @@ from spark_pages.spark.views import ViewPartition
 from spark_pages.tables.versions.change_feed import find_either
 
 Offset: TypeAlias = dict[str, Any]
-"""``version``, and ``token`` once one was told, and ``table_id`` of a table that was asked for."""
+"""``version``, ``store``, and ``token`` once one was told, and ``table_id`` of a table that was asked for."""
 
 
 class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,7 +68,8 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             first = oldest_readable(store_of(self._url).snapshot().log.state) or -1
         table_id = self._table_at(first)
-        return {"version": first} if table_id is None else {"version": first, "table_id": table_id}
+        offset = {"version": first, "store": self._log().store_id}
+        return offset if table_id is None else {**offset, "table_id": table_id}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """So many versions; Spark counts files where it means them."""
@@ -135,10 +142,22 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         back as they once were.
         """
         version, token = offset["version"], offset.get("token")
-        if token is None:  # nothing was told yet
+        store_id = offset.get("store", "")  # checkpoint locations of earlier releases have none
+        if token is None and not store_id:
             return
         log = self._log()
-        newest = log.refresh().state.version
+        head = log.refresh().state
+        newest = head.version
+        if store_id and head.store_id != store_id:
+            raise StoreReplacedError(
+                f"Cannot go on with the stream of {log.store.url}: the store that it has read was replaced "
+                "by another one. Nothing of that was told.",
+                hint="Put back the store that was there; or start a stream with a checkpoint location of its "
+                "own.",
+                url=log.store.url,
+            )
+        if token is None:  # nothing was told yet
+            return
         if version > newest:
             found = f"the newest version there is {newest}"
         elif (now := log.token_of(version)) != token:

@@ -67,6 +67,10 @@ _KINDS = {
 _TEMPORARY = re.compile(r"[0-9a-f]{32}")
 """Names that `put` and `create` give."""
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+"""Answers of `link` where a file system has no hard links, as FAT, exFAT, many SMB and FUSE mounts."""
+
+_NO_LINKS_REMEDY = "Use a file system with hard links (ext4, XFS, APFS, NFS), or an object store."
 _PERMISSIONS = 0o666  # less the umask of the process
 
 
@@ -116,8 +120,11 @@ class DurableLocalStore:
                 sync(folder)
                 return outcome
         except _NotLinkedError as error:
-            reason = f"Creating {key!r} in {self.url} failed: {_reason(error.cause)}."
-            return NotCreated(reason, _remedy(error.cause))
+            why = _reason(error.cause)
+            if error.remedy == _NO_LINKS_REMEDY:
+                why = f"this file system has no hard links: {why}"
+            reason = f"Creating {key!r} in {self.url} failed: {why}."
+            return NotCreated(reason, error.remedy or _remedy(error.cause))
         except OSError as error:
             return Doubtful(f"Creating {key!r} in {self.url} failed: {_reason(error)}.")
 
@@ -163,6 +170,36 @@ class DurableLocalStore:
         """See `ObjectStore.size`."""
         with self._file_to_read(key) as descriptor:
             return os.fstat(descriptor).st_size
+
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
+        """See `ObjectStore.stamps`; some 2 µs for each of several keys of one folder."""
+        found: builtins.list[str | None] = []
+        folder: int | None = None
+        opened: builtins.list[str] = []
+        try:
+            for key in keys:
+                folders, name = split_key(check_key(key))
+                if folder is None or folders != opened:
+                    if folder is not None:
+                        os.close(folder)
+                        folder = None
+                    folder, opened = self._folder_if_there(key, folders), folders
+                found.append(None if folder is None else _stamp(folder, name))
+        except OSError as error:
+            raise self._failure("Looking for", keys[len(found)], error) from error
+        finally:
+            if folder is not None:
+                os.close(folder)
+        return found
+
+    def _folder_if_there(self, key: str, folders: builtins.list[str]) -> int | None:
+        try:
+            return open_folder(self._root, folders)
+        except OSError as error:
+            self._refuse_links(key, error)
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise
 
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """See `ObjectStore.list`; symbolic links are left out."""
@@ -290,18 +327,33 @@ class DurableLocalStore:
         if _is_there(folder, name):  # spares the loser of a race the write; the link below decides
             return Exists()
         try:
-            descriptor = _before_link(lambda: self._nameless_file(folder))
-            if descriptor is not None:
-                with _closing(descriptor):
-                    _before_link(lambda: _write(descriptor, data))
-                    # dst_dir_fd makes Python call linkat, which follows the link of /proc to the file
-                    os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
-            else:
+            if not self._link_nameless(folder, name, data):
                 with self._named_temporary(data) as (temporary_folder, temporary):
                     os.link(temporary, name, src_dir_fd=temporary_folder, dst_dir_fd=folder)
         except FileExistsError:
             return Exists()
+        except OSError as error:
+            if error.errno in _NO_LINKS and not _is_there(folder, name):
+                raise _NotLinkedError(error, _NO_LINKS_REMEDY) from error
+            raise
         return Created()
+
+    def _link_nameless(self, folder: int, name: str, data: bytes) -> bool:
+        """Link a file that had no name before; False where this system cannot, and the name is still free."""
+        descriptor = _before_link(lambda: self._nameless_file(folder))
+        if descriptor is None:
+            return False
+        with _closing(descriptor):
+            _before_link(lambda: _write(descriptor, data))
+            try:
+                # dst_dir_fd makes Python call linkat, which follows the link of /proc to the file
+                os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
+            except OSError as error:
+                if error.errno not in _NO_LINKS or _is_there(folder, name):
+                    raise
+                self._nameless_files = False
+                return False
+        return True
 
     def _nameless_file(self, folder: int) -> int | None:
         if not self._nameless_files:
@@ -451,9 +503,10 @@ class DurableLocalStore:
 class _NotLinkedError(Exception):
     """Failed before the object could get its name."""
 
-    def __init__(self, cause: OSError) -> None:
+    def __init__(self, cause: OSError, remedy: str = "") -> None:
         super().__init__(cause)
         self.cause = cause
+        self.remedy = remedy
 
 
 def _before_link(work: Callable[[], Result]) -> Result:
@@ -477,6 +530,17 @@ def _is_there(folder: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _stamp(folder: int, name: str) -> str | None:
+    """What tells this file from others of its name: a number of an inode alone may be given again."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
 def _write(descriptor: int, data: Buffer) -> None:

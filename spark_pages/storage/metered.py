@@ -26,6 +26,8 @@ class RequestCounts:
         Calls of the method of that name, whether or not they succeeded.
     ranges
         Requests of `get_range` and `get_ranges`: ranges that touch or overlap share one.
+    stamps
+        Keys that `stamps` was asked for: each is a request.
     bytes_read, bytes_written
         Bytes of the objects and ranges that were answered, and of those that were surely stored.
     keys
@@ -39,6 +41,7 @@ class RequestCounts:
     sizes: int = 0
     lists: int = 0
     deletes: int = 0
+    stamps: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     keys: tuple[str, ...] = field(default=(), repr=False)
@@ -46,7 +49,8 @@ class RequestCounts:
     @property
     def requests(self) -> int:
         """Number of requests of every kind."""
-        return self.creates + self.puts + self.gets + self.ranges + self.sizes + self.lists + self.deletes
+        reads = self.gets + self.ranges + self.sizes + self.stamps + self.lists
+        return self.creates + self.puts + self.deletes + reads
 
     def __sub__(self, before: RequestCounts) -> RequestCounts:
         """What was asked for since an earlier snapshot of the same store."""
@@ -135,6 +139,12 @@ class MeteredStore:
         """See `ObjectStore.size`."""
         self._count("sizes", key)
         return self._inner.size(key)
+
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
+        """See `ObjectStore.stamps`."""
+        for key in keys:
+            self._count("stamps", key)
+        return self._inner.stamps(keys)
 
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """See `ObjectStore.list`."""

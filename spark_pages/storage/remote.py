@@ -15,6 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
+from spark_pages.runtime import map_in_threads
 from spark_pages.storage.clients import Clients, claim_threads, clean_url, client_builder
 from spark_pages.storage.failures import describe, is_failure, refusal, told
 from spark_pages.storage.keys import check_key, check_prefix, is_key
@@ -157,6 +158,21 @@ class RemoteStore:
         """See `ObjectStore.size`."""
         client = self._clients().patient
         return self._ask("Sizing", check_key(key), lambda: int(obstore.head(client, key)["size"]))
+
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
+        """See `ObjectStore.stamps`; at most eight requests at a time."""
+        client = self._clients().patient
+
+        def stamp(key: str) -> str | None:
+            try:
+                found = self._ask("Sizing", check_key(key), lambda: obstore.head(client, key))
+            except ObjectNotFoundError:
+                return None
+            return str(found["e_tag"] or f"{found['last_modified']}-{found['size']}")
+
+        if self._url.startswith("memory://"):
+            return [stamp(key) for key in keys]
+        return map_in_threads(stamp, keys)
 
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """See `ObjectStore.list`."""

@@ -269,6 +269,31 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
+        """Identify the objects that some keys hold now, without reading them.
+
+        Parameters
+        ----------
+        keys
+            Which objects; they need not exist.
+
+        Returns
+        -------
+        list of str or None
+            For each key, text that another object has not got that held the key before, or will hold it; None
+            where the key holds no object. From the inode and the times of a file, or the ETag of an object.
+
+        Raises
+        ------
+        StorageError
+            If one of them could not be asked now.
+
+        Notes
+        -----
+        One request for each key, all at the same time on remote storage. On a local disk no file is opened.
+        """
+        ...
+
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """All objects whose key begins with the prefix, sorted by key.
 

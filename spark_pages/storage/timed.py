@@ -119,6 +119,13 @@ class TimedStore:
         with self._timed("size", key):
             return self._inner.size(key)
 
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:
+        """See `ObjectStore.stamps`; one entry, with the first key."""
+        if not keys:
+            return []
+        with self._timed("stamps", keys[0]):
+            return self._inner.stamps(keys)
+
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """See `ObjectStore.list`."""
         with self._timed("list", prefix):

@@ -115,6 +115,7 @@ class Transaction(CatalogVerbs):
         self.version: int | None = None
         self.version_is_exact = True
         self._log = log
+        self._new_token, self._process = runtime.token, os.getpid()
         self._heading = Heading(runtime.token(), operation, dict(parameters), app_id, app_version)
         self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
@@ -125,7 +126,7 @@ class Transaction(CatalogVerbs):
         work = self._work = Workspace()
         standing = self._standing = Standing(log, work, base)
         work.since = standing.version
-        names = self._page_files = PageFileNames(self._heading.token, work, standing)
+        names = self._page_files = PageFileNames(self._heading, work, standing)
         rows = self._rows = StagedRows(work, log.store, runtime.spawn, names, standing, memory_bytes)
         staged = self._staged = StagedTables(log, view, self._heading, work, rows, standing)
         self._landing = Landing(
@@ -536,6 +537,24 @@ class Transaction(CatalogVerbs):
             raise InvalidInputError(
                 f"The transaction has ended{where}: open another one with store.transaction()."
             )
+        if self._process != os.getpid():
+            self._go_on_in_child()
+
+    def _go_on_in_child(self) -> None:
+        """Become a transaction of this forked process: both may commit what was staged before the fork.
+
+        Raises
+        ------
+        InvalidInputError
+            If page files were written: the parent goes on writing files of these names.
+        """
+        if self._page_files.count:
+            raise InvalidInputError(
+                f"Cannot use the transaction {self._heading.operation!r} in process {os.getpid()}: process "
+                f"{self._process}, from which it was forked, has written page files for it.",
+                hint="Begin another transaction in the forked process; the store can be used in both.",
+            )
+        self._heading.token, self._process = self._new_token(), os.getpid()
 
     def landed(self) -> int | None:
         """The version where the pair of application and number has landed already; None where it has not.

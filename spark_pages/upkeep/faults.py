@@ -28,6 +28,7 @@ class FaultKind(StrEnum):
     MISSING = "missing"
     DAMAGED = "damaged"
     CONTRADICTION = "contradiction"
+    FOREIGN = "foreign commit"
     NEWER = "newer"
     UNAVAILABLE = "unavailable"
     UNREADABLE = "unreadable"

@@ -1,6 +1,7 @@
 """Repair: first a plan that says what can be mended and what is lost, then, if wanted, the deed.
 
-Nothing is guessed and nothing is deleted but unfinished files of the dead. Every step may be done twice, by
+Nothing is guessed and nothing is deleted but unfinished files of the dead and, once copied, commits of other
+stores behind the head. Every step may be done twice, by
 two at once, or only in part: the next plan starts from what is there.
 """
 
@@ -15,11 +16,13 @@ import pyarrow as pa
 from spark_pages.boundary import guarded
 from spark_pages.errors import DamageError, InvalidKeyError, SparkPagesError, UnsupportedFormatError
 from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.digest import digest_of
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.features import check_writable
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import write_hint
 from spark_pages.log.log import Log
-from spark_pages.log.names import HINT_KEY
+from spark_pages.log.names import HINT_KEY, LOST, commit_key, lost_key
 from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.log.ranges.writer import make_ranges
 from spark_pages.log.slots import SlotReader
@@ -42,6 +45,7 @@ from spark_pages.upkeep.verify import TEMPORARY_AGE_US, look, temporaries, why_n
 class StepKind(StrEnum):
     """What a step of a repair does."""
 
+    MOVE_AWAY = "move away"
     PUT_BACK = "put back"
     COMPACT = "compact log"
     CHECKPOINT = "checkpoint"
@@ -163,6 +167,8 @@ class RepairPlan:
         done = []
         for step in self.steps:
             match step.kind:
+                case StepKind.MOVE_AWAY:
+                    self._move_away(step.key)
                 case StepKind.PUT_BACK:
                     self._put_back(step.key)
                 case StepKind.COMPACT:
@@ -184,6 +190,23 @@ class RepairPlan:
         newest = slots.newest(self.version + 1)
         slot = slots.read(newest) if newest >= 0 else None
         check_writable(slot.features if isinstance(slot, Commit) else self.features)
+
+    def _move_away(self, key: str) -> None:
+        """Copy a commit of another store out of the log, then remove it, if it is still what was found.
+
+        No version of this store has reached the slot, and none can while the object is there.
+        """
+        (stamp,) = self.store.stamps([key])
+        first = SlotReader(self.store).read(0)
+        if stamp is None or first is None:
+            return
+        data = self.store.get(key)
+        slot = decode_slot(data, key)
+        if slot.id_of_store in ("", first.id_of_store):
+            return
+        self.store.put(lost_key(slot.version, digest_of(data)), data)
+        if self.store.stamps([key]) == [stamp]:
+            self.store.delete(key)
 
     def _put_back(self, key: str) -> None:
         version = slot_of(key)
@@ -244,7 +267,12 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     objects |= remake_ranges(survey)
     objects |= remake_trees(survey.store, survey)
     objects |= remake_manifests(survey.store, survey, objects)
-    steps = [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
+    steps = [
+        Step(StepKind.MOVE_AWAY, commit_key(slot.version), f"{commit_key(slot.version)} is moved to {LOST}.")
+        for slot in survey.slots.foreign
+    ]
+    foreign = {step.key for step in steps}
+    steps += [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
     if survey.lost_ranges:
         steps.append(
             Step(StepKind.COMPACT, survey.lost_ranges[0].key, f"{told(survey.lost_ranges)} made again.")
@@ -260,7 +288,7 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     beyond = [
         fault
         for fault in survey.findings.faults
-        if not fault.harmless and fault.key not in objects and fault.key not in mended
+        if not fault.harmless and fault.key not in {*objects, *mended, *foreign}
     ]
     return RepairPlan(
         store=store,

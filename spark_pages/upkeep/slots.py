@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import xxhash
 
-from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, decode_slot
 from spark_pages.log.names import commit_key
 from spark_pages.log.retention import further
@@ -23,7 +23,7 @@ from spark_pages.model.actions import (
 )
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage.store import ObjectStore
-from spark_pages.upkeep.faults import RESTORE, FaultKind, Findings
+from spark_pages.upkeep.faults import MEND, RESTORE, FaultKind, Findings
 
 ROUND = 32
 """Slots in flight and in memory at a time."""
@@ -57,6 +57,8 @@ class SlotSurvey:
         What the newest commit that can be read asks of readers and writers.
     errors
         Why the lost ones cannot be read.
+    foreign
+        Commits and tombstones of other stores behind the head.
     hashes
         xxh3_64 of each slot as it is stored, 0 of the lost ones.
     """
@@ -67,6 +69,7 @@ class SlotSurvey:
     retention: Retention | None = None
     features: Features = NO_FEATURES
     errors: dict[int, SparkPagesError] = field(default_factory=dict)
+    foreign: list[Commit | Tombstone] = field(default_factory=list)
     hashes: array[int] = field(default_factory=lambda: array("Q"))
 
     @property
@@ -101,6 +104,7 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
     survey = SlotSurvey(bytearray(max(numbers, default=-1) + 1))
     tokens, versions = array("Q"), array("q")
     digest: str | None = ""
+    store_id = ""
     time_us = -(1 << 63)
     for first in range(0, len(survey.kinds), ROUND):
         wanted = range(first, min(first + ROUND, len(survey.kinds)))
@@ -110,6 +114,12 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
             findings.objects += 1
             findings.bytes_read += len(data)
             survey.hashes.append(xxhash.xxh3_64_intdigest(data) if data else 0)
+            if not isinstance(slot, SparkPagesError):
+                store_id = store_id or slot.id_of_store
+                if slot.id_of_store not in ("", store_id):
+                    survey.foreign.append(slot)
+                    key = commit_key(version)
+                    slot = DamageError(f"{key} holds a commit of another store.", key=key)
             if isinstance(slot, SparkPagesError):
                 survey.errors[version] = slot
                 digest = None
@@ -123,11 +133,35 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
                 survey.features = slot.features
             for record in slot.records if isinstance(slot, Commit) else ():
                 survey.retention = further(survey.retention, record.retention)
-            for token in _tokens(slot):
+            for token in tokens_of(slot):
                 tokens.append(int(token[:16], 16))
                 versions.append(version)
     _check_tokens(tokens, versions, findings)
+    _cut_foreign_end(survey, findings)
     return survey
+
+
+def _cut_foreign_end(survey: SlotSurvey, findings: Findings) -> None:
+    """Take the head for the last slot of this store, where commits of others are behind it."""
+    foreign = {slot.version for slot in survey.foreign}
+    there = (
+        version
+        for version in range(survey.head, -1, -1)
+        if survey.kinds[version] != LOST
+        or (version not in foreign and not isinstance(survey.errors[version], ObjectNotFoundError))
+    )
+    end = next(there, -1) + 1 if foreign else len(survey.kinds)
+    for version in range(end, len(survey.kinds)):
+        del survey.errors[version]
+    del survey.kinds[end:], survey.hashes[end:]
+    survey.foreign = [slot for slot in survey.foreign if slot.version >= end]
+    for slot in survey.foreign:
+        key = commit_key(slot.version)
+        what = (
+            f"{key} holds a commit of another store, which somebody who had it open at this address wrote "
+            f"after it was replaced. Nothing can be committed; versions up to {end - 1} are served."
+        )
+        findings.add(FaultKind.FOREIGN, key, what, MEND)
 
 
 def _read(store: ObjectStore, version: int) -> tuple[Commit | Tombstone | SparkPagesError, bytes]:
@@ -164,7 +198,7 @@ def _check_order(slot: Commit | Tombstone, digest: str | None, time_us: int, fin
         )
 
 
-def _tokens(slot: Commit | Tombstone) -> list[str]:
+def tokens_of(slot: Commit | Tombstone) -> list[str]:
     """Of the commit and of its transactions."""
     if isinstance(slot, Commit):
         return [slot.token, *(record.token for record in slot.records)]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
+from spark_pages.log.encoding.commit_codec import decode_slot
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import read_hint
-from spark_pages.log.names import HINT_KEY, LOG, commit_key
+from spark_pages.log.names import HINT_KEY, LOG, LOST, commit_key
 from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.log.replay import form_ids, replay
 from spark_pages.log.slots import SlotReader
@@ -43,7 +45,7 @@ from spark_pages.upkeep.manifests import ManifestReader
 from spark_pages.upkeep.names import TableNames
 from spark_pages.upkeep.page_values import PageReader, PagesRead
 from spark_pages.upkeep.pages import PageCheck, PagesMode, rows_of, stream, taken
-from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots
+from spark_pages.upkeep.slots import ROUND, SlotSurvey, survey_slots, tokens_of
 from spark_pages.upkeep.strangers import strangers_in
 from spark_pages.upkeep.trees import SurveyedTree, TreeSurvey
 from spark_pages.upkeep.troubles import Trouble
@@ -413,7 +415,18 @@ class Survey:
         """Every key that the log, or a checkpoint of it that is needed, names."""
         known = {commit_key(version) for version in range(self.slots.head + 1)}
         known |= {HINT_KEY, *self.manifest_keys, *self.pages.named, *self.pages.homes(), *self.slots.refs}
+        known |= {commit_key(slot.version) for slot in self.slots.foreign}
+        known |= {key for key in self.listed if key.startswith(LOST)}
         return known | self.tree_survey.keys
+
+    def foreign_tokens(self) -> set[str]:
+        """Tokens of transactions of other stores, in slots behind the head and where a repair moved them."""
+        found = list(self.slots.foreign)
+        for key in self.listed:
+            if key.startswith(LOST):
+                with suppress(SparkPagesError):
+                    found.append(decode_slot(self.store.get(key), key))
+        return {token for slot in found for token in tokens_of(slot)}
 
 
 def _stretches(splices: Sequence[Splice]) -> list[tuple[ChainKey, int, int]]:

@@ -182,7 +182,12 @@ def _check_end(survey: Survey) -> None:
     head = survey.slots.head
     folders = _folders(survey)
     versions = {int(found[1]): key for key in survey.listed if (found := _VERSIONED.match(key))}
-    versions |= {read: key for key in survey.listed if (read := folders.epoch_of(key)) is not None}
+    foreign = survey.foreign_tokens()
+    versions |= {
+        read: key
+        for key in survey.listed
+        if (read := folders.epoch_of(key)) is not None and not any(token in key for token in foreign)
+    }
     newest = max(versions, default=-1)
     if newest > head:
         told = (

@@ -8,7 +8,7 @@ which that request comes first, with the same outcome of each request; so only i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from re import Pattern
 from re import compile as compiled
@@ -79,6 +79,8 @@ def is_alone(world: World, actor: Actor, parked: Parked) -> bool:
       is there matters only to who lists or deletes.
     """
     kind, key = parked.kind, parked.key
+    if kind == "stamps":
+        return all(is_alone(world, actor, replace(parked, kind="get", key=each)) for each in key.split())
     if len(actor.node.parked) > 1:
         return False  # threads of one process share what it knows
     if kind == "sleep":

@@ -277,6 +277,8 @@ class Process:
             newest = self.log._newest
             self._at_once = True
             newest.snapshot = head if head.checkpoint is None else newest.bind(head.state)
+            self.log._slots.identity.learn(head.state.store_id)
+            self.log._slots.identity.look(head.state.version + 1)
             self._at_once = False
 
     def runtime(self) -> Runtime:
@@ -351,6 +353,13 @@ class Process:
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
         return len(self.get(key))
+
+    def stamps(self, keys: Sequence[str]) -> list[str | None]:
+        """See `ObjectStore.stamps`; one step, as requests of one round are."""
+        answer = self._ask("stamps", " ".join(keys))
+        if isinstance(answer, Failed):
+            raise StorageError(f"Looking for {keys[0]}: {answer.effect}.", key=keys[0])
+        return list(answer)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """See `ObjectStore.list`."""

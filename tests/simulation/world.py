@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from spark_pages.log.digest import digest_of
 from spark_pages.log.names import HINT_KEY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated, ObjectInfo
@@ -44,6 +45,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "delete": ("fails", "answer lost", "late", "crash", "crash, late"),
     "get": ("fails", "crash"),
     "list": ("fails", "stale", "crash"),
+    "stamps": ("fails", "crash"),
     "sleep": (TIME_IS_UP,),
 }
 ALL_FAULTS = frozenset(fault for faults in FAULTS.values() for fault in faults) | {POWER_CUT}
@@ -249,6 +251,8 @@ class World:
             if effect != OK:
                 return Failed(effect)
             return None if key == HINT_KEY and self.hide_hint else self.objects.get(key)
+        if kind == "stamps":
+            return Failed(effect) if effect != OK else stamps_in(self.objects, key)
         if kind == "create":
             return self._perform_create(key, data, effect)
         if kind == "put":
@@ -430,6 +434,12 @@ class World:
         )
 
 
+def stamps_in(objects: dict[str, bytes], keys: str) -> tuple[str | None, ...]:
+    """What tells the objects of some keys from others; the same object has the same in every world."""
+    found = [objects.get(key) for key in keys.split()]
+    return tuple(None if data is None else digest_of(data) for data in found)
+
+
 def _process(scenario: Scenario, index: int, laid: Laid) -> Process:
     """A process that has not begun; what it knows of the store is what the setup left."""
     spec = scenario.processes[index]
@@ -443,8 +453,8 @@ class _AsLaid:
         self._objects = laid.objects
 
     def perform(self, kind: str, key: str, data: bytes, effect: str) -> Answer:
-        assert kind == "get", f"{kind} {key} before the schedule begins"
-        return self._objects.get(key)
+        assert kind in ("get", "stamps"), f"{kind} {key} before the schedule begins"
+        return stamps_in(self._objects, key) if kind == "stamps" else self._objects.get(key)
 
     def tell(self, what: str, *about: Any) -> None:
         raise AssertionError(what)

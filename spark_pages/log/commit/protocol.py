@@ -51,6 +51,7 @@ from spark_pages.log.encoding.commit_codec import (
     with_digest,
 )
 from spark_pages.log.features import check_writable, with_needs
+from spark_pages.log.identity import foreign_error
 from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
@@ -158,6 +159,8 @@ def commit_protocol(
         if settled is None:
             commit = with_digest(commit, digest)
             return group.end(Committed(commit.version, group.after(commit), tries, commit))
+        if state.store_id and settled.id_of_store not in ("", state.store_id):
+            return group.end(Refused(foreign_error(settled.version)))
         if isinstance(settled, Tombstone):
             return group.settle_by(settled, state)
         state = replay(state, [settled], load_manifest)

@@ -80,7 +80,7 @@ class Deletion:
             return VacuumResult(None, oldest, 0, 0)
         phase(f"deleting {plan.objects.num_rows:,} objects")
         version = self._commit()
-        head = self._log.refresh().state
+        head = self._log.refresh_to_write().state
         check_writable(head.features)  # a newer release may have come between
         came = self._commits.walk(plan.version + 1, head.version + 1)
         spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints)}
@@ -135,7 +135,7 @@ class Deletion:
     def _commit(self) -> int | None:
         """Record the plan's retention in the log; None where a record there covers the plan."""
         plan, retention = self._plan, self._plan.retention
-        head = self._log.refresh()
+        head = self._log.refresh_to_write()
         check_writable(head.state.features)
         if covers(head.state.retention, retention):
             return None

@@ -87,7 +87,7 @@ class VacuumPlanner:
         a checkpoint. Memory: a string for each page file that may go and for each object of those trees.
         """
         phase("looking for what may go")
-        head = self._log.refresh().state
+        head = self._log.refresh_to_write().state
         check_writable(head.features)
         self._slots.learn(head.compacted)  # kept commits are then read in few requests
         oldest = oldest_to_keep(head, self._wanted(keep, head), self._runtime.now_us())

@@ -9,7 +9,7 @@ from spark_pages.log.state import TableName
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.tables.staging.standing import Standing
-from spark_pages.tables.staging.workspace import Workspace
+from spark_pages.tables.staging.workspace import Heading, Workspace
 
 
 class PageFileNames:
@@ -17,17 +17,22 @@ class PageFileNames:
 
     Parameters
     ----------
-    token
-        The transaction's.
+    heading
+        Of the transaction; names bear its token.
     work, standing
         What is staged, and on which version. Names bear its number, by which vacuum judges them.
     """
 
-    def __init__(self, token: str, work: Workspace, standing: Standing) -> None:
-        self._token = token
+    def __init__(self, heading: Heading, work: Workspace, standing: Standing) -> None:
+        self._heading = heading
         self._work = work
         self._standing = standing
         self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Number of names given so far."""
+        return self._count
 
     def next(self, definition: TableDefinition | None) -> str:
         """Key of the next page file, for pages of a table or of any."""
@@ -60,4 +65,4 @@ class PageFileNames:
         return work.created.get(name) or work.ddl.find(name) or self._standing.base.table(name)
 
     def _name(self, number: int, folder: str) -> str:
-        return page_file_key(self._standing.version, self._token, number, folder)
+        return page_file_key(self._standing.version, self._heading.token, number, folder)

@@ -66,7 +66,7 @@ class Standing:
         """
         if self.is_settled:
             return
-        newest = self._log.refresh()
+        newest = self._log.refresh_to_write()
         check_writable(newest.state.features)  # before any page file is written for it
         stays = False
         for table_id, definition in self._work.definitions.items():

@@ -33,9 +33,9 @@ from spark_pages.tables.writing.placing import Prepared, StagedSplice
 from spark_pages.tables.writing.written_rows import StagedWrites
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heading:
-    """What a transaction says of itself."""
+    """What a transaction says of itself. A forked process that goes on with it gives it another token."""
 
     token: str
     operation: str | None

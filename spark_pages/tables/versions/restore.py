@@ -91,7 +91,7 @@ def _restore(
     deadline = runtime.monotonic_s() + _PATIENCE_S
     tries = 0
     while True:
-        head = log.refresh()
+        head = log.refresh_to_write()
         check_writable(head.state.features)  # before a page file or manifest is written for it
         check_version(head.state, then.state.version)
         for commit in commits_in_turn(log, fed + 1, head.state.version + 1):
