@@ -111,6 +111,18 @@ def sync(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+def stamp(folder: int, name: str) -> str | None:
+    """Text that tells what has this name in an open folder from what had it before; None where nothing has.
+
+    The number of an inode alone may be given again.
+    """
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
 def _step(folder: int, part: str) -> int:
     try:
         return open_folder_in(folder, part)

@@ -26,7 +26,7 @@ from spark_pages.errors import (
     StoreNotFoundError,
 )
 from spark_pages.storage.direct import write_direct
-from spark_pages.storage.folders import make_folder, open_folder, open_folder_in, sync
+from spark_pages.storage.folders import make_folder, open_folder, open_folder_in, stamp, sync
 from spark_pages.storage.keys import (
     MAX_KEY_CHARS,
     RESERVED_FOLDER,
@@ -184,7 +184,7 @@ class DurableLocalStore:
                         os.close(folder)
                         folder = None
                     folder, opened = self._folder_if_there(key, folders), folders
-                found.append(None if folder is None else _stamp(folder, name))
+                found.append(None if folder is None else stamp(folder, name))
         except OSError as error:
             raise self._failure("Looking for", keys[len(found)], error) from error
         finally:
@@ -530,17 +530,6 @@ def _is_there(folder: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _stamp(folder: int, name: str) -> str | None:
-    """What tells this file from others of its name: a number of an inode alone may be given again."""
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
 def _write(descriptor: int, data: Buffer) -> None:

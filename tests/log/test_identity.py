@@ -1,4 +1,4 @@
-"""A store that was removed and created again at its address is another store, and nobody takes one for the other."""
+"""A store that was created again at its address is another store, and nobody takes one for the other."""
 
 from __future__ import annotations
 
