@@ -312,7 +312,7 @@ def test_a_hint_of_ranges_makes_no_store():
     empty_folder.objects.delete(commit_key(0))
     empty_folder.objects.put(HINT_KEY, store.objects.get(HINT_KEY))
 
-    with pytest.raises(Exception, match="There is no spark_pages store"):
+    with pytest.raises(Exception, match="the log has a gap"):
         Store(empty_folder.objects).snapshot()
 
 
@@ -371,7 +371,7 @@ def test_compaction_that_stops_anywhere_goes_on_from_there(applied):
     before = answers(store)
     whole, meter = metered(plain_store())
     whole.compact_log()
-    stops = range(1, meter.counts.requests, 17)
+    stops = range(1, meter.counts.requests - meter.counts.stamps, 17)  # whose slots nobody has to find
 
     for after in stops:
         for each in keys_of(store):
