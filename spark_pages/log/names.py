@@ -39,7 +39,7 @@ LOST = "_lost/"
 """Folder of commits of other stores that a repair has moved out of the log."""
 
 
-def lost_key(version: int, digest: str) -> str:
+def lost_commit(version: int, digest: str) -> str:
     """Key under which a repair keeps a commit of another store that it found in a slot."""
     return f"{LOST}{version:020d}-{digest}.avro"
 

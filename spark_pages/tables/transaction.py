@@ -115,7 +115,7 @@ class Transaction(CatalogVerbs):
         self.version: int | None = None
         self.version_is_exact = True
         self._log = log
-        self._new_token, self._process = runtime.token, os.getpid()
+        self._new_token = runtime.token
         self._heading = Heading(runtime.token(), operation, dict(parameters), app_id, app_version)
         self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None

@@ -22,7 +22,7 @@ from spark_pages.log.features import check_writable
 from spark_pages.log.head import base_state
 from spark_pages.log.hint import write_hint
 from spark_pages.log.log import Log
-from spark_pages.log.names import HINT_KEY, LOST, commit_key, lost_key
+from spark_pages.log.names import HINT_KEY, LOST, commit_key, lost_commit
 from spark_pages.log.ranges.log_range import LogRange
 from spark_pages.log.ranges.writer import make_ranges
 from spark_pages.log.slots import SlotReader
@@ -204,7 +204,7 @@ class RepairPlan:
         slot = decode_slot(data, key)
         if slot.id_of_store in ("", first.id_of_store):
             return
-        self.store.put(lost_key(slot.version, digest_of(data)), data)
+        self.store.put(lost_commit(slot.version, digest_of(data)), data)
         if self.store.stamps([key]) == [stamp]:
             self.store.delete(key)
 

@@ -81,6 +81,10 @@ class Recreated(RuleBasedStateMachine):
         for _ in range(times):
             self.append_once(self.handles[which])
 
+    def append_and_look(self) -> None:
+        self.append_once(self.handles[0])
+        self.whoever_comes_sees_what_the_present_store_was_told()
+
     def append_once(self, handle: Store) -> None:
         store_id = handle._log.known().state.store_id
         has_looked = handle._log._slots.identity.is_due
@@ -140,5 +144,4 @@ def test_the_machine_finds_it_where_a_rule_is_taken_out(
     machine.wait(waits)
 
     with pytest.raises((AssertionError, sp.SparkPagesError)):
-        machine.append(0, 1)
-        machine.whoever_comes_sees_what_the_present_store_was_told()
+        machine.append_and_look()
