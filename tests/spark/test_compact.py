@@ -107,9 +107,14 @@ def damage_pages(url: str) -> None:
 
 
 def test_damage_that_an_executor_meets_is_told_as_damage(
-    spark: SparkSession, own_history: History, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    own_history: History,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     damage_pages(own_history.url)
+    everything = lambda candidates, _: [(0, each.run.num_pages) for each in candidates]  # noqa: E731
+    monkeypatch.setattr("spark_pages.tables.compaction.plan.gaining_parts", everything)
 
     ended = run_job(lambda: compact_pages(spark, own_history.url, "flights"))
 
@@ -120,3 +125,16 @@ def test_damage_that_an_executor_meets_is_told_as_damage(
     left = own_history.store.snapshot().log.state
     assert left.version == own_history.latest + CLAIM_AND_RELEASE
     assert left.claims == ()
+
+
+def test_damage_that_the_plan_meets_is_told_as_damage_before_anything_is_claimed(
+    own_history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage_pages(own_history.url)
+
+    ended = run_job(lambda: compact_pages(None, own_history.url, "flights"))
+
+    told = json.loads(capsys.readouterr().out)
+    assert ended == FAILED
+    assert told["error"]["type"] == "DamageError"
+    assert own_history.store.snapshot().version == own_history.latest
