@@ -244,7 +244,7 @@ class CatalogVerbs:
         """
         self._check_open()
         check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
-        self._columns.widen(table, column, type)
+        self._columns.widen(table, as_text(column, "column"), type)
 
     @verb
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
