@@ -7,6 +7,7 @@ storage: one object has one spelling, the same one on every backend.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from spark_pages.errors import InvalidKeyError
 
@@ -118,3 +119,9 @@ def _is_part(part: str) -> bool:
 def _shown(key: object) -> str:
     text = repr(key)
     return text if len(text) <= 80 else f"{text[:80]}… ({len(text)} characters)"
+
+
+@lru_cache(1024)
+def split_known_key(key: str) -> tuple[list[str], str]:
+    """Split a key as `split_key` once it is checked; for keys that are looked for again and again."""
+    return split_key(check_key(key))

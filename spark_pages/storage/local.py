@@ -178,7 +178,7 @@ class DurableLocalStore:
         opened: builtins.list[str] = []
         try:
             for key in keys:
-                folders, name = split_key(check_key(key))
+                folders, name = split_known_key(key)
                 if folder is None or folders != opened:
                     if folder is not None:
                         os.close(folder)
