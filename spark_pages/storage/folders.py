@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,11 @@ from contextlib import suppress
 
 if sys.platform == "darwin":
     import fcntl
+
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+"""Answers of `link` where a file system has no hard links, as FAT, exFAT, many SMB and FUSE mounts."""
+
+NO_LINKS_REMEDY = "Use a file system with hard links (ext4, XFS, APFS, NFS), or an object store."
 
 _INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -26,7 +26,15 @@ from spark_pages.errors import (
     StoreNotFoundError,
 )
 from spark_pages.storage.direct import write_direct
-from spark_pages.storage.folders import make_folder, open_folder, open_folder_in, stamp, sync
+from spark_pages.storage.folders import (
+    NO_LINKS,
+    NO_LINKS_REMEDY,
+    make_folder,
+    open_folder,
+    open_folder_in,
+    stamp,
+    sync,
+)
 from spark_pages.storage.keys import (
     MAX_KEY_CHARS,
     RESERVED_FOLDER,
@@ -34,6 +42,7 @@ from spark_pages.storage.keys import (
     check_prefix,
     is_key,
     split_key,
+    split_known_key,
 )
 from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
 from spark_pages.storage.store import (
@@ -67,10 +76,6 @@ _KINDS = {
 _TEMPORARY = re.compile(r"[0-9a-f]{32}")
 """Names that `put` and `create` give."""
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
-"""Answers of `link` where a file system has no hard links, as FAT, exFAT, many SMB and FUSE mounts."""
-
-_NO_LINKS_REMEDY = "Use a file system with hard links (ext4, XFS, APFS, NFS), or an object store."
 _PERMISSIONS = 0o666  # less the umask of the process
 
 
@@ -121,7 +126,7 @@ class DurableLocalStore:
                 return outcome
         except _NotLinkedError as error:
             why = _reason(error.cause)
-            if error.remedy == _NO_LINKS_REMEDY:
+            if error.remedy == NO_LINKS_REMEDY:
                 why = f"this file system has no hard links: {why}"
             reason = f"Creating {key!r} in {self.url} failed: {why}."
             return NotCreated(reason, error.remedy or _remedy(error.cause))
@@ -333,8 +338,8 @@ class DurableLocalStore:
         except FileExistsError:
             return Exists()
         except OSError as error:
-            if error.errno in _NO_LINKS and not _is_there(folder, name):
-                raise _NotLinkedError(error, _NO_LINKS_REMEDY) from error
+            if error.errno in NO_LINKS and not _is_there(folder, name):
+                raise _NotLinkedError(error, NO_LINKS_REMEDY) from error
             raise
         return Created()
 
@@ -349,7 +354,7 @@ class DurableLocalStore:
                 # dst_dir_fd makes Python call linkat, which follows the link of /proc to the file
                 os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder, follow_symlinks=True)
             except OSError as error:
-                if error.errno not in _NO_LINKS or _is_there(folder, name):
+                if error.errno not in NO_LINKS or _is_there(folder, name):
                     raise
                 self._nameless_files = False
                 return False
