@@ -24,7 +24,7 @@ from pathlib import Path
 
 import spark_pages as sp
 from spark_pages import pictures
-from spark_pages.demo.flights import load_flights
+from spark_pages.cli.demo.flights import load_flights
 from spark_pages.spark import session
 from spark_pages.spark.compact import compact_pages, plan_compact_pages
 from spark_pages.spark.reconstruct import reconstruct_snapshot

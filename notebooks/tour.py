@@ -27,7 +27,7 @@ import pyarrow as pa
 
 import spark_pages as sp
 from spark_pages import pictures
-from spark_pages.demo.flights import load_flights
+from spark_pages.cli.demo.flights import load_flights
 
 source = load_flights()
 store = sp.create("memory://tour")

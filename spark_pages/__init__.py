@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from spark_pages.io import ReadTrace as ReadTrace
     from spark_pages.model.page import PageStats as PageStats
     from spark_pages.model.page import PendingPage as PendingPage
-    from spark_pages.service.served_store import ServedStore as ServedStore
-    from spark_pages.service.served_store import connect as connect
-    from spark_pages.tables.directory import PageDirectory as PageDirectory
-    from spark_pages.tables.snapshot import Snapshot as Snapshot
-    from spark_pages.tables.store import CacheConfig as CacheConfig
-    from spark_pages.tables.store import Store as Store
-    from spark_pages.tables.store import create as create
-    from spark_pages.tables.store import open as open
-    from spark_pages.tables.table import Table as Table
-    from spark_pages.tables.transaction import Transaction as Transaction
+    from spark_pages.query.directory import PageDirectory as PageDirectory
+    from spark_pages.query.snapshot import Snapshot as Snapshot
+    from spark_pages.query.table import Table as Table
+    from spark_pages.service.remote_store import ServedStore as ServedStore
+    from spark_pages.service.remote_store import connect as connect
+    from spark_pages.store import CacheConfig as CacheConfig
+    from spark_pages.store import Store as Store
+    from spark_pages.store import create as create
+    from spark_pages.store import open as open
+    from spark_pages.transaction.transaction import Transaction as Transaction
 
 __version__ = "0.1.0"
 
@@ -95,20 +95,20 @@ _ERRORS = (
 
 _HOMES = {
     **dict.fromkeys(_ERRORS, "spark_pages.errors"),
-    "CacheConfig": "spark_pages.tables.store",
+    "CacheConfig": "spark_pages.store",
     "CacheStats": "spark_pages.io",
-    "PageDirectory": "spark_pages.tables.directory",
+    "PageDirectory": "spark_pages.query.directory",
     "PageStats": "spark_pages.model.page",
     "PendingPage": "spark_pages.model.page",
     "ReadTrace": "spark_pages.io",
-    "ServedStore": "spark_pages.service.served_store",
-    "Snapshot": "spark_pages.tables.snapshot",
-    "Store": "spark_pages.tables.store",
-    "Table": "spark_pages.tables.table",
-    "Transaction": "spark_pages.tables.transaction",
-    "connect": "spark_pages.service.served_store",
-    "create": "spark_pages.tables.store",
-    "open": "spark_pages.tables.store",
+    "ServedStore": "spark_pages.service.remote_store",
+    "Snapshot": "spark_pages.query.snapshot",
+    "Store": "spark_pages.store",
+    "Table": "spark_pages.query.table",
+    "Transaction": "spark_pages.transaction.transaction",
+    "connect": "spark_pages.service.remote_store",
+    "create": "spark_pages.store",
+    "open": "spark_pages.store",
     "typed": "spark_pages.catalog.types",
 }
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 import spark_pages as sp
 from spark_pages.log.checkpoint import writer as checkpoint_writer
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 # The same examples on every machine and in every run, so that a red test speaks of the change at hand. Long
 # runs draw new ones: that is where to hunt. How long one takes says how busy the machine is.

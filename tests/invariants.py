@@ -12,21 +12,21 @@ import pytest
 
 from spark_pages.catalog.table_zero import kind_of
 from spark_pages.errors import SnapshotExpiredError
+from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint.reader import Checkpoint
-from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.log import Log
 from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.maintenance.verify.compare import described
 from spark_pages.model.actions import Commit
 from spark_pages.model.chain import ColumnChain
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
-from spark_pages.model.pieces import ChainKey
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.upkeep.compare import described
+from spark_pages.store import Store
 
 WITHOUT_LOCATION = ("page_id", "entry_count", "payload_entries", "checksum", "actual_len")
 """Columns of a descriptor that every way to one snapshot must agree on."""

@@ -105,7 +105,7 @@ def _create_pages(store: Any, name: str, columns: int) -> None:
 
 def _requests_of_pages(folder: Path, name: str) -> int:
     from spark_pages.storage import MeteredStore  # noqa: PLC0415
-    from spark_pages.tables.store import Store  # noqa: PLC0415
+    from spark_pages.store import Store  # noqa: PLC0415
 
     meter = MeteredStore(_open_pages(folder).objects)
     _resolve_pages(Store(meter), name)
@@ -208,12 +208,12 @@ def _resolve_iceberg(catalog: Any, name: str) -> list[tuple[str, str]]:
 
 SYSTEMS = (
     CatalogSystem(
-        "spark-pages", ("spark_pages.tables.store",), _make_pages, _open_pages,
+        "spark-pages", ("spark_pages.store",), _make_pages, _open_pages,
         _resolve_pages, lambda store: store.snapshot().tables(), _create_pages, "yes",
         _requests_of_pages,
     ),
     CatalogSystem(
-        "spark-pages, one snapshot", ("spark_pages.tables.store",), _make_pages, _open_snapshot,
+        "spark-pages, one snapshot", ("spark_pages.store",), _make_pages, _open_snapshot,
         _resolve_in_snapshot, lambda snapshot: snapshot.tables(), None, "no",
     ),
     CatalogSystem(

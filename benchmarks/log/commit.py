@@ -25,7 +25,7 @@ from benchmarks.log.synthetic import Shape, make_store
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 ROW = pa.table({"a": [1]})
 SMALL = (1, 1)

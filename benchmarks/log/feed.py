@@ -13,10 +13,10 @@ import pyarrow as pa
 
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
+from spark_pages.changes.feed import commits_in_turn
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore, MeteredStore
-from spark_pages.tables.versions.change_feed import commits_in_turn
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 

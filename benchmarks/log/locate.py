@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from benchmarks.log.synthetic import Shape, make_store
-from spark_pages.tables.directory import PageDirectory
+from spark_pages.query.directory import PageDirectory
 
 _SINGLE = 500
 _SHORT_RUNS = 400

@@ -67,7 +67,7 @@ class SparkPages:
 
     name: str = "spark-pages"
     durable: bool = True
-    modules: tuple[str, ...] = ("spark_pages.tables.store",)
+    modules: tuple[str, ...] = ("spark_pages.store",)
 
     def make(self, folder: Path, entries: int) -> None:
         """See `Peer.make`."""

@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages.arrow.columns import no_bytes, number_column, optional_text
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.digest import digest_of
+from spark_pages.format.names import root_key
+from spark_pages.format.segment import Segment
 from spark_pages.log.checkpoint.catalog_files import write_catalog
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
-from spark_pages.log.checkpoint.packing import SegmentPacker, write_parts
 from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.checkpoint.root import Root, encode_root
-from spark_pages.log.checkpoint.segment import Segment
-from spark_pages.log.checkpoint.segment_maker import SegmentMaker
-from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.checkpoint.segment_packer import SegmentPacker, write_parts
+from spark_pages.log.checkpoint.segment_writer import SegmentMaker
 from spark_pages.log.checkpoint.writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART
-from spark_pages.log.digest import digest_of
-from spark_pages.log.hint import write_hint
+from spark_pages.log.last_checkpoint import write_hint
 from spark_pages.log.log import Log
-from spark_pages.log.names import root_key
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.columns import no_bytes, number_column, optional_text
 from spark_pages.model.ids import TableId, Version, page_id
 from spark_pages.model.page_schema import PAGE_SCHEMA
 from spark_pages.model.run import PageRun

@@ -1,4 +1,4 @@
-"""A model of writers that take turns (`spark_pages.log.turns`), without storage and processes.
+"""A model of writers that take turns (`spark_pages.log.fairness`), without storage and processes.
 
     python -m benchmarks.log.turns --writers 8 --latency 0.02 --cpu 0.0012
 
@@ -16,8 +16,8 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from benchmarks.log.writers import summary
-from spark_pages.log.commit.pacing import Pace
-from spark_pages.log.turns import (
+from spark_pages.log.commit.backoff import Pace
+from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,
     SLOW,

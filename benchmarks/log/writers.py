@@ -21,10 +21,10 @@ import pyarrow as pa
 
 import spark_pages as sp
 from benchmarks.log.delayed import DelayedStore
-from spark_pages.log.turns import COMMIT_TURNS
+from spark_pages.log.fairness import COMMIT_TURNS
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import Created
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 
 def commit_until(url: str, latency_s: float, ends: float) -> list[float]:

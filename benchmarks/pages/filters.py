@@ -23,7 +23,7 @@ import pyarrow as pa
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from spark_pages.io import ReadTrace
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 UPDATES = (0, 10, 100, 1_000)

@@ -18,7 +18,7 @@ import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from benchmarks.pages.mixed_table import pieces
 from spark_pages.storage import DurableLocalStore, MeteredStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 
 def rows_of(count: int) -> pa.Table:

@@ -29,7 +29,7 @@ from benchmarks.log.synthetic import Shape, make_store
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.storage import DurableLocalStore, MeteredStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 _TABLE = "t000000"
 _SPAWN = multiprocessing.get_context("spawn")

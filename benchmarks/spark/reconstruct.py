@@ -21,7 +21,7 @@ from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.spark import reconstruct_snapshot, session
 from spark_pages.spark.feed import cut_versions
-from spark_pages.spark.shipping import objects_of
+from spark_pages.spark.serialization import objects_of
 from spark_pages.spark.tasks import CountCommits
 from spark_pages.storage import DurableLocalStore
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_pages.arrow.wider_types import holds_all
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.facts import json_fact
 from spark_pages.catalog.widening import stored_types
 from spark_pages.model.table import CHECKS_KEY, TableDefinition
-from spark_pages.model.wider_types import holds_all
 
 
 def columns_changed(before: TableDefinition, after: TableDefinition) -> tuple[int, ...] | None:

@@ -8,9 +8,9 @@ from spark_pages.catalog.table_zero import catalog_rows, table_zero
 from spark_pages.io import encode_page, page_stats
 from spark_pages.log.properties import check_store_properties
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.new_page import NewPage
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime, writer_name

@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from spark_pages.arrow.wider_types import same_family
 from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
-from spark_pages.io.stats.bounds import has_bounds
-from spark_pages.model.by_identity import ByIdentity
+from spark_pages.format.bounds import has_bounds
+from spark_pages.model.identity_cache import ByIdentity
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
-from spark_pages.model.wider_types import same_family
 
 Kind = Literal["check", "primary key", "foreign key"]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from spark_pages.arguments import as_names, as_text
 from spark_pages.catalog.facts import column_properties, fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.catalog.widening import check_wider, stored_types, with_stored_types
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_names, as_text
 from spark_pages.model.table import (
     COMMENT_KEY,
     PROPERTIES_KEY,

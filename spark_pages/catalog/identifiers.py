@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from spark_pages.arguments import as_text
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
-from spark_pages.given import as_text
 from spark_pages.model.ids import FieldId, TableId
 
 

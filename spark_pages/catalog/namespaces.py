@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from spark_pages.catalog.facts import with_fact
 from spark_pages.errors import InvalidInputError
-from spark_pages.log.names import PAGES
-from spark_pages.log.page_folders import is_page_file
+from spark_pages.format.names import PAGES
+from spark_pages.format.page_folders import is_page_file
 from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN, NAMESPACE_KEY, NAMESPACE_NAMES, TableDefinition

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from spark_pages.arguments import as_names, as_text
 from spark_pages.catalog.identifiers import (
     LogicalFieldId,
     VisibleColumn,
@@ -19,7 +20,6 @@ from spark_pages.errors import (
     NamespaceNotFoundError,
     TableNotFoundError,
 )
-from spark_pages.given import as_names, as_text
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from spark_pages.arrow.schema_bytes import schema_to_bytes
 from spark_pages.catalog.constraints import constraints_of, to_json
 from spark_pages.catalog.facts import fact, told_of
 from spark_pages.model.ids import CATALOG_TABLE
-from spark_pages.model.schema_bytes import schema_to_bytes
 from spark_pages.model.table import (
     COMMENT_KEY,
     FIRST_NAMESPACE,

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_pages.arguments import as_flag, as_text
+from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.boundary import guard
 from spark_pages.catalog.facts import fact, json_fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import Names
 from spark_pages.errors import ColumnUnavailableError, DamageError, InvalidInputError, NotFoundError
-from spark_pages.given import as_flag, as_text
 from spark_pages.model.ids import TableId
-from spark_pages.model.schema_bytes import unavailable
 from spark_pages.model.table import CHECKS_KEY, TYPE_KEY, TYPE_NAMES, TableDefinition, with_field_ids
 
 VALUE = "VALUE"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_pages.arrow.wider_types import holds_all, named_type
 from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.table import STORED_KEY
-from spark_pages.model.wider_types import holds_all, named_type
 
 
 def check_wider(column: pa.Field, wider: pa.DataType) -> None:

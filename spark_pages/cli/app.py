@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from spark_pages import __version__
-from spark_pages.cli import jobs, look, output, retention, upkeep, versions
+from spark_pages.cli import inspect, jobs, output, retention, upkeep, versions
 from spark_pages.cli.arguments import Json, Profile, Url, options_of
 from spark_pages.cli.doctor import doctor
 from spark_pages.cli.repair import repair
@@ -21,7 +21,7 @@ from spark_pages.cli.serve import serve
 from spark_pages.cli.sql import sql
 from spark_pages.cli.verify import verify
 from spark_pages.errors import SparkPagesError
-from spark_pages.outcome import USAGE, exit_code, failure
+from spark_pages.job_result import USAGE, exit_code, failure
 from spark_pages.progress import watched
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has had its own click since 0.26
@@ -87,7 +87,7 @@ def demo(
 ) -> None:
     """The guided tour: real flights, from the first page to a Spark job."""
     started_at = time.perf_counter()
-    from spark_pages.demo import run_demo
+    from spark_pages.cli.demo import run_demo
 
     result = run_demo(folder, spark=not no_spark, quiet=json, started_at=started_at)
     if json:
@@ -110,7 +110,7 @@ def create(url: Url, profile: Profile = None, json: Json = False) -> None:
 PANELS = {
     "Begin": (demo, create),
     "Look": (
-        *(look.info, look.tables, look.history, look.pages, look.locate, look.read, sql),
+        *(inspect.info, inspect.tables, inspect.history, inspect.pages, inspect.locate, inspect.read, sql),
         *(versions.changes, versions.blame, versions.tags, retention.leases, retention.claims, report),
     ),
     "Change": (

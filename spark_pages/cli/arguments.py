@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from spark_pages.tables.store import Store
+    from spark_pages.store import Store
 
 Url = Annotated[
     str,

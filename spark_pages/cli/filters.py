@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 
 if TYPE_CHECKING:
-    from spark_pages.tables.table import Table
+    from spark_pages.query.table import Table
 
 _FORM = "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL') and distance > 1000."
 
@@ -41,7 +41,7 @@ def joined_filter(texts: Sequence[str], table: Table) -> Any:
 
 def _expression(text: str, table: Table) -> Any:
     from spark_pages.catalog.resolve import visible_table
-    from spark_pages.tables.filtering.sql_filter import parse_sql
+    from spark_pages.query.predicates.sql_filter import parse_sql
 
     try:
         return parse_sql(text, table.schema, visible_table(table.definition))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
-from spark_pages.cli.look import bytes_of
+from spark_pages.cli.inspect import bytes_of
 from spark_pages.cli.output import end, tell
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def reconstruct_snapshot(
     from spark_pages.errors import InvalidInputError
     from spark_pages.spark.reconstruct import Output
     from spark_pages.spark.reconstruct import reconstruct_snapshot as rebuild
-    from spark_pages.spark.shipping import store_of, store_url
+    from spark_pages.spark.serialization import store_of, store_url
 
     if version is not None and timestamp is not None:
         raise InvalidInputError("A version and a timestamp were given: give one of them.")
@@ -192,7 +192,7 @@ def _file_bytes(path: str) -> int:
 
 
 def _table_bytes(url: str, table: str, version: int | None, profile: str | None) -> int:
-    from spark_pages.spark.shipping import store_of, store_url
+    from spark_pages.spark.serialization import store_of, store_url
 
     shown = store_of(store_url(url, profile)).snapshot(version).table(table)
     return bytes_of(shown)

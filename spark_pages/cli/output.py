@@ -19,10 +19,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from spark_pages.display.text import shorten, size
 from spark_pages.errors import SparkPagesError
-from spark_pages.outcome import FAILED, failure
+from spark_pages.job_result import FAILED, failure
 from spark_pages.printable import escape_controls, escape_controls_in_json
-from spark_pages.show.text import shorten, size
 
 if TYPE_CHECKING:
     import pyarrow as pa

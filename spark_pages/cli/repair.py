@@ -31,8 +31,8 @@ def repair(
 
     Exit code 0 where nothing is left to mend or lost, else 1.
     """
+    from spark_pages.maintenance.repair import plan_repair
     from spark_pages.storage import open_object_store
-    from spark_pages.upkeep.repair import plan_repair
 
     plan = plan_repair(open_object_store(url, options_of(url, profile)), pages=pages)
     done = plan.execute() if apply and not plan.refused else ()

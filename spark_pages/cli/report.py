@@ -12,8 +12,8 @@ import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Json, Profile, Url, stored
+from spark_pages.display.text import size
 from spark_pages.errors import InvalidInputError
-from spark_pages.show.text import size
 
 
 def report(

@@ -14,7 +14,7 @@ import typer
 from spark_pages.cli import output
 from spark_pages.cli.arguments import Profile, Url, options_of
 from spark_pages.errors import InvalidInputError
-from spark_pages.outcome import FAILED
+from spark_pages.job_result import FAILED
 
 if TYPE_CHECKING:
     from spark_pages.service.tokens import TokenVerifier

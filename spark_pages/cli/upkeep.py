@@ -9,7 +9,7 @@ import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
-from spark_pages.outcome import ended
+from spark_pages.job_result import ended
 
 
 def compact_log(url: Url, dry_run: DryRun = False, profile: Profile = None, json: Json = False) -> None:

@@ -7,20 +7,20 @@ front), and `pages.page_codec`. Whole runs of numbers that are read once come by
 the caches. Pure are `pages`, `stats` and `files.read_plan`. Knows nothing of the log.
 """
 
-from spark_pages.io.files.page_file import PageFileWriter
-from spark_pages.io.pages.block_encoder import encode_pages
-from spark_pages.io.pages.codecs import Codec
-from spark_pages.io.pages.page_block import PageBlock
-from spark_pages.io.pages.page_codec import EncodedPage, decode_page, encode_page
-from spark_pages.io.pages.page_header import PageHeader, parse_header
-from spark_pages.io.pages.paginate import plan_pages
-from spark_pages.io.pages.plain_page import PlainPage
-from spark_pages.io.pages.stream_shape import FlatColumn
-from spark_pages.io.reading.cache_config import CacheConfig
-from spark_pages.io.reading.page_handler import PageHandler
-from spark_pages.io.reading.read_counts import CacheStats, ReadCounts, ReadTrace
-from spark_pages.io.stats.bounds import decode_bound
-from spark_pages.io.stats.statistics import page_stats, stats_of_pages
+from spark_pages.format.bounds import decode_bound
+from spark_pages.format.pages.batch_encoder import encode_pages
+from spark_pages.format.pages.codecs import Codec
+from spark_pages.format.pages.ipc_layout import FlatColumn
+from spark_pages.format.pages.lazy_page import PlainPage
+from spark_pages.format.pages.page_batch import PageBlock
+from spark_pages.format.pages.page_codec import EncodedPage, decode_page, encode_page
+from spark_pages.format.pages.page_header import PageHeader, parse_header
+from spark_pages.format.pages.paginate import plan_pages
+from spark_pages.format.statistics import page_stats, stats_of_pages
+from spark_pages.io.cache_config import CacheConfig
+from spark_pages.io.file_writer import PageFileWriter
+from spark_pages.io.page_handler import PageHandler
+from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 
 __all__ = [
     "CacheConfig",

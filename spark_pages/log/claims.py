@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from spark_pages.display.text import moment
 from spark_pages.errors import CommitConflictError
 from spark_pages.log.times import bounded
 from spark_pages.model.actions import Claim
 from spark_pages.runtime import has_ended
-from spark_pages.show.text import moment
 
 
 def is_live(claim: Claim, now_us: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_pages.errors import DamageError, InvalidKeyError, StoreNotFoundError, StoreReplacedError
-from spark_pages.log.names import commit_key
+from spark_pages.format.names import commit_key
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.storage.store import ObjectStore
 

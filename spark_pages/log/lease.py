@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from spark_pages.arguments import as_duration
 from spark_pages.boundary import guarded
 from spark_pages.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from spark_pages.given import as_duration
 from spark_pages.model.actions import Lease
 from spark_pages.model.ids import Version
 

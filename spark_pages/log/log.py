@@ -14,14 +14,17 @@ from spark_pages.errors import (
     SnapshotExpiredError,
     StoreExistsError,
 )
-from spark_pages.log.care import LogCare
-from spark_pages.log.checkpoint.planned import CarryOut
+from spark_pages.format.commit import decode_slot
+from spark_pages.format.names import LOG, commit_key
+from spark_pages.log.auto_maintenance import LogCare
 from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.write_plan import CarryOut
 from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.errors import conflict_error, refused_error, slot_taken_error, unknown_error
 from spark_pages.log.commit.group import NOTHING, CommitGroup, Hold
-from spark_pages.log.commit.messages import (
+from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
+from spark_pages.log.commit.protocol_types import (
     Build,
     Committed,
     Conflict,
@@ -33,24 +36,21 @@ from spark_pages.log.commit.messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.head import (
+from spark_pages.log.compaction.writer import LogCompaction
+from spark_pages.log.conflict_error import is_vacuum, with_who_landed
+from spark_pages.log.discovery import (
     catch_up,
     find_head,
     open_state,
     version_at,
 )
 from spark_pages.log.identity import Look
-from spark_pages.log.names import LOG, commit_key
-from spark_pages.log.newest import Newest
-from spark_pages.log.ranges.writer import LogCompaction
-from spark_pages.log.readable import check_version
+from spark_pages.log.latest import Newest
+from spark_pages.log.readable_versions import check_version
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.times import ahead_of, bounded, dated
-from spark_pages.log.who_landed import is_vacuum, with_who_landed
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Tombstone
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.store import CLOCK_PREFIX, ObjectStore

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.arrow.columns import number_column
 from spark_pages.errors import DamageError
+from spark_pages.log.fairness import with_commit
 from spark_pages.log.retention import check_kept, further, newer, usable
 from spark_pages.log.state import LogState
-from spark_pages.log.turns import with_commit
 from spark_pages.model.actions import (
     DELETION,
     CatalogIntent,
@@ -28,11 +29,10 @@ from spark_pages.model.actions import (
     Splice,
     TransactionRecord,
 )
-from spark_pages.model.columns import number_column
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, LazyRun, Piece
 from spark_pages.model.frozen import FrozenDict
 from spark_pages.model.ids import page_id
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
-from spark_pages.model.pieces import ChainEdit, ChainKey, LazyRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper
 

@@ -17,8 +17,8 @@ from datetime import timedelta
 
 import numpy as np
 
+from spark_pages.arguments import MOST_NUMBER, as_duration, as_whole
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.given import MOST_NUMBER, as_duration, as_whole
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Lease, Retention
 from spark_pages.model.ids import Version

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
-from spark_pages.log.encoding.commit_codec import MAX_COMMIT_BYTES, decode_slot, slot_digest
-from spark_pages.log.hint import read_hints
+from spark_pages.format.commit import MAX_COMMIT_BYTES, decode_slot, slot_digest
+from spark_pages.format.names import commit_key
+from spark_pages.log.compaction.reader import RangeReader, is_chained
 from spark_pages.log.identity import Look, StoreIdentity, gap_error
-from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.reader import RangeReader, is_chained
+from spark_pages.log.last_checkpoint import read_hints
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore

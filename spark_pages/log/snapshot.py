@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.log.checkpoint.reader import Checkpoint
-from spark_pages.log.features import FORMAT_VERSION, check_readable
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, OpenRun, Piece
 from spark_pages.model.page import PageKind
-from spark_pages.model.pieces import ChainEdit, ChainKey, OpenRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 from spark_pages.model.tail import ChainTail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_pages.log.turns import Turn
+from spark_pages.log.fairness import Turn
 from spark_pages.model.actions import (
     NO_FEATURES,
     CheckpointRef,
@@ -15,9 +15,9 @@ from spark_pages.model.actions import (
     Retention,
     UpkeepNote,
 )
+from spark_pages.model.chain_tree import ChainEdit, ChainKey
 from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FIRST_USER_TABLE
-from spark_pages.model.pieces import ChainEdit, ChainKey
 from spark_pages.model.table import TableDefinition
 
 TableName = tuple[int, str]

@@ -12,13 +12,13 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from spark_pages.display.markup import card, joined, table, tag
+from spark_pages.display.text import count, moment
+from spark_pages.model.added_pages import NO_PAGES, OwnPages
 from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
-from spark_pages.model.own_pages import NO_PAGES, OwnPages
 from spark_pages.model.table import TableDefinition
-from spark_pages.show.markup import card, joined, table, tag
-from spark_pages.show.text import count, moment
 
 
 @dataclass(frozen=True, slots=True)

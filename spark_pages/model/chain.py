@@ -15,17 +15,17 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from spark_pages.display.chain_strip import chain_strip
+from spark_pages.display.text import count
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain_lane import lane_of
+from spark_pages.model.chain_tree import ChainEdit, Layout, LazyRun, OpenRun, Piece
 from spark_pages.model.joined_runs import JoinedRuns
-from spark_pages.model.locate import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.page import PageDescriptor, PageSlice
-from spark_pages.model.page_cut import PageCut
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
-from spark_pages.model.pieces import ChainEdit, Layout, LazyRun, OpenRun, Piece
+from spark_pages.model.page_selection import PageCut
+from spark_pages.model.row_index import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.run import PageRun, RowLocation
-from spark_pages.show.chain_strip import chain_strip
-from spark_pages.show.text import count
 
 
 @dataclass(frozen=True, eq=False, slots=True)

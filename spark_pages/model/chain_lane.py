@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.model.columns import numbers_of
+from spark_pages.arrow.columns import numbers_of
+from spark_pages.display.chain_strip import CONSTANT, INLINE, UNLOADED, Lane
+from spark_pages.model.chain_tree import Piece
 from spark_pages.model.page import PageKind
-from spark_pages.model.pieces import Piece
 from spark_pages.model.run import PageRun
-from spark_pages.show.chain_strip import CONSTANT, INLINE, UNLOADED, Lane
 
 _NO_FILE = {PageKind.INLINE: INLINE, PageKind.CONSTANT: CONSTANT}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NewType
 
+from spark_pages.arguments import MOST_NUMBER, as_whole
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import MOST_NUMBER, as_whole
 
 Version = NewType("Version", int)
 """Number of a commit; the first is 0 and there are no gaps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from spark_pages.model.pieces import Layout, OpenRun, Piece
+from spark_pages.model.chain_tree import Layout, OpenRun, Piece
 from spark_pages.model.run import PageRun
 
 _MOST_PAGES = 8192

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.model.columns import (
+from spark_pages.arrow.columns import (
     ends_of,
     no_numbers,
     number_column,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from spark_pages.arguments import as_flag, as_text, as_whole
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_flag, as_text, as_whole
 from spark_pages.model.ids import PageId, format_page_id
 
 PAGE_ALIGNMENT = 4096

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.model.columns import number_column, numbers_of, optional_text, valid_of
+from spark_pages.arrow.columns import number_column, numbers_of, optional_text, valid_of
 
 PAGE_SCHEMA = pa.schema(
     [

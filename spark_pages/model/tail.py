@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from operator import attrgetter
 
+from spark_pages.model.chain_tree import ChainEdit, Piece
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind
-from spark_pages.model.pieces import ChainEdit, Piece
 from spark_pages.model.run import PageRun
 
 MOST_PAGES = 64

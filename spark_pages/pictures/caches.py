@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from spark_pages.display.cache_calls import cache_calls
+from spark_pages.display.canvas import Picture
 from spark_pages.io import CacheStats
-from spark_pages.show.cache_calls import cache_calls
-from spark_pages.show.canvas import Picture
 
 
 def cache(calls: Mapping[str, CacheStats] | Iterable[CacheStats], title: str = "page cache") -> Picture:

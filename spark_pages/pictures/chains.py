@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from spark_pages.display.canvas import Picture
+from spark_pages.display.chain_strip import chain_strip
+from spark_pages.display.compaction_effect import ColumnEffect, compaction_effect
 from spark_pages.model.chain_lane import lane_of
-from spark_pages.show.canvas import Picture
-from spark_pages.show.chain_strip import chain_strip
-from spark_pages.show.compaction_effect import ColumnEffect, compaction_effect
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
 
 
 def chain(table: Table, column: str, before: Table | None = None) -> Picture:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.show.canvas import Picture
-from spark_pages.show.log_lane import CommitKind, LoggedTransactions, log_lane
-from spark_pages.tables.store import Store
+from spark_pages.display.canvas import Picture
+from spark_pages.display.log_lane import CommitKind, LoggedTransactions, log_lane
+from spark_pages.store import Store
 
 MOST_VERSIONS = 1_000
 _KEEPING = ("claim rows", "release claims", "lease", "release", "tag", "delete tag", "vacuum", "repair")

@@ -8,6 +8,11 @@ from functools import partial
 
 import pyarrow as pa
 
+from spark_pages.display.canvas import Picture
+from spark_pages.display.chain_strip import Lane, table_strip
+from spark_pages.display.document import document
+from spark_pages.display.markup import Markup, joined, table, tag
+from spark_pages.display.text import count, moment, size
 from spark_pages.errors import SparkPagesError
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_lane import lane_of
@@ -15,13 +20,8 @@ from spark_pages.pictures.caches import cache
 from spark_pages.pictures.chains import chain, compaction
 from spark_pages.pictures.history import MOST_VERSIONS, log_of, newest_checkpoint
 from spark_pages.pictures.requests import waterfall
-from spark_pages.show.canvas import Picture
-from spark_pages.show.chain_strip import Lane, table_strip
-from spark_pages.show.document import document
-from spark_pages.show.markup import Markup, joined, table, tag
-from spark_pages.show.text import count, moment, size
-from spark_pages.tables.store import Store
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
+from spark_pages.store import Store
 
 MOST_TABLES = 12
 MOST_COLUMNS = 8

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spark_pages.log.names import LOG
+from spark_pages.display import waterfall as drawing
+from spark_pages.display.canvas import Picture
+from spark_pages.format.names import LOG
 from spark_pages.runtime import Runtime
-from spark_pages.show import waterfall as drawing
-from spark_pages.show.canvas import Picture
 from spark_pages.storage import TimedRequest, TimedStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 
 def waterfall(store: Store, question: Callable[[Store], object], title: str = "requests") -> Picture:

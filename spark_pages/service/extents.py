@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_pages.io.reading.bloom_reader import has_bloom
-from spark_pages.model.columns import numbers_of, valid_of
+from spark_pages.arrow.columns import numbers_of, valid_of
+from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.model.run import PageRun
-from spark_pages.service.answers import PieceName
-from spark_pages.service.places import NotNamedError
+from spark_pages.service.responses import PieceName
+from spark_pages.service.segment_locator import NotNamedError
 
 Stretches = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Starts and ends of stretches that neither overlap nor touch, in order."""

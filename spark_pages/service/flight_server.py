@@ -21,14 +21,14 @@ from spark_pages.boundary import no_thread
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.runtime import is_out_of_threads
-from spark_pages.service.answers import TableMetaSnapshot
+from spark_pages.service.admission import Gate, Passage
 from spark_pages.service.deadlines import Deadlines, UnreadAnswers
 from spark_pages.service.failures import NO_TOKEN, late, to_flight
 from spark_pages.service.freshness import SharedLoads
-from spark_pages.service.gate import Gate, Passage
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.metrics import Metrics
-from spark_pages.service.questions import Question
+from spark_pages.service.requests import Question
+from spark_pages.service.responses import TableMetaSnapshot
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import EVERYTHING, Access, TokenVerifier
 from spark_pages.service.wire import (

@@ -8,28 +8,31 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from spark_pages.arguments import as_microseconds, as_seconds, as_text, as_whole, check_kind
 from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import TABLES_LISTED, namespace_id
+from spark_pages.display.text import moment
 from spark_pages.errors import (
     InvalidInputError,
     NamespaceNotFoundError,
     ObjectNotFoundError,
     TableNotFoundError,
 )
-from spark_pages.given import as_microseconds, as_seconds, as_text, as_whole, check_kind
+from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.head import version_at
+from spark_pages.log.compaction.compacted_range import plan_reads
+from spark_pages.log.discovery import version_at
 from spark_pages.log.log import Log
-from spark_pages.log.ranges.log_range import plan_reads
-from spark_pages.log.readable import check_version
+from spark_pages.log.readable_versions import check_version
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.pieces import ChainEdit, ChainKey, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime
-from spark_pages.service.answers import (
+from spark_pages.service.extents import Extents, NamedBytes
+from spark_pages.service.freshness import Freshness, SharedLoads
+from spark_pages.service.responses import (
     PieceName,
     Place,
     RedoLocation,
@@ -37,12 +40,9 @@ from spark_pages.service.answers import (
     TableMetaSnapshot,
     piece_names,
 )
-from spark_pages.service.extents import Extents, NamedBytes
-from spark_pages.service.freshness import Freshness, SharedLoads
-from spark_pages.service.places import NotNamedError, PlaceFinder, node_of
-from spark_pages.show.text import moment
+from spark_pages.service.segment_locator import NotNamedError, PlaceFinder, node_of
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.versions.tags import tagged_version
+from spark_pages.versions.tags import tagged_version
 
 _KEPT_VERSIONS = 64
 _KEPT_ANSWERS = 256

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spark_pages.arguments import as_seconds, as_text, as_whole, check_kind
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_seconds, as_text, as_whole, check_kind
 
 _LAST_PORT = (1 << 16) - 1
 _MOST = (1 << 31) - 1

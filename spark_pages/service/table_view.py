@@ -13,11 +13,11 @@ from typing import Protocol
 from spark_pages.errors import DamageError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.pieces import ChainKey, LazyRun, OpenRun, Piece
+from spark_pages.model.chain_tree import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
-from spark_pages.service.answers import PieceName, Place, TableMetaChanges, TableMetaSnapshot
 from spark_pages.service.metadata import MetadataService
+from spark_pages.service.responses import PieceName, Place, TableMetaChanges, TableMetaSnapshot
 
 
 class Pieces(Protocol):

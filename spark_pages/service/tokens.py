@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from spark_pages.arguments import as_choice, as_list, as_seconds, as_text
 from spark_pages.errors import AccessDeniedError, InvalidInputError, MissingDependencyError
-from spark_pages.given import as_choice, as_list, as_seconds, as_text
 from spark_pages.service.failures import MOST_TOKEN, NO_TOKEN
 
 try:

@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from spark_pages.arrow.schema_bytes import schema_to_bytes
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.log.encoding.commit_codec import definition_from_plain, definition_to_plain
-from spark_pages.log.encoding.page_numbers import wrong_pages
-from spark_pages.log.names import part_key, segment_key, stats_key
+from spark_pages.format.commit import definition_from_plain, definition_to_plain
+from spark_pages.format.names import part_key, segment_key, stats_key
+from spark_pages.format.page_limits import wrong_pages
 from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain_tree import ChainEdit, LazyRun
 from spark_pages.model.ids import Version
 from spark_pages.model.location import Location
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
-from spark_pages.model.pieces import ChainEdit, LazyRun
 from spark_pages.model.run import PageRun
-from spark_pages.model.schema_bytes import schema_to_bytes
 from spark_pages.model.table import TableDefinition
-from spark_pages.service.answers import (
+from spark_pages.service.responses import (
     PieceName,
     Place,
     RedoLocation,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
-from spark_pages.io.stats.bounds import plain_values
+from spark_pages.format.bounds import plain_values
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

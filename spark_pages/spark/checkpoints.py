@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_pages.log.checkpoint.planned import AddedPages, PlannedSegment
-from spark_pages.log.checkpoint.tree import Node
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.features import check_writable
+from spark_pages.log.checkpoint.write_plan import AddedPages, PlannedSegment
 from spark_pages.log.checkpoint.writer import write_checkpoint
-from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
 from spark_pages.log.replay import ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.pieces import LazyRun
+from spark_pages.model.chain_tree import LazyRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.job import Start, told_as
 from spark_pages.spark.planned_tasks import pack_planned, write_planned
 from spark_pages.spark.publish import publish_delta
-from spark_pages.spark.shipping import objects_of, store_url
+from spark_pages.spark.serialization import objects_of, store_url
 from spark_pages.storage import MeteredStore
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> Checkpoint
 
 @dataclass(slots=True)
 class Spread:
-    """Spreads the segments of a checkpoint over executors; see `spark_pages.log.checkpoint.planned.CarryOut`.
+    """Spreads the segments of a checkpoint over executors; see `spark_pages.log.checkpoint.write_plan.CarryOut`.
 
     Attributes
     ----------

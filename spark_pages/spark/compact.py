@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from spark_pages.errors import CommitConflictError
-from spark_pages.log.names import page_file_key
+from spark_pages.format.names import page_file_key
+from spark_pages.job_result import failure
+from spark_pages.maintenance.compact import compact_table
+from spark_pages.maintenance.compaction_plan import CompactionTask, plan_compaction
+from spark_pages.maintenance.page_rewrite import PagesWanted, pages_wanted, rewrite_runs
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
-from spark_pages.outcome import failure
 from spark_pages.progress import phase
+from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.spark.job import Start, starting, told_as
-from spark_pages.spark.shipping import (
+from spark_pages.spark.serialization import (
     even_groups,
     objects_of,
     pack_runs,
@@ -27,11 +31,7 @@ from spark_pages.spark.shipping import (
     store_url,
     unpack_run,
 )
-from spark_pages.tables.compaction.compact import compact_table
-from spark_pages.tables.compaction.plan import CompactionTask, plan_compaction
-from spark_pages.tables.compaction.rewriting import PagesWanted, pages_wanted, rewrite_runs
-from spark_pages.tables.table import Table
-from spark_pages.tables.transaction import Transaction
+from spark_pages.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +151,7 @@ def each_table(url: str, table: str | None, profile: str | None, work: Work) -> 
     Notes
     -----
     Of several tables one that ends in a conflict has ``ok`` false and its ``error``, and the others go on.
-    `spark_pages.outcome.ended` has the exit code.
+    `spark_pages.job_result.ended` has the exit code.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
     if table:
@@ -182,7 +182,7 @@ class _Cluster:
     def rewrite(
         self, txn: Transaction, table: Table, tasks: Sequence[CompactionTask]
     ) -> Sequence[Sequence[NewPage]]:
-        """See `spark_pages.tables.compaction.compact.Rewrite`."""
+        """See `spark_pages.maintenance.compact.Rewrite`."""
         if not tasks:
             return []
         context = self._start().sparkContext

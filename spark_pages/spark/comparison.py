@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page_schema import LOCATION_COLUMNS, STATS_SCHEMA
-from spark_pages.model.pieces import ChainKey
 from spark_pages.spark.tasks import DESCRIPTOR
 
 ORDER = ["table_id", "field_id", "first_row", "has_rows", "place"]

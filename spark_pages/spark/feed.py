@@ -13,16 +13,16 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
+from spark_pages.changes.feed import commits_in_turn
+from spark_pages.changes.page_changes import PAGE_CHANGES_SCHEMA, page_changes
+from spark_pages.changes.row_changes import ROW_CHANGES_SCHEMA, row_changes
 from spark_pages.errors import InvalidInputError, VersionNotFoundError
 from spark_pages.log.log import Log
-from spark_pages.log.readable import oldest_readable
+from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.log.replay import replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
-from spark_pages.spark.shipping import objects_of
-from spark_pages.tables.versions.change_feed import commits_in_turn
-from spark_pages.tables.versions.changes import ROW_CHANGES_SCHEMA, row_changes
-from spark_pages.tables.versions.page_changes import PAGE_CHANGES_SCHEMA, page_changes
+from spark_pages.spark.serialization import objects_of
 
 Grain = Literal["rows", "pages"]
 VERSIONS_OF_A_TASK = 64

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql.functions import udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_pages.changes.feed import find_either
+from spark_pages.changes.history import HISTORY_SCHEMA
 from spark_pages.errors import InvalidInputError
+from spark_pages.query.table_names import spelled
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
-from spark_pages.spark.shipping import store_of, store_url
-from spark_pages.tables.definitions.table_names import spelled
-from spark_pages.tables.versions.change_feed import find_either
-from spark_pages.tables.versions.history import HISTORY_SCHEMA
+from spark_pages.spark.serialization import store_of, store_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.outcome import USAGE, ended, exit_code, failure
+from spark_pages.job_result import USAGE, ended, exit_code, failure
 from spark_pages.progress import on_terminal, stderr_apart, watched
 from spark_pages.spark.failures import spark_failing
 

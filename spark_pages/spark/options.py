@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.query.snapshot import Snapshot
 from spark_pages.spark.feed import check_grain
-from spark_pages.spark.shipping import store_url
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.store import Store
+from spark_pages.spark.serialization import store_url
+from spark_pages.store import Store
 
 VIEW_NAMES = ("rows", "pages", "history", "tables", "columns", "chains", "segments", "changes")
 _OF_THE_STORE = ("history", "segments")

@@ -21,20 +21,20 @@ from spark_pages.errors import (
     StorageError,
     UnsupportedFormatError,
 )
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.features import check_writable
+from spark_pages.format.page_folders import PageFolders
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
-from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
-from spark_pages.log.vacuum.garbage import CommitWalker, Trees, TreeWalker, first_commit
 from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
+from spark_pages.log.vacuum.reachability import CommitWalker, Trees, TreeWalker, first_commit
 from spark_pages.model.actions import DELETION, Commit
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.failures import our_error
-from spark_pages.spark.shipping import objects_of
+from spark_pages.spark.serialization import objects_of
 from spark_pages.storage.store import size_if_there
 
 if TYPE_CHECKING:

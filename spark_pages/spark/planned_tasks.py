@@ -15,17 +15,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
-from spark_pages.log.checkpoint.planned import AddedPages, PlannedSegment, Slab
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.segment_maker import SegmentMaker
-from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.checkpoint.segment_writer import SegmentMaker
+from spark_pages.log.checkpoint.write_plan import AddedPages, PlannedSegment, Slab
 from spark_pages.log.replay import LoadManifest, ManifestPages
 from spark_pages.model.actions import ManifestRef
-from spark_pages.model.pieces import Piece
+from spark_pages.model.chain_tree import Piece
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Runtime, map_in_threads
-from spark_pages.spark.shipping import objects_of, pack_with_stats, unpack_with_stats
+from spark_pages.spark.serialization import objects_of, pack_with_stats, unpack_with_stats
 
 _MANIFEST_PAGES = 1 << 20
 """Pages of manifests that an executor holds, about: the segments of a task read the same ones in turn."""

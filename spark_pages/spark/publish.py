@@ -16,19 +16,19 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.errors import ObjectNotFoundError
+from spark_pages.format.features import check_writable
+from spark_pages.format.names import DELTA
+from spark_pages.format.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.log.checkpoint.reader import Checkpoint
-from spark_pages.log.checkpoint.segment import NODE_SCHEMA, SEGMENT_SCHEMA
-from spark_pages.log.features import check_writable
 from spark_pages.log.log import Log
-from spark_pages.log.names import DELTA
-from spark_pages.log.readable import oldest_readable
+from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions
-from spark_pages.spark.shipping import objects_of, store_url
-from spark_pages.tables.versions.history import HISTORY_SCHEMA, history_of
+from spark_pages.spark.serialization import objects_of, store_url
 
 SEGMENTS = DeltaTable(
     "_log/segments/", "segments", "page descriptors", SEGMENT_SCHEMA, "spark_pages-segments", guarded=True

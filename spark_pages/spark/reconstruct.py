@@ -17,18 +17,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.head import base_state
+from spark_pages.log.discovery import base_state
 from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.pieces import ChainKey
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.comparison import differences
-from spark_pages.spark.fold import (
+from spark_pages.spark.job import told_as
+from spark_pages.spark.local_pages import LocalPages
+from spark_pages.spark.output_folder import OutputFolder
+from spark_pages.spark.page_frame import SparkPages
+from spark_pages.spark.positions import (
     CommitCount,
     Layout,
     SegmentCount,
@@ -36,11 +40,7 @@ from spark_pages.spark.fold import (
     count_of_node,
     fold_counts,
 )
-from spark_pages.spark.job import told_as
-from spark_pages.spark.local_pages import LocalPages
-from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.page_frame import SparkPages
-from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.spark.serialization import objects_of, store_of, store_url
 from spark_pages.spark.tasks import (
     CommitRows,
     CountCommits,

@@ -18,17 +18,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_pages.arrow.columns import numbers_of
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.columns import numbers_of
-from spark_pages.model.pieces import LazyRun, Piece
+from spark_pages.model.chain_tree import LazyRun, Piece
+from spark_pages.model.row_ranges import RowRanges, intersection
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
+from spark_pages.query.directory import PageDirectory
+from spark_pages.query.table import Table
 from spark_pages.spark.arrow_types import to_spark
-from spark_pages.spark.shipping import even_groups, pack_run, pages_of, unpack_run
-from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.reading.row_ranges import RowRanges, intersection
-from spark_pages.tables.table import Table
+from spark_pages.spark.serialization import even_groups, pack_run, pages_of, unpack_run
 
 PARTITION_BYTES = 128 << 20
 """Stored bytes that one task reads, about: as many as Spark gives a task of Parquet."""

@@ -23,17 +23,17 @@ from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_columns
 from spark_pages.errors import InvalidInputError
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.table import Table
+from spark_pages.query.table_names import spelled
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
-from spark_pages.spark.shipping import store_of
+from spark_pages.spark.serialization import store_of
 from spark_pages.spark.stream import ChangeStream
 from spark_pages.spark.views import VIEWS, ViewReader
 from spark_pages.spark.writer import TableStreamWriter, TableWriter
 from spark_pages.spark.writing import WritePlan, plan_write
-from spark_pages.tables.definitions.table_names import spelled
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.table import Table
 
 
 class SparkPagesDataSource(DataSource):

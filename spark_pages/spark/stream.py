@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_table
+from spark_pages.changes.feed import find_either
 from spark_pages.errors import (
     InvalidInputError,
     StoreReplacedError,
@@ -29,15 +30,14 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.log import Log
-from spark_pages.log.readable import oldest_readable
+from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.model.ids import TableId
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
 from spark_pages.spark.options import ViewQuery
-from spark_pages.spark.shipping import objects_of, store_of
+from spark_pages.spark.serialization import objects_of, store_of
 from spark_pages.spark.views import ViewPartition
-from spark_pages.tables.versions.change_feed import find_either
 
 Offset: TypeAlias = dict[str, Any]
 """``version``, ``store``, and ``token`` once one was told, and ``table_id`` of a table that was asked for."""

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_pages.arrow.columns import number_column, numbers_of
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.segment import decode_manifest
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.segment import decode_manifest
-from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.replay import form_ids
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
-from spark_pages.model.columns import number_column, numbers_of
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, no_stats
-from spark_pages.model.pieces import ChainKey
 from spark_pages.spark.arrow_types import spark_type
-from spark_pages.spark.fold import CommitCount, SegmentCount, SpliceCount
-from spark_pages.spark.shipping import objects_of
+from spark_pages.spark.positions import CommitCount, SegmentCount, SpliceCount
+from spark_pages.spark.serialization import objects_of
 
 DESCRIPTOR = [pa.field(f.name, spark_type(f.type)) for f in (*PAGE_SCHEMA, *STATS_SCHEMA)]
 """The fields of a page descriptor and its statistics, in types that Spark has."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.log.log import Log
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
@@ -17,10 +18,9 @@ from spark_pages.spark.external import External, LocalRows, SparkRows
 from spark_pages.spark.job import told_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.spark.serialization import objects_of, store_of, store_url
 from spark_pages.spark.writing import commit_write, plan_write
-from spark_pages.tables.versions.history import HISTORY_SCHEMA, history_of
-from spark_pages.tables.writing.written_rows import WrittenRows
+from spark_pages.transaction.written_rows import WrittenRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from spark_pages.log.compaction.compacted_range import plan_ranges
+from spark_pages.log.compaction.writer import missing_bundles
 from spark_pages.log.log import Log
-from spark_pages.log.ranges.log_range import plan_ranges
-from spark_pages.log.ranges.writer import missing_bundles
-from spark_pages.log.readable import oldest_readable
+from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.delta_log import DeltaFile
 from spark_pages.spark.job import Start, starting, told_as
 from spark_pages.spark.publish import Publisher, WriteFile, publish_delta
-from spark_pages.spark.shipping import objects_of, store_of, store_url
+from spark_pages.spark.serialization import objects_of, store_of, store_url
 from spark_pages.storage.store import size_if_there
 
 if TYPE_CHECKING:

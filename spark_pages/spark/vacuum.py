@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from spark_pages.spark.job import told_as
 from spark_pages.spark.orphans import delete_objects, find_orphans
-from spark_pages.spark.shipping import store_of, store_url
+from spark_pages.spark.serialization import store_of, store_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_pages.model.pieces import ChainKey
+from spark_pages.maintenance.verify.faults import told_faults
+from spark_pages.maintenance.verify.page_values import PageReader, PagesRead, PagesToRead, PageValues
+from spark_pages.maintenance.verify.pages import PagesMode
+from spark_pages.maintenance.verify.verify import verify as verify_here
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.progress import phase
 from spark_pages.spark.job import told_as
-from spark_pages.spark.shipping import objects_of, pack_with_stats, store_url, unpack_with_stats
-from spark_pages.upkeep.faults import told_faults
-from spark_pages.upkeep.page_values import PageReader, PagesRead, PagesToRead, PageValues
-from spark_pages.upkeep.pages import PagesMode
-from spark_pages.upkeep.verify import verify as verify_here
+from spark_pages.spark.serialization import objects_of, pack_with_stats, store_url, unpack_with_stats
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_pages.changes.feed import find_either
+from spark_pages.changes.history import HISTORY_SCHEMA, history_of
+from spark_pages.format.names import segment_key
 from spark_pages.log.log import Log
-from spark_pages.log.names import segment_key
-from spark_pages.log.readable import oldest_readable
+from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.model.page_schema import PAGE_SCHEMA
+from spark_pages.query.page_table import page_table
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_type, to_spark
 from spark_pages.spark.feed import (
@@ -28,13 +33,8 @@ from spark_pages.spark.feed import (
     version_range,
 )
 from spark_pages.spark.options import ViewQuery
-from spark_pages.spark.shipping import even_groups, objects_of, store_of
-from spark_pages.spark.stretches import Stretch, stretches_of
-from spark_pages.tables.reading.page_table import page_table
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.table import Table
-from spark_pages.tables.versions.change_feed import find_either
-from spark_pages.tables.versions.history import HISTORY_SCHEMA, history_of
+from spark_pages.spark.serialization import even_groups, objects_of, store_of
+from spark_pages.spark.splits import Stretch, stretches_of
 
 PAGES_OF_A_TASK = 100_000
 

@@ -14,21 +14,21 @@ from itertools import chain
 
 import pyarrow as pa
 
+from spark_pages.arrow.compact import shown_bytes
 from spark_pages.catalog.resolve import find_table, split_name
 from spark_pages.errors import SchemaMismatchError, TableNotFoundError
-from spark_pages.log.features import check_writable
+from spark_pages.format.features import check_writable
+from spark_pages.format.fitting import kinds_fit
 from spark_pages.model.ids import TableId
-from spark_pages.model.own_memory import shown_bytes
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.table_names import name_of_new, spelled
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
-from spark_pages.spark.shipping import objects_of, store_of
-from spark_pages.tables.arrays.fitting import kinds_fit
-from spark_pages.tables.definitions.table_names import name_of_new, spelled
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.writing.written_rows import WrittenRows, write_rows
+from spark_pages.spark.serialization import objects_of, store_of
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
+from spark_pages.transaction.written_rows import WrittenRows, write_rows
 
 FEW_BYTES = 64 << 10
 """A task that has no more than this sends its rows to the driver."""

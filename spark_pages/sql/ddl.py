@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.sql.parsing import rewritten, shown, written
+from spark_pages.query.predicates.parsing import rewritten, shown, written
 from spark_pages.sql.statements import (
     AddColumn,
     AddConstraint,

@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from spark_pages.catalog.identifiers import VisibleColumn
 from spark_pages.errors import InternalError, InvalidInputError, MissingDependencyError, SparkPagesError
+from spark_pages.query.predicates.parsing import for_duckdb, shown
 from spark_pages.sql.dataset import RelationDataset
-from spark_pages.sql.parsing import for_duckdb, shown
 from spark_pages.sql.resolver import ResolvedQuery
 
 if TYPE_CHECKING:

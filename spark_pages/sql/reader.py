@@ -13,8 +13,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.query.predicates.parsing import parse, shown, tokens
 from spark_pages.sql import ddl
-from spark_pages.sql.parsing import parse, shown, tokens
 from spark_pages.sql.statements import (
     AlterNamespace,
     AlterTable,

@@ -1,6 +1,6 @@
 """Queries: every name in them becomes that of a table of one version and of a field id. Pure.
 
-`resolve` gives the same query in labels (`spark_pages.sql.labels`), which mean the same to DuckDB whatever it
+`resolve` gives the same query in labels (`spark_pages.query.predicates.labels`), which mean the same to DuckDB whatever it
 thinks of case, and tells which columns of which tables it needs. What stands behind FROM is resolved in
 `sources.py`; the rules for names are `spark_pages.catalog.identifiers`.
 
@@ -26,9 +26,9 @@ from spark_pages.catalog.identifiers import (
     suggest,
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SparkPagesError
-from spark_pages.sql.labels import Labels, labels_of, quoted
+from spark_pages.query.predicates.labels import Labels, labels_of, quoted
+from spark_pages.query.predicates.parsing import chain, located, not_understood, rewritten, written
 from spark_pages.sql.parameters import GivenParameters, Parameters
-from spark_pages.sql.parsing import chain, located, not_understood, rewritten, written
 from spark_pages.sql.relations import Relations
 from spark_pages.sql.sources import CommonTables, Scope, Sources, TableUse, with_names
 

@@ -17,9 +17,9 @@ from spark_pages.catalog.identifiers import (
     match,
 )
 from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.query.predicates.labels import Labels, labels_of, quoted
+from spark_pages.query.predicates.parsing import located, written
 from spark_pages.sql.hints import column_in, conjuncts, hint_of
-from spark_pages.sql.labels import Labels, labels_of, quoted
-from spark_pages.sql.parsing import located, written
 from spark_pages.sql.relations import Relation, Relations, as_of_of
 
 CommonTables = Mapping[str, tuple[str, tuple[VisibleColumn, ...]]]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from spark_pages.arguments import as_path, as_text, check_kind, shortened
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_path, as_text, check_kind, shortened
 from spark_pages.storage.clients import REMOTE_SCHEMES
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.remote import RemoteStore

@@ -18,18 +18,18 @@ from spark_pages.errors import CommitUnknownError, InternalError, SparkPagesErro
 from spark_pages.io import PageHandler
 from spark_pages.log.lease import ReaderLease
 from spark_pages.log.vacuum.plan import VacuumPlan
+from spark_pages.maintenance.repair import RepairPlan
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
-from spark_pages.service.answers import PieceName
+from spark_pages.model.row_ranges import RowRanges
 from spark_pages.service.extents import NamedBytes
 from spark_pages.service.metadata import MetadataService
-from spark_pages.service.served_store import ServedSnapshot, ServedStore
+from spark_pages.service.remote_store import ServedSnapshot, ServedStore
+from spark_pages.service.responses import PieceName
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import TokenVerifier
-from spark_pages.tables.reading.row_ranges import RowRanges
-from spark_pages.tables.registration import StagedDirectory
-from spark_pages.upkeep.repair import RepairPlan
+from spark_pages.transaction.registration import StagedDirectory
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-import spark_pages.service.places
-import spark_pages.tables.versions.restore
+import spark_pages.service.segment_locator
+import spark_pages.versions.restore
 from spark_pages import errors
 from spark_pages.errors import SparkPagesError
 

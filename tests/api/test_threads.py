@@ -9,7 +9,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.io.reading.workers import Workers
+from spark_pages.io.workers import Workers
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
 from tests.api.calls import QUIET

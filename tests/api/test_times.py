@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_pages as sp
+from spark_pages.arguments import as_duration, as_microseconds, as_whole
 from spark_pages.errors import InvalidInputError
-from spark_pages.given import as_duration, as_microseconds, as_whole
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOON = 1_795_600_800_000_000

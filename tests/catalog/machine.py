@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import QUIET
 
 LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"

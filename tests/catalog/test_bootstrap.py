@@ -15,7 +15,7 @@ from spark_pages.errors import CommitConflictError, DamageError, UnsupportedForm
 from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_table_zero, rows_of
 from tests.tables.stores import QUIET, metered
 

@@ -10,7 +10,7 @@ from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import QUIET, metered
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])

@@ -11,8 +11,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SchemaMismatchError
 from spark_pages.io import ReadTrace
-from spark_pages.tables.filtering.filters import parse_filter
-from spark_pages.tables.store import Store
+from spark_pages.query.predicates.filters import parse_filter
+from spark_pages.store import Store
 from tests.invariants import check_table_zero, rows_of
 from tests.tables.stores import QUIET
 

@@ -15,7 +15,7 @@ from spark_pages.errors import (
 )
 from spark_pages.io import ReadTrace
 from spark_pages.model.page import PendingPage
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_table_zero
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("low", pa.int64()), ("high", pa.int64())])

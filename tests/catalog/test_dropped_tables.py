@@ -11,9 +11,9 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
 from spark_pages.io import PageHandler
+from spark_pages.maintenance import purge
 from spark_pages.model.actions import IntentKind
-from spark_pages.tables.definitions import purge
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_nothing_needed_is_gone, check_table_zero, check_versions_stay, rows_of
 from tests.tables.stores import QUIET
 

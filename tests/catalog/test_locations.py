@@ -10,12 +10,12 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, InvalidInputError, InvalidKeyError, UnsupportedFormatError
-from spark_pages.log import features
+from spark_pages.format import features
+from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.model.page import PendingPage
 from spark_pages.runtime import Runtime
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing.written_rows import write_rows
-from spark_pages.upkeep.faults import FaultKind
+from spark_pages.store import Store
+from spark_pages.transaction.written_rows import write_rows
 from tests.invariants import check_table_zero, rows_of
 from tests.retention.stores import KilledError, WatchedStore
 

@@ -13,7 +13,7 @@ from spark_pages.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_table_zero, rows_of
 
 SCHEMA = pa.schema([("n", pa.int64())])

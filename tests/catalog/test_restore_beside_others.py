@@ -14,9 +14,9 @@ import spark_pages as sp
 from spark_pages.catalog import alterations
 from spark_pages.errors import CommitConflictError, DamageError
 from spark_pages.model.actions import IntentKind
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.versions import restore_plan
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
+from spark_pages.versions import restore_plan
 from tests.catalog.test_restore_machine import DEFINITIONS, start
 
 Staging = Callable[[Transaction], object]

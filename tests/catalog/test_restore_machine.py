@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 import spark_pages as sp
 from spark_pages.catalog.needs import dangling_references
 from spark_pages.errors import CommitConflictError, ConstraintError, SparkPagesError
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.catalog.machine import LONG
 from tests.tables.stores import QUIET
 

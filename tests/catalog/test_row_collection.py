@@ -10,9 +10,9 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.io import PageHandler
-from spark_pages.tables.definitions import row_collection
-from spark_pages.tables.definitions.row_collection import collect_rows
-from spark_pages.tables.store import Store
+from spark_pages.maintenance import row_collection
+from spark_pages.maintenance.row_collection import collect_rows
+from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
 from tests.invariants import check_nothing_needed_is_gone, check_table_zero, check_versions_stay, rows_of
 from tests.tables.stores import QUIET

@@ -28,8 +28,8 @@ from spark_pages.errors import (
     SnapshotExpiredError,
     TableNotFoundError,
 )
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.catalog.machine import Footprint, SeveralTransactions, run
 from tests.invariants import check_table_zero
 

@@ -9,9 +9,9 @@ import spark_pages as sp
 from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.checkpoint import root
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.filtering.filters import parse_filter
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import metered
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import InvalidInputError, TableNotFoundError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

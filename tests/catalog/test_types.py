@@ -21,7 +21,7 @@ from spark_pages.errors import (
 )
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import TYPE_KEY, TYPE_NAMES
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_table_zero
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from spark_pages.errors import CommitConflictError, TableNotFoundError
 from spark_pages.io import PageHandler
+from spark_pages.maintenance.purge import purge_dropped
+from spark_pages.maintenance.row_collection import collect_rows
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.definitions.purge import purge_dropped
-from spark_pages.tables.definitions.row_collection import collect_rows
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
 from tests.invariants import Rows, check_snapshot, check_table_zero, rows_of
 from tests.retention.stores import KilledError, WatchedStore, copied, opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import QUIET
 
 SCHEMA = pa.schema([("n", pa.int64()), ("m", pa.string())])

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.errors import InvalidInputError, MissingDependencyError
-from spark_pages.outcome import FAILED
+from spark_pages.job_result import FAILED
 from spark_pages.spark.external import External, LocalRows
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.session import PROJECT

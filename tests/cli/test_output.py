@@ -11,7 +11,7 @@ from spark_pages.errors import (
     StorageError,
     TableNotFoundError,
 )
-from spark_pages.outcome import exit_code
+from spark_pages.job_result import exit_code
 
 
 @pytest.mark.parametrize(

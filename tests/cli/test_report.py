@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 import spark_pages
 from spark_pages.cli.app import app
 from spark_pages.pictures import report
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.show.reading import HOSTILE, elements
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
-from spark_pages.outcome import USAGE
+from spark_pages.job_result import USAGE
 from spark_pages.spark.session import PROJECT
 
 NUMBERS = pa.schema([("n", pa.int64())])

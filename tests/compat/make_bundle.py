@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import spark_pages as sp
-from spark_pages.log.ranges import log_range
-from spark_pages.tables.store import Store
+from spark_pages.log.compaction import compacted_range
+from spark_pages.store import Store
 from tests.compat.make_v1 import make_anew
 
 
@@ -27,7 +27,7 @@ def make(url: str) -> Store:
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [4], "s": ["d"]}))
     limit = 24 * store.objects.size("_log/00000000000000000040.avro")
-    with patch.object(log_range, "MAX_RANGE_BYTES", limit):
+    with patch.object(compacted_range, "MAX_RANGE_BYTES", limit):
         store.compact_log()
     return store
 

@@ -34,8 +34,8 @@ from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
 from spark_pages.spark import publish
 from spark_pages.storage import open_object_store
-from spark_pages.tables import staging
-from spark_pages.tables.store import Store
+from spark_pages import transaction
+from spark_pages.store import Store
 
 HERE = Path(__file__).parent / "v1" / "every-kind"
 SYSTEM = ("catalog", "tables", "columns", "types", "constraints", "namespaces")
@@ -167,8 +167,8 @@ def pages_of_all_sorts(store: Store) -> None:
     with store.transaction() as txn:
         txn.create_table("ragged", pa.schema([("a", pa.int64()), ("b", pa.int64())]), aligned=False)
         txn.append("ragged", pa.table({"a": [1, 2]}))
-    limit = staging.MANIFEST_PAGES
-    staging.MANIFEST_PAGES = 2
+    limit = transaction.MANIFEST_PAGES
+    transaction.MANIFEST_PAGES = 2
     try:
         with store.transaction() as txn:
             schema = pa.schema([("n", pa.int64()), ("absent", pa.string())])
@@ -176,7 +176,7 @@ def pages_of_all_sorts(store: Store) -> None:
             numbers = [None, *np.random.default_rng(8).integers(0, 2**62, 1_100).tolist()]
             txn.append("many", pa.table({"n": pa.array(numbers, pa.int64())}))
     finally:
-        staging.MANIFEST_PAGES = limit
+        transaction.MANIFEST_PAGES = limit
 
 
 def held_versions(store: Store) -> None:

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 from tests.compat.make_v1 import make_anew
 
 SCHEMA = pa.schema([("x", pa.float64()), ("half", pa.float16()), ("single", pa.float32())])
@@ -29,7 +29,7 @@ def make(url: str) -> Store:
     """A manifest, a checkpoint, and inline pages behind it."""
     properties = {"log_compaction_commits": "0", "checkpoint_commits": "0", "tail_page_bytes": "0"}
     store = sp.create(url, properties=properties)
-    with patch.object(placing, "MANIFEST_PAGES", 2), store.transaction() as txn:
+    with patch.object(placement, "MANIFEST_PAGES", 2), store.transaction() as txn:
         txn.create_table("t", SCHEMA)
         txn.append("t", rows(PAGES[0]))
     for page in PAGES[1:]:

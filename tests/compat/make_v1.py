@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 
 HERE = Path(__file__).parent / "v1"
 
@@ -112,7 +112,7 @@ def checkpoint_and_tail(url: str) -> Store:
 def manifest(url: str) -> Store:
     """A transaction that lists its pages in a page manifest, and a table whose columns are independent."""
     store = sp.create(url)
-    with patch.object(placing, "MANIFEST_PAGES", 2), store.transaction() as txn:
+    with patch.object(placement, "MANIFEST_PAGES", 2), store.transaction() as txn:
         txn.create_table("many", pa.schema([("n", pa.int64())]))
         txn.append("many", pa.table({"n": np.arange(20_000) // 100}))
     with store.transaction() as txn:

@@ -22,26 +22,26 @@ import pytest
 import spark_pages as sp
 from spark_pages.catalog.constraints import Kind
 from spark_pages.errors import SnapshotExpiredError
-from spark_pages.io.pages.codecs import Codec, decompress
-from spark_pages.io.pages.narrow import narrow_table
-from spark_pages.io.pages.page_codec import arrow_stream
-from spark_pages.io.pages.page_header import PAGE_MAGIC, PageHeader, parse_header
-from spark_pages.io.pages.page_payload import read_payload
-from spark_pages.log import names
+from spark_pages.format.pages.codecs import Codec, decompress
+from spark_pages.format.pages.integer_encoding import narrow_table
+from spark_pages.format.pages.page_codec import arrow_stream
+from spark_pages.format.pages.page_header import PAGE_MAGIC, PageHeader, parse_header
+from spark_pages.format.pages.page_payload import read_payload
+from spark_pages.format import names
 from spark_pages.log.checkpoint.root import Root, encode_catalog, encode_root
-from spark_pages.log.checkpoint.segment import NODE_SCHEMA, SEGMENT_SCHEMA
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.encoding.commit_schema import COMMIT_SCHEMA
-from spark_pages.log.encoding.few_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN, NAN
-from spark_pages.log.features import READER_FEATURES, WRITER_FEATURES
-from spark_pages.log.page_folders import LOCATION_PROPERTY
+from spark_pages.format.segment import NODE_SCHEMA, SEGMENT_SCHEMA
+from spark_pages.format.commit import decode_slot
+from spark_pages.format.commit_schema import COMMIT_SCHEMA
+from spark_pages.format.small_page_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN, NAN
+from spark_pages.format.features import READER_FEATURES, WRITER_FEATURES
+from spark_pages.format.page_folders import LOCATION_PROPERTY
 from spark_pages.log.state import LogState
 from spark_pages.model import table as definitions
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA
 from spark_pages.spark.publish import TABLES
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.compat.make_every_kind import state_of
 
 V1 = Path(__file__).parent / "v1"

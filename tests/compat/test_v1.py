@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 HERE = Path(__file__).parent / "v1"
 NAMES = ["bundle", "checkpoint-and-tail", "every-kind", "groups-tags-and-restore", "manifest", "nan", "only-log"]

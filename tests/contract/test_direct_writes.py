@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_pages.errors import StorageError
-from spark_pages.io.files.local_file import huge_memory
+from spark_pages.io.local_file import huge_memory
 from spark_pages.storage import DurableLocalStore
 from spark_pages.storage.direct import BLOCK_BYTES, DIRECT_BYTES
 

@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages import store as store_module
 from spark_pages.errors import StoreNotFoundError
 from spark_pages.storage import DurableLocalStore
-from spark_pages.tables import store as store_module
 from tests.crash.storm import fork
 from tests.invariants import check_store
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 import spark_pages as sp
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.digest import digest_of
+from spark_pages.format.digest import digest_of
 from spark_pages.storage import folders, local
 from tests.crash.storm import fork
 from tests.invariants import check_store

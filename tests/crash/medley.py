@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.crash.medley_judge import Outcome, judge
 from tests.crash.medley_writer import Notes, work
 from tests.crash.storm import Place, fork, place_for, wait_for, warm_up

@@ -10,7 +10,7 @@ from typing import Any
 
 import spark_pages as sp
 from spark_pages.errors import SnapshotExpiredError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.crash.medley_model import Model, ModelTable, Op, State, fingerprint, follow
 from tests.crash.storm import Place
 from tests.invariants import check_snapshot, check_table_zero

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_pages.errors import InvalidInputError, NotFoundError
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.transaction import Transaction
+from spark_pages.transaction.transaction import Transaction
 from tests.crash.medley_model import Op, Values, fingerprint, mark_of
 
 NAMES = ["a", "b", "c", "d"]

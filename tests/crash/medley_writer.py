@@ -28,9 +28,9 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.checkpoint import writer as checkpoint_writer
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.crash.medley_model import fingerprint
 from tests.crash.medley_program import Program
 from tests.crash.storm import Place

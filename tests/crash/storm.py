@@ -29,7 +29,7 @@ import pyarrow as pa
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, CommitUnknownError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_store
 from tests.s3.server import S3Server, new_url
 

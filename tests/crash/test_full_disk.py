@@ -20,7 +20,7 @@ import spark_pages as sp
 from spark_pages.errors import CommitUnknownError, SparkPagesError, StorageError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_store
 
 NUMBERS = np.random.default_rng(0).integers(0, 2**60, 60_000)

@@ -12,8 +12,8 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 
 Question = Callable[[Store], Any]
 
@@ -86,8 +86,8 @@ def small_store(monkeypatch: pytest.MonkeyPatch) -> Store:
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [4]}))
     with monkeypatch.context() as patch, store.transaction() as txn:
-        patch.setattr(placing, "MANIFEST_PAGES", 0)
-        patch.setattr(placing, "fits_inline", lambda _: False)
+        patch.setattr(placement, "MANIFEST_PAGES", 0)
+        patch.setattr(placement, "fits_inline", lambda _: False)
         txn.create_table("u", pa.schema([("x", pa.int64())]))
         txn.append("u", pa.table({"x": np.arange(50)}))
         txn.commit()

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from spark_pages.errors import DamageError
+from spark_pages.format.digest import locate
+from spark_pages.format.names import commit_key
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.digest import locate
-from spark_pages.log.hint import Hint, read_hints
+from spark_pages.log.compaction.compacted_range import LogRange, decode_range
+from spark_pages.log.last_checkpoint import Hint, read_hints
 from spark_pages.log.log import Log
-from spark_pages.log.names import commit_key
-from spark_pages.log.ranges.log_range import LogRange, decode_range
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime

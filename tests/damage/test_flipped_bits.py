@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.damage.flipping import KINDS, Flipped, Question, kind_of, questions, small_store
 
 BITS_OF_AN_OBJECT = 7

@@ -11,7 +11,7 @@ import pytest
 
 from spark_pages.errors import DamageError
 from spark_pages.io import Codec, PageFileWriter, PageHandler, encode_page
-from spark_pages.io.files.page_file import check_padding, padding_of
+from spark_pages.io.file_writer import check_padding, padding_of
 from tests.io.fakes import FolderStore, MemoryStore, descriptor
 
 ARRAYS = [

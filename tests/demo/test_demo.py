@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_pages.cli.app import app
-from spark_pages.demo import run_demo, spark_step, steps
-from spark_pages.demo.folder import MARKER, make_folder
+from spark_pages.cli.demo import run_demo, spark_step, steps
+from spark_pages.cli.demo.folder import MARKER, make_folder
 from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.versions import Versions
 

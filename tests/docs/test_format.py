@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from spark_pages.catalog.table_zero import table_zero
-from spark_pages.io.pages.page_header import PAGE_MAGIC
-from spark_pages.log.checkpoint import segment
-from spark_pages.log.encoding import commit_schema
+from spark_pages.format import commit_schema, segment
+from spark_pages.format.pages.page_header import PAGE_MAGIC
 from spark_pages.model.actions import IntentKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA
 

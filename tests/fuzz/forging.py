@@ -14,8 +14,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_pages.log.encoding.commit_schema import COMMIT_SCHEMA
-from spark_pages.log.encoding.container import encode_container
+from spark_pages.format.commit_schema import COMMIT_SCHEMA
+from spark_pages.format.container import encode_container
 
 _EDIT_BYTES = 11
 _ROOT_KEY = b"spark_pages.root"

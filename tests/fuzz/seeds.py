@@ -7,12 +7,12 @@ from collections import defaultdict
 import pyarrow as pa
 import pytest
 
+from spark_pages.format.container import _head
+from spark_pages.format.names import HINT_KEY
+from spark_pages.format.pages.codecs import compress
 from spark_pages.io import Codec, encode_page
-from spark_pages.io.pages.codecs import compress
-from spark_pages.log.encoding.container import _head
-from spark_pages.log.names import HINT_KEY
-from spark_pages.log.ranges.bundle import encode_index
-from spark_pages.log.ranges.log_range import LogRange
+from spark_pages.log.compaction.archive import encode_index
+from spark_pages.log.compaction.compacted_range import LogRange
 from tests.damage.flipping import kind_of, small_store
 from tests.fuzz.targets import BUNDLE, RANGE, good_objects
 

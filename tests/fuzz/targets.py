@@ -20,17 +20,17 @@ import pyarrow as pa
 import xxhash
 
 from spark_pages.errors import DamageError, SchemaMismatchError
+from spark_pages.format.commit import decode_slot, definition_from_plain
+from spark_pages.format.container import avro_count
+from spark_pages.format.digest import digest_of
+from spark_pages.format.pages.codecs import Codec, decompress
+from spark_pages.format.pages.untrusted_page import check_untrusted_page
+from spark_pages.format.segment import decode_manifest, decode_nodes, decode_segment, decode_stats
 from spark_pages.io import decode_page, parse_header
-from spark_pages.io.pages.codecs import Codec, decompress
-from spark_pages.io.pages.untrusted_page import check_untrusted_page
 from spark_pages.log.checkpoint.root import decode_catalog, decode_root
-from spark_pages.log.checkpoint.segment import decode_manifest, decode_nodes, decode_segment, decode_stats
-from spark_pages.log.digest import digest_of
-from spark_pages.log.encoding.commit_codec import decode_slot, definition_from_plain
-from spark_pages.log.encoding.container import avro_count
-from spark_pages.log.hint import read_hints
-from spark_pages.log.ranges.bundle import BLOCK, decode_index, index_size
-from spark_pages.log.ranges.log_range import LogRange, decode_range
+from spark_pages.log.compaction.archive import BLOCK, decode_index, index_size
+from spark_pages.log.compaction.compacted_range import LogRange, decode_range
+from spark_pages.log.last_checkpoint import read_hints
 from spark_pages.log.replay import Fold
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, ManifestRef

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.format.commit import decode_slot
 from tests.fuzz import targets
 from tests.fuzz.mutations import mutated
 from tests.fuzz.seeds import seeds

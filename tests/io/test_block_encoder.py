@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_pages.format.pages.page_codec import EncodedPage
 from spark_pages.io import Codec, encode_page, encode_pages, plan_pages
-from spark_pages.io.pages.page_codec import EncodedPage
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16(), pa.uint32(), pa.uint64()]
 TIMES = [pa.timestamp("us"), pa.date32(), pa.time64("us"), pa.duration("us")]

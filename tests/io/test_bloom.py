@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.io.stats.bloom import BLOCK_BYTES, Blooms, build_bloom
-from spark_pages.io.stats.value_hash import hash_values
+from spark_pages.format.bloom import BLOCK_BYTES, Blooms, build_bloom
+from spark_pages.format.value_hash import hash_values
 from tests.io.strategies import ORDERED, arrays, steady
 
 RATES = st.sampled_from([0.5, 0.1, 0.01, 1e-4, 1e-9])

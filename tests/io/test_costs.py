@@ -12,7 +12,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import CacheConfig, PageHandler, ReadTrace
-from spark_pages.io.files.read_plan import plan_spans
+from spark_pages.io.read_plan import plan_spans
 from spark_pages.storage import MeteredStore, open_object_store
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 

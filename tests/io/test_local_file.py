@@ -13,11 +13,17 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
-from spark_pages.io import CacheConfig, PageHandler
-from spark_pages.io.files import dio_alignment, local_file, read_queue, read_tools
-from spark_pages.io.files.local_file import LocalFile, OpenFiles, aligned_memory
-from spark_pages.io.files.read_plan import PageSpan
-from spark_pages.io.reading import page_reader
+from spark_pages.io import (
+    CacheConfig,
+    PageHandler,
+    dio_alignment,
+    linux_aio,
+    local_file,
+    page_reader,
+    read_buffers,
+)
+from spark_pages.io.local_file import LocalFile, OpenFiles, aligned_memory
+from spark_pages.io.read_plan import PageSpan
 from tests.io.fakes import FolderStore, write_pages
 
 SIZE = 40 * 4096
@@ -276,7 +282,7 @@ def read_by(queue, path, many):
 
 @pytest.fixture
 def queue():
-    found = read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES))
+    found = linux_aio.open_queue(aligned_memory(linux_aio.QUEUE_BYTES))
     if found is None:
         pytest.skip("the system has no asynchronous I/O for this process")
     return found
@@ -301,7 +307,7 @@ def test_memory_of_huge_pages_is_aligned_to_them_also_where_the_system_has_none(
 
 
 def test_the_queue_of_a_tool_reads_into_the_memory_of_the_tool(file):
-    tool = read_tools.ReadTool()
+    tool = read_buffers.ReadTool()
     if (queue := tool.queue()) is None:
         pytest.skip("the system has no asynchronous I/O for this process")
 
@@ -322,8 +328,8 @@ def test_a_queue_reads_what_single_reads_give(file, queue):
 
 def test_a_queue_takes_two_system_calls_for_a_wave_of_spans(file, queue, monkeypatch):
     calls = []
-    real = read_queue._call
-    monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
+    real = linux_aio._call
+    monkeypatch.setattr(linux_aio, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
 
     list(read_by(queue, file, spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))))
 
@@ -359,7 +365,7 @@ def test_a_queue_whose_system_refuses_reads_one_by_one(file, queue, monkeypatch)
         raise OSError(errno.EAGAIN, "not now")
 
     some = spans((0, 4096), (8192, 16384))
-    monkeypatch.setattr(read_queue, "_call", refuse)
+    monkeypatch.setattr(linux_aio, "_call", refuse)
 
     found = [bytes(view) for _, view in read_by(queue, file, some)]
     monkeypatch.undo()
@@ -389,7 +395,7 @@ def test_a_span_behind_the_end_is_damage_also_through_a_queue(file, queue):
 def test_pages_far_apart_come_right_with_and_without_queues(tmp_path, monkeypatch, queues, threads):
     if not queues:
         monkeypatch.setattr(page_reader, "HAS_QUEUES", False)
-        monkeypatch.setattr(read_tools, "open_queue", lambda _: None)
+        monkeypatch.setattr(read_buffers, "open_queue", lambda _: None)
     store = FolderStore(tmp_path)
     pages = [page for key in ("pages/a", "pages/b") for page in write_pages(store, ARRAYS, key)][::2]
     handler = PageHandler(store, CacheConfig(threads=threads))
@@ -413,7 +419,7 @@ def test_a_cut_file_is_damage_that_names_it_through_every_layer(tmp_path):
 
 
 def test_no_more_threads_read_through_queues_than_there_are_turns():
-    tools, most, now = read_tools.ReadTools(2), [], []
+    tools, most, now = read_buffers.ReadTools(2), [], []
     together = threading.Barrier(6)
 
     def read():
@@ -455,20 +461,20 @@ def test_a_system_without_queues_gives_none(monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(read_queue, "_call", refuse)
-    monkeypatch.setattr(read_queue, "_spare", [])
+    monkeypatch.setattr(linux_aio, "_call", refuse)
+    monkeypatch.setattr(linux_aio, "_spare", [])
 
-    assert read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES)) is None
+    assert linux_aio.open_queue(aligned_memory(linux_aio.QUEUE_BYTES)) is None
 
 
 def test_a_queue_takes_over_what_the_kernel_has_made_for_one_that_is_gone(file, queue, monkeypatch):
     calls = []
-    real = read_queue._call
-    monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
-    monkeypatch.setattr(read_queue, "_spare", [])
+    real = linux_aio._call
+    monkeypatch.setattr(linux_aio, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
+    monkeypatch.setattr(linux_aio, "_spare", [])
 
     for _ in range(3):
-        other = read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES))
+        other = linux_aio.open_queue(aligned_memory(linux_aio.QUEUE_BYTES))
         found = [bytes(view) for _, view in read_by(other, file, spans((4096, 8192), (0, 4096)))]
         del other
 
@@ -478,17 +484,17 @@ def test_a_queue_takes_over_what_the_kernel_has_made_for_one_that_is_gone(file, 
 
 
 def test_a_process_that_was_forked_makes_contexts_of_its_own(file, queue, monkeypatch):
-    monkeypatch.setattr(read_queue, "_spare", [(os.getpid() + 1, 7), (os.getpid() + 1, 8)])
+    monkeypatch.setattr(linux_aio, "_spare", [(os.getpid() + 1, 7), (os.getpid() + 1, 8)])
 
-    other = read_queue.open_queue(aligned_memory(read_queue.QUEUE_BYTES))
+    other = linux_aio.open_queue(aligned_memory(linux_aio.QUEUE_BYTES))
 
     assert [bytes(view) for _, view in read_by(other, file, spans((0, 4096)))] == [file.read_bytes()[:4096]]
-    assert read_queue._spare == []
+    assert linux_aio._spare == []
 
 
 @pytest.mark.parametrize("call", [2, 3])
 def test_a_queue_whose_answer_a_signal_took_is_not_used_again(file, queue, monkeypatch, call):
-    real, calls = read_queue._call, []
+    real, calls = linux_aio._call, []
 
     def interrupt_once(which, *rest):
         found = real(which, *rest)
@@ -498,8 +504,8 @@ def test_a_queue_whose_answer_a_signal_took_is_not_used_again(file, queue, monke
         return found
 
     many = spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))
-    monkeypatch.setattr(read_queue, "_call", interrupt_once)
-    tools = read_tools.ReadTools(1)
+    monkeypatch.setattr(linux_aio, "_call", interrupt_once)
+    tools = read_buffers.ReadTools(1)
     with tools.lend() as tool, pytest.raises(KeyboardInterrupt):
         list(read_by(tool.queue(), file, many))
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
+from spark_pages.format.pages.integer_encoding import narrowed, widen, widen_rows, widen_some, widened
 from spark_pages.io import Codec, decode_page, encode_page, parse_header
-from spark_pages.io.pages.narrow import narrowed, widen, widen_rows, widen_some, widened
 from tests.io.strategies import steady
 
 TABLE, RANGE = 8, 32

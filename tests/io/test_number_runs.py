@@ -13,20 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.io import Codec, PageFileWriter, PageHandler, encode_page
-from spark_pages.io.files import local_spans, read_queue
-from spark_pages.io.reading import number_runs
+from spark_pages.io import Codec, PageFileWriter, PageHandler, bulk_read, encode_page, linux_aio, local_reads
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PageStats
 from spark_pages.model.run import PageRun
+from spark_pages.query.concat import as_array
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.reading.assembling import as_array
 from tests.io.fakes import descriptor, inline_page
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of
 
-needs_queue = pytest.mark.skipif(not read_queue.HAS_QUEUES, reason="no asynchronous I/O here")
+needs_queue = pytest.mark.skipif(not linux_aio.HAS_QUEUES, reason="no asynchronous I/O here")
 
 ROWS = 3000
 NUMBERS = {name: kind for name, kind in PLAIN.items() if kind.num_buffers == 2 and kind != pa.bool_()}
@@ -102,9 +100,9 @@ def test_runs_of_any_shape_and_order_are_read_as_page_by_page(data, tmp_path_fac
 
 
 def test_more_than_there_is_memory_for_is_read_all_the_same(store, monkeypatch):
-    monkeypatch.setattr(local_spans, "_AHEAD_BYTES", 512 << 10)
-    monkeypatch.setattr(number_runs, "LOCAL_SPAN_BYTES", 16 << 10)
-    monkeypatch.setattr(number_runs, "_TOGETHER_BYTES", 120 << 10)
+    monkeypatch.setattr(local_reads, "_AHEAD_BYTES", 512 << 10)
+    monkeypatch.setattr(bulk_read, "LOCAL_SPAN_BYTES", 16 << 10)
+    monkeypatch.setattr(bulk_read, "_TOGETHER_BYTES", 120 << 10)
     arrays = [pa.array(np.random.default_rng(seed).random(ROWS)) for seed in range(40)]
     pages = written(store, arrays)
 
@@ -126,18 +124,18 @@ def test_what_is_read_is_counted_and_not_kept(store):
 
 @needs_queue
 def test_the_next_run_is_being_read_before_it_is_asked_for(store, monkeypatch):
-    monkeypatch.setattr(local_spans, "_AHEAD_BYTES", 256 << 10)  # for two runs
+    monkeypatch.setattr(local_reads, "_AHEAD_BYTES", 256 << 10)  # for two runs
     arrays = [pa.array(np.random.default_rng(seed).random(ROWS)) for seed in range(12)]
     pages = written(store, arrays)
     in_flight: list[int] = []
-    real = read_queue._Wave.submit
+    real = linux_aio._Wave.submit
 
-    def submit(wave: read_queue._Wave, *of_what: object) -> int:
+    def submit(wave: linux_aio._Wave, *of_what: object) -> int:
         taken = real(wave, *of_what)
         in_flight.append(wave._submitted)
         return taken
 
-    monkeypatch.setattr(read_queue._Wave, "submit", submit)
+    monkeypatch.setattr(linux_aio._Wave, "submit", submit)
     runs = [(run_of(pages[low : low + 4]), pa.float64()) for low in (0, 4, 8)]
 
     numbers = PageHandler(store).read_numbers(runs)
@@ -153,9 +151,9 @@ def test_one_queue_serves_all_and_only_its_memory_grows_for_a_while(store, monke
     arrays = [pa.array(np.random.default_rng(seed).random(ROWS)) for seed in range(6)]
     places = written(store, arrays, "pages/a.pages") + written(store, arrays, "pages/b.pages")
     calls: list[int] = []
-    real = read_queue._call
-    monkeypatch.setattr(read_queue, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
-    monkeypatch.setattr(read_queue, "_spare", [])
+    real = linux_aio._call
+    monkeypatch.setattr(linux_aio, "_call", lambda which, *rest: calls.append(which) or real(which, *rest))
+    monkeypatch.setattr(linux_aio, "_spare", [])
     handler = PageHandler(store)
     tools = handler._live().reader._local._tools
 
@@ -165,7 +163,7 @@ def test_one_queue_serves_all_and_only_its_memory_grows_for_a_while(store, monke
 
         assert found.equals(pa.concat_arrays(arrays + arrays))
         assert [as_array(page) for page in again] == arrays + arrays
-        assert [len(tool.memory()) for tool in tools._idle] == [read_queue.QUEUE_BYTES]
+        assert [len(tool.memory()) for tool in tools._idle] == [linux_aio.QUEUE_BYTES]
 
     assert calls.count(0) == 2, "a context for each wave"
 

@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.io import Codec, PlainPage, encode_page
-from spark_pages.io.files.flight import Flight, LoadedPage
-from spark_pages.io.pages.block_codec import open_alike
-from spark_pages.io.pages.codecs import compress, decompress
-from spark_pages.io.pages.narrow import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES
-from spark_pages.io.pages.page_codec import EncodedPage, open_page, sealed_page
-from spark_pages.io.pages.page_header import parse_header, sealed_header
-from spark_pages.io.pages.page_key import PageKey
-from spark_pages.io.pages.stream_shape import extent_of
-from spark_pages.io.reading import page_reader
-from spark_pages.io.reading.page_cache import PageCache
+from spark_pages.format.pages.batch_codec import open_alike
+from spark_pages.format.pages.codecs import compress, decompress
+from spark_pages.format.pages.integer_encoding import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES
+from spark_pages.format.pages.ipc_layout import extent_of
+from spark_pages.format.pages.page_codec import EncodedPage, open_page, sealed_page
+from spark_pages.format.pages.page_header import parse_header, sealed_header
+from spark_pages.io import Codec, PlainPage, encode_page, page_reader
+from spark_pages.io.page_cache import PageCache
+from spark_pages.io.single_flight import Flight, LoadedPage
 from spark_pages.model.page import PAGE_HEADER_SIZE
-from spark_pages.tables.reading.assembling import assemble
+from spark_pages.model.page_key import PageKey
+from spark_pages.query.concat import assemble
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.io.files.flight import Flight, LoadedPage
-from spark_pages.io.reading.page_cache import ENTRY_OVERHEAD_BYTES, PageCache
+from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, PageCache
+from spark_pages.io.single_flight import Flight, LoadedPage
 from tests.io.strategies import steady
 
 BATCH = pa.record_batch({"data": pa.array([1])})

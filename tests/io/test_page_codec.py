@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
-from spark_pages.io.pages import codecs
-from spark_pages.io.pages.block_encoder import encode_pages
-from spark_pages.io.pages.codecs import Codec, compress, decompress
-from spark_pages.io.pages.page_codec import decode_page, encode_page
-from spark_pages.io.pages.page_header import parse_header
+from spark_pages.format.pages import codecs
+from spark_pages.format.pages.batch_encoder import encode_pages
+from spark_pages.format.pages.codecs import Codec, compress, decompress
+from spark_pages.format.pages.page_codec import decode_page, encode_page
+from spark_pages.format.pages.page_header import parse_header
 from tests.io.strategies import NESTED, ORDERED, arrays, dictionary_arrays, steady
 
 SMALL = encode_page(

@@ -8,7 +8,7 @@ import pytest
 
 from spark_pages.errors import InternalError, StorageError
 from spark_pages.io import PageFileWriter, encode_page
-from spark_pages.io.files.page_file import FileRooms
+from spark_pages.io.file_writer import FileRooms
 from spark_pages.storage.direct import BLOCK_BYTES, DIRECT_BYTES
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 

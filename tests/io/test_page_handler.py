@@ -11,11 +11,11 @@ import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
 from spark_pages.io import CacheStats, PageBlock, PageHandler, ReadTrace
-from spark_pages.io.pages.page_key import key_of
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
+from spark_pages.model.page_key import key_of
 from spark_pages.model.run import PageRun
-from spark_pages.tables.reading.assembling import as_array
+from spark_pages.query.concat import as_array
 from tests.io.fakes import FolderStore, MemoryStore, constant_page, inline_page, write_pages
 
 ARRAYS = [pa.array(range(n * 100, n * 100 + 50)) for n in range(6)]

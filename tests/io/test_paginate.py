@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.io.pages.paginate import plan_pages
+from spark_pages.format.pages.paginate import plan_pages
 from tests.io.strategies import NESTED, ORDERED, arrays, dictionary_arrays, steady
 
 

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError
+from spark_pages.format.pages import ipc_layout, page_payload
+from spark_pages.format.pages.ipc_layout import extent_of
+from spark_pages.format.pages.lazy_page import plain_page
+from spark_pages.format.pages.page_codec import EncodedPage, open_page
 from spark_pages.io import Codec, PlainPage, encode_page
-from spark_pages.io.pages import page_payload, stream_shape
-from spark_pages.io.pages.page_codec import EncodedPage, open_page
-from spark_pages.io.pages.plain_page import plain_page
-from spark_pages.io.pages.stream_shape import extent_of
 
 ROWS = 500
 PLAIN = {
@@ -91,7 +91,7 @@ def test_other_pages_are_read_by_arrow_each_time(values):
 
 
 def test_an_empty_page_that_comes_first_tells_nothing_of_those_behind_it():
-    stream_shape._shapes.clear()
+    ipc_layout._shapes.clear()
 
     opened(encode_page(pa.array([], pa.int16())))
     opened(encode_page(pa.array([1], pa.int16())))
@@ -164,9 +164,9 @@ def test_text_that_lies_outside_of_its_page_is_damage():
 
 
 def test_shapes_that_are_remembered_are_bounded():
-    stream_shape._shapes.clear()
+    ipc_layout._shapes.clear()
 
-    for number in range(stream_shape._KNOWN_SHAPES + 10):
+    for number in range(ipc_layout._KNOWN_SHAPES + 10):
         opened(encode_page(pa.array([1]), page_metadata={"n": str(number)}))
 
-    assert 0 < len(stream_shape._shapes) <= stream_shape._KNOWN_SHAPES
+    assert 0 < len(ipc_layout._shapes) <= ipc_layout._KNOWN_SHAPES

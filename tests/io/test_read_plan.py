@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.io.files.read_plan import PageSpan, join_spans, plan_spans
+from spark_pages.io.read_plan import PageSpan, join_spans, plan_spans
 from tests.io.strategies import steady
 
 MANY = 1 << 30

@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, StorageError
-from spark_pages.io import PageHandler, ReadTrace
-from spark_pages.io.files import local_file
-from spark_pages.io.reading import page_reader
+from spark_pages.io import PageHandler, ReadTrace, local_file, page_reader
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 
 ARRAYS = [pa.array(range(n * 100, n * 100 + 50)) for n in range(6)]

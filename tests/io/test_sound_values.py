@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+from spark_pages.arrow.validate_array import check_values
 from spark_pages.errors import DamageError, SchemaMismatchError
+from spark_pages.format.pages.batch_codec import open_alike
+from spark_pages.format.pages.codecs import compress
+from spark_pages.format.pages.lazy_page import PlainPage
+from spark_pages.format.pages.page_codec import open_page
+from spark_pages.format.pages.page_header import PageHeader, sealed_header
+from spark_pages.format.pages.untrusted_page import check_untrusted_page
 from spark_pages.io import Codec, EncodedPage, PageHandler, decode_page, encode_page
-from spark_pages.io.files.page_file import PageFileWriter
-from spark_pages.io.pages.block_codec import open_alike
-from spark_pages.io.pages.codecs import compress
-from spark_pages.io.pages.page_codec import open_page
-from spark_pages.io.pages.page_header import PageHeader, sealed_header
-from spark_pages.io.pages.page_key import key_of
-from spark_pages.io.pages.plain_page import PlainPage
-from spark_pages.io.pages.sound_values import check_values
-from spark_pages.io.pages.untrusted_page import check_untrusted_page
-from spark_pages.tables.reading.assembling import assemble
+from spark_pages.io.file_writer import PageFileWriter
+from spark_pages.model.page_key import key_of
+from spark_pages.query.concat import assemble
 from tests.io.fakes import MemoryStore, descriptor
 from tests.tables.stores import store_with
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 
 from spark_pages.errors import DamageError
-from spark_pages.io.pages.paginate import plan_pages
-from spark_pages.io.stats.bounds import decode_bound
-from spark_pages.io.stats.statistics import page_stats, stats_of_pages
+from spark_pages.format.bounds import decode_bound
+from spark_pages.format.pages.paginate import plan_pages
+from spark_pages.format.statistics import page_stats, stats_of_pages
 from spark_pages.model.page import PageStats
 from tests.io.strategies import ORDERED, arrays, steady
 

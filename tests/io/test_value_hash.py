@@ -11,9 +11,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.io.stats.bounds import is_bytes
-from spark_pages.io.stats.statistics import page_stats
-from spark_pages.io.stats.value_hash import hash_values, xxh3_64
+from spark_pages.format.bounds import is_bytes
+from spark_pages.format.statistics import page_stats
+from spark_pages.format.value_hash import hash_values, xxh3_64
 from tests.io.strategies import NESTED, ORDERED, arrays, steady
 
 LENGTHS = [

@@ -6,9 +6,9 @@ import time
 import pyarrow as pa
 import pytest
 
+from spark_pages.format.pages import ipc_layout, page_payload
 from spark_pages.io import decode_page, encode_page
-from spark_pages.io.pages import page_payload, stream_shape
-from spark_pages.io.reading.workers import InTurn, Workers
+from spark_pages.io.workers import InTurn, Workers
 
 
 def fail() -> None:
@@ -105,7 +105,7 @@ def test_a_schema_that_was_seen_before_is_not_parsed_again(monkeypatch):
     parsed = []
     real = page_payload._read_schema
     monkeypatch.setattr(page_payload, "_schemas", {})
-    monkeypatch.setattr(stream_shape, "_shapes", {})
+    monkeypatch.setattr(ipc_layout, "_shapes", {})
     monkeypatch.setattr(page_payload, "_read_schema", lambda *each: parsed.append(1) or real(*each))
     pages = [encode_page(pa.array([n, n + 1])) for n in range(5)]
 

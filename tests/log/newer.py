@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_pages.log.encoding.commit_codec import encode_commit
-from spark_pages.log.names import commit_key
+from spark_pages.format.commit import encode_commit
+from spark_pages.format.names import commit_key
 from spark_pages.model.actions import Features
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.log.records import commit, record
 
 FROZEN = Features(writer=("frozen-pages",))

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from spark_pages.log.encoding.commit_codec import encode_commit, with_digest
-from spark_pages.log.encoding.page_columns import pages_to_avro
+from spark_pages.format.commit import encode_commit, with_digest
+from spark_pages.format.page_columns import pages_to_avro
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,
@@ -22,9 +22,9 @@ from spark_pages.model.actions import (
     Tag,
     TransactionRecord,
 )
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.location import Location
 from spark_pages.model.new_page import NewPage, page_batches
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
 

@@ -17,18 +17,18 @@ import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.log import slots
 from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
-from spark_pages.log.head import on_named_checkpoint
+from spark_pages.log.discovery import on_named_checkpoint
 from spark_pages.log.replay import replay, stand_on
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.location import Location
-from spark_pages.model.pieces import ChainKey
 from spark_pages.model.tail import ChainTail
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 from tests.invariants import check_same, check_store
 from tests.tables.stores import QUIET, store_with
 
@@ -153,7 +153,7 @@ def test_a_checkpoint_is_made_after_so_many_bytes():
 
 @pytest.mark.parametrize("manifest_pages", [1, 1_000], ids=["in manifests", "in commits"])
 def test_bytes_are_those_of_pages_as_they_are_stored(monkeypatch, manifest_pages):
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", manifest_pages)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", manifest_pages)
     store = new_store({**QUIET, "checkpoint_bytes": str(1 << 20)})
     created = store.snapshot().log.state.added_bytes
     numbers = np.random.default_rng(0).integers(0, 1 << 62, 20_000)  # 160 KB a commit, in three pages
@@ -346,7 +346,7 @@ SLOW = """
 import os, sys, time
 import pyarrow as pa
 import spark_pages as sp
-from spark_pages.log import care
+from spark_pages.log import auto_maintenance as care
 
 real = care.write_checkpoint
 def slow(*args):

@@ -16,23 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_pages.changes.feed import commits_in_turn
 from spark_pages.errors import DamageError, StorageError, UnsupportedFormatError
+from spark_pages.format.commit import decode_slot, encode_commit, encode_tombstone
+from spark_pages.format.names import commit_key
 from spark_pages.log import slots
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, encode_tombstone
-from spark_pages.log.names import commit_key
-from spark_pages.log.ranges import bundle as bundles
-from spark_pages.log.ranges import log_range, reader
-from spark_pages.log.ranges.bundle import BLOCK, Index, decode_index, encode_index, index_size
-from spark_pages.log.ranges.log_range import BUNDLES, LARGEST, LogRange, plan_ranges, plan_reads
-from spark_pages.log.ranges.reader import _Usable, slots_of
-from spark_pages.log.ranges.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
+from spark_pages.log.compaction import archive as bundles
+from spark_pages.log.compaction import compacted_range, reader
+from spark_pages.log.compaction.archive import BLOCK, Index, decode_index, encode_index, index_size
+from spark_pages.log.compaction.compacted_range import BUNDLES, LARGEST, LogRange, plan_ranges, plan_reads
+from spark_pages.log.compaction.reader import _Usable, slots_of
+from spark_pages.log.compaction.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.model.location import Location
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.versions.change_feed import commits_in_turn
 from tests.log.records import commit, record
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def slots_alone() -> ObjectStore:
 def heavy(slots_alone: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     """A compacted log in which 32 commits are too much for one frame."""
     size = slots_alone.size(commit_key(100))
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 24 * size)
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 24 * size)
     objects = copy_of(slots_alone)
     compact(objects, HEAVY)
     return objects
@@ -430,7 +430,7 @@ def test_what_is_missing_in_old_versions_is_not_avoided_in_new_ones(heavy, slots
     known.learn(HEAVY)
     for start in range(900, 0, -100):
         known.commits(start, start + 100)
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 8 << 20)
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 8 << 20)
     light = copy_of(slots_alone)
     compact(light, HEAVY)
     for key in range_keys(light):
@@ -542,7 +542,7 @@ def bury(objects: ObjectStore, version: int) -> None:
 
 
 def test_a_bundle_with_a_tombstone_in_it_is_not_made(slots_alone, monkeypatch):
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 24 * slots_alone.size(commit_key(100)))
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 24 * slots_alone.size(commit_key(100)))
     objects = copy_of(slots_alone)
     bury(objects, 70)
 
@@ -609,7 +609,7 @@ def test_a_bundle_of_slots_that_are_buried_meanwhile_does_not_stay(heavy):
 
 
 def test_a_slot_that_is_buried_while_a_bundle_is_written_leaves_none(slots_alone, monkeypatch):
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 1)
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 1)
     objects = copy_of(slots_alone)
     size = objects.size(commit_key(5))
 

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.log.checkpoint.root import Root, next_predecessors
-from spark_pages.log.head import nearest_checkpoint
+from spark_pages.log.discovery import nearest_checkpoint
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.location import Location
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_checkpoint, check_store
 from tests.tables.stores import store_with
 

@@ -10,23 +10,23 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import StorageError
+from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.log.checkpoint.catalog_files import write_catalog
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.root import CatalogFile
-from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.new_page import NewPage, page_batches
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_checkpoint, check_store
 from tests.tables.stores import metered, store_with
 

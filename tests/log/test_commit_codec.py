@@ -8,20 +8,21 @@ import pytest
 from hypothesis import assume, given, settings
 
 from spark_pages.errors import DamageError, InvalidInputError, UnsupportedFormatError
-from spark_pages.log.encoding import commit_codec, container
-from spark_pages.log.encoding.commit_codec import (
+from spark_pages.format import commit as commit_codec
+from spark_pages.format import container
+from spark_pages.format.commit import (
     EncodedTransaction,
     decode_slot,
     encode_commit,
     encode_tombstone,
 )
-from spark_pages.log.encoding.commit_schema import (
+from spark_pages.format.commit_schema import (
     COMMIT_SCHEMA,
     EARLIER_SCHEMAS,
     SHORT_SCHEMA,
     TRANSACTIONS_SCHEMA,
 )
-from spark_pages.log.encoding.container import decode_container
+from spark_pages.format.container import decode_container
 from spark_pages.model.actions import CheckpointRef, Features, Tombstone, UpkeepNote
 from spark_pages.model.location import Location
 from tests.io.strategies import steady

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.format.commit import EncodedTransaction, decode_slot
+from spark_pages.format.names import commit_key
 from spark_pages.log.commit import protocol as commit_protocol_module
-from spark_pages.log.commit.messages import (
+from spark_pages.log.commit.protocol import commit_protocol
+from spark_pages.log.commit.protocol_types import (
     AlreadyLanded,
     Committed,
     Conflict,
@@ -26,12 +29,9 @@ from spark_pages.log.commit.messages import (
     Refused,
     Unknown,
 )
-from spark_pages.log.commit.protocol import commit_protocol
-from spark_pages.log.encoding.commit_codec import EncodedTransaction, decode_slot
-from spark_pages.log.names import commit_key
+from spark_pages.log.fairness import NOBODY
 from spark_pages.log.replay import replay
 from spark_pages.log.state import LogState
-from spark_pages.log.turns import NOBODY
 from spark_pages.model.actions import CheckpointRef, ManifestRef, Retention, Tombstone
 from spark_pages.model.location import Location
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated

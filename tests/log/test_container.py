@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, UnsupportedFormatError
-from spark_pages.log.digest import digest_of
-from spark_pages.log.encoding import container
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, is_commit, slot_digest
-from spark_pages.log.encoding.container import AvroReader, avro_count
-from spark_pages.log.ranges.log_range import LogRange, decode_range
+from spark_pages.format import container
+from spark_pages.format.commit import decode_slot, encode_commit, is_commit, slot_digest
+from spark_pages.format.container import AvroReader, avro_count
+from spark_pages.format.digest import digest_of
+from spark_pages.log.compaction.compacted_range import LogRange, decode_range
 from tests.log.records import commit, record
 
 GOOD, _ = encode_commit(commit(1, record(1)))

@@ -13,16 +13,16 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitError, UnsupportedFormatError
+from spark_pages.format.commit import encode_commit
 from spark_pages.log.commit.driver import CommitDriver
-from spark_pages.log.commit.messages import LetOthers, ReadFailed, ReadSlot
-from spark_pages.log.encoding.commit_codec import encode_commit
+from spark_pages.log.commit.protocol_types import LetOthers, ReadFailed, ReadSlot
+from spark_pages.log.fairness import NOBODY, Before
 from spark_pages.log.slots import SlotReader
-from spark_pages.log.turns import NOBODY, Before
 from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import Doubtful
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.retention.stores import Clock, WatchedStore, new_past, opened
 from tests.tables.stores import QUIET
 

@@ -20,6 +20,7 @@ from spark_pages.log.checkpoint import root
 from spark_pages.log.checkpoint.policy import Due
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.maintenance import row_collection
 from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
@@ -27,9 +28,8 @@ from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.orphans import delete_objects, find_orphans
 from spark_pages.spark.publish import publish_delta
 from spark_pages.spark.writing import plan_write
-from spark_pages.tables.definitions import row_collection
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions import restore
+from spark_pages.store import Store
+from spark_pages.versions import restore
 from tests.log.newer import ask, content
 from tests.tables.stores import QUIET, store_with
 
@@ -178,7 +178,7 @@ def with_features(encode, features):
 
 def test_a_commit_repeats_the_features_of_its_parent(monkeypatch):
     known = frozenset({"frozen-pages"})
-    monkeypatch.setattr("spark_pages.log.features.WRITER_FEATURES", known)
+    monkeypatch.setattr("spark_pages.format.features.WRITER_FEATURES", known)
     store = store_of_features(Features(writer=("frozen-pages",)))
 
     with store.transaction() as txn:

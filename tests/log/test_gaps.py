@@ -12,10 +12,10 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.log.names import commit_key
-from spark_pages.log.ranges import log_range
+from spark_pages.format.names import commit_key
+from spark_pages.log.compaction import compacted_range
 from spark_pages.storage import open_object_store
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import metered
 
 PLAIN = {"checkpoint_commits": "0", "log_compaction_commits": "0"}
@@ -99,7 +99,7 @@ def test_a_log_without_one_or_two_of_its_slots_is_answered_rightly_or_reported(
 def test_a_log_in_a_bundle_without_one_of_its_slots_is_answered_rightly_or_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 1)
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 1)
     store = compacted(67)
     bundles = [each.key for each in store.objects.list("_log/") if each.key.endswith(".bundle")]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.log.commit.group import CommitGroup, OneAtATime
-from spark_pages.log.commit.messages import Committed, Member, PutOff
+from spark_pages.log.commit.protocol_types import Committed, Member, PutOff
 from spark_pages.log.state import LogState
 from tests.tables.stores import store_with
 

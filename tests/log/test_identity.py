@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
-from spark_pages.log.names import LOST, commit_key
+from spark_pages.format.commit import decode_slot, encode_commit
+from spark_pages.format.names import LOST, commit_key
 from spark_pages.model.actions import Commit
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 SCHEMA = pa.schema([("n", pa.int64())])
 LARGE = 40_000

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 import spark_pages as sp
-from spark_pages.log.encoding.commit_codec import decode_slot
+from spark_pages.format.commit import decode_slot
 from spark_pages.log.identity import StoreIdentity
 from spark_pages.runtime import Runtime
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.io.strategies import steady
 
 PROPERTIES = {"checkpoint_commits": "0", "log_compaction_commits": "0"}

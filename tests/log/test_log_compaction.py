@@ -12,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, StorageError
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit, encode_tombstone
-from spark_pages.log.hint import read_hints, write_hint
-from spark_pages.log.names import HINT_KEY, commit_key
-from spark_pages.log.ranges import log_range as compaction
-from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range, plan_ranges, plan_reads
-from spark_pages.log.ranges.reader import RangeReader, is_chained
+from spark_pages.format.commit import decode_slot, encode_commit, encode_tombstone
+from spark_pages.format.names import HINT_KEY, commit_key
+from spark_pages.log.compaction import compacted_range as compaction
+from spark_pages.log.compaction.compacted_range import (
+    LogRange,
+    decode_range,
+    encode_range,
+    plan_ranges,
+    plan_reads,
+)
+from spark_pages.log.compaction.reader import RangeReader, is_chained
+from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.log.replay import replay
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
@@ -25,7 +31,7 @@ from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import Doubtful, NotCreated
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_same
 from tests.log.records import commit, record
 from tests.tables.stores import metered, store_with

@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
-from spark_pages.log.encoding.long_record import write_list
+from spark_pages.format.avro_writer import write_list
+from spark_pages.format.commit import decode_slot, encode_commit
 from spark_pages.model.actions import Splice
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.new_page import FEW_PAGES, NewPage
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from tests.io.strategies import steady
 from tests.log.records import commit, commits, record, same

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import UnsupportedFormatError
+from spark_pages.format.features import NAN_BOUNDS, READER_FEATURES
 from spark_pages.log.checkpoint import reader
-from spark_pages.log.features import NAN_BOUNDS, READER_FEATURES
 from spark_pages.model.page import PageStats
 from spark_pages.runtime import Runtime
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing.placing import MANIFEST_PAGES
-from spark_pages.tables.writing.written_rows import write_rows
+from spark_pages.store import Store
+from spark_pages.transaction.placement import MANIFEST_PAGES
+from spark_pages.transaction.written_rows import write_rows
 from tests.tables.foreign import pending, write_file
 from tests.tables.stores import store_with
 
@@ -104,7 +104,7 @@ def test_compaction_of_pages_of_an_earlier_release_asks_for_it():
     store = store_with(schema=SCHEMA)
     with pytest.MonkeyPatch.context() as earlier:
         earlier.setattr(
-            "spark_pages.tables.writing.page_writer.stats_of_pages",
+            "spark_pages.transaction.page_writer.stats_of_pages",
             lambda _, bounds: [PageStats(0, None, None, False)] * (len(bounds) - 1),
         )
         append(store, rows())
@@ -123,7 +123,7 @@ def test_a_restore_of_many_pages_keeps_what_is_known_of_them(monkeypatch):
     version = store.snapshot().version
     with store.transaction() as txn:
         txn.truncate_table("t")
-    monkeypatch.setattr("spark_pages.tables.versions.restore.MANIFEST_PAGES", 1)
+    monkeypatch.setattr("spark_pages.versions.restore.MANIFEST_PAGES", 1)
 
     store.restore(version=version)
 
@@ -135,7 +135,7 @@ def test_a_restore_of_many_pages_keeps_what_is_known_of_them(monkeypatch):
 
 def test_a_release_that_does_not_know_of_it_gives_out_no_row(monkeypatch):
     store = store_with(rows())
-    monkeypatch.setattr("spark_pages.log.features.READER_FEATURES", READER_FEATURES - {NAN_BOUNDS})
+    monkeypatch.setattr("spark_pages.format.features.READER_FEATURES", READER_FEATURES - {NAN_BOUNDS})
 
     with pytest.raises(UnsupportedFormatError, match="reader features nan-bounds"):
         Store(store.objects).snapshot()

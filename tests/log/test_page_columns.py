@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spark_pages.log.encoding.page_columns import pages_from_avro
+from spark_pages.format.page_columns import pages_from_avro
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.new_page import FEW_PAGES, NewPage, page_batches
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from tests.log.records import as_read
 

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.checkpoint.parquet import decode_table, encode_table
-from spark_pages.log.checkpoint.parquet_claims import _footer, check_claims, pages_of
+from spark_pages.format.parquet import decode_table, encode_table
+from spark_pages.format.parquet_limits import _footer, check_claims, pages_of
+from spark_pages.format.segment import checkpoint_of
 from spark_pages.log.checkpoint.root import decode_root
-from spark_pages.log.checkpoint.segment import checkpoint_of
 
 SCHEMA = pa.schema([pa.field("text", pa.string()), pa.field("number", pa.int64())])
 

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_pages.arrow.columns import number_column, numbers_of
 from spark_pages.errors import DamageError
-from spark_pages.log.checkpoint.segment import (
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.page_columns import pages_from_avro
+from spark_pages.format.segment import (
     Segment,
     decode_manifest,
     decode_nodes,
@@ -19,11 +22,8 @@ from spark_pages.log.checkpoint.segment import (
     encode_segment,
     encode_stats,
 )
-from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.encoding.page_columns import pages_from_avro
-from spark_pages.model.columns import number_column, numbers_of
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.new_page import NewPage, page_batches
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.page_schema import OPTIONAL_STATS
 from tests.io.strategies import steady

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.log.head import version_at
+from spark_pages.log.discovery import version_at
 from spark_pages.log.times import (
     MAX_TIME_US,
     MIN_TIME_US,

@@ -10,8 +10,8 @@ import pytest
 
 import spark_pages as sp
 from benchmarks.log.turns import Model
-from spark_pages.log.commit.pacing import Pace
-from spark_pages.log.turns import (
+from spark_pages.log.commit.backoff import Pace
+from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,
     SLOW,
@@ -24,7 +24,7 @@ from spark_pages.log.turns import (
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import CreateOutcome
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import QUIET
 
 FAIR = {COMMIT_TURNS: "fair"}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from spark_pages.model.chain_tree import LazyRun, Piece
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.pieces import LazyRun, Piece
 from spark_pages.model.run import PageRun
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.locate import locate_rows
-from spark_pages.model.pieces import ChainEdit, Layout, LazyRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, Layout, LazyRun, Piece
+from spark_pages.model.row_index import locate_rows
 from spark_pages.model.run import PageRun
 from tests.io.strategies import steady
 from tests.model.chains import parts_of, pieces_and_counts, promise, run_of

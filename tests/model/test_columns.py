@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_pages.model.columns import (
+from spark_pages.arrow.columns import (
     no_bytes,
     number_column,
     numbers_of,

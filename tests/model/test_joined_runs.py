@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
+from spark_pages.model.chain_tree import ChainEdit, Layout
 from spark_pages.model.joined_runs import JoinedRuns
-from spark_pages.model.pieces import ChainEdit, Layout
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, promise, run_of
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.model.columns import number_column, optional_text
+from spark_pages.arrow.columns import number_column, optional_text
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch, no_stats
 from spark_pages.model.run import PageRun
 from tests.model.chains import run_of

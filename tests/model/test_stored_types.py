@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_pages.model.nested import null_column
-from spark_pages.model.own_memory import shown_bytes
-from spark_pages.model.schema_bytes import schema_from_bytes, schema_to_bytes
-from spark_pages.model.stored_types import (
+from spark_pages.arrow.compact import shown_bytes
+from spark_pages.arrow.nested import null_column
+from spark_pages.arrow.schema_bytes import schema_from_bytes, schema_to_bytes
+from spark_pages.arrow.stored_types import (
     UnsupportedTypeError,
     check_depth,
     same_type,

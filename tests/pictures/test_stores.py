@@ -8,10 +8,10 @@ import pytest
 
 import spark_pages as sp
 from spark_pages import pictures
+from spark_pages.display.colours import BLUE, GREEN, INK, ORANGE
 from spark_pages.errors import ColumnNotFoundError
 from spark_pages.pictures.history import log_of
-from spark_pages.show.colours import BLUE, GREEN, INK, ORANGE
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.show.reading import assert_plain_svg, elements
 
 NOISE = np.random.default_rng(1).integers(0, 1 << 60, 60_000)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import spark_pages as sp
-from spark_pages.tables.registration import StagedDirectory
+from spark_pages.transaction.registration import StagedDirectory
 
 HERE = str(Path(__file__).parent)
 CLASSES = (sp.Store, sp.Snapshot, sp.Table, sp.PageDirectory, StagedDirectory, sp.Transaction)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 ALONE = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}

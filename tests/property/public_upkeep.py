@@ -17,10 +17,10 @@ from spark_pages.errors import (
     CommitUnknownError,
     SnapshotExpiredError,
 )
-from spark_pages.log.names import HINT_KEY
+from spark_pages.format.names import HINT_KEY
 from spark_pages.model.actions import Claim
 from spark_pages.runtime import Runtime
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.property.public_model import PublicModel, as_rows, as_table
 from tests.tables.stores import Doubting
 

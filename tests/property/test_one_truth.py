@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 import spark_pages as sp
-from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_against_replay, check_checkpoint, check_snapshot, check_table_zero
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])

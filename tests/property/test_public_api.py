@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from spark_pages.errors import CommitConflictError, InvalidInputError, TableExistsError, TableNotFoundError
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.property.driven import NOT_DRIVEN, public_methods, recording
 from tests.property.public_catalog import CatalogChanges
 from tests.property.public_model import NAMES, ROWS, SCHEMA, Row, Tables, as_rows, as_table

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.io.strategies import steady
 from tests.tables.foreign import pending, write_file
 from tests.tables.stores import QUIET

@@ -15,7 +15,7 @@ import spark_pages as sp
 from spark_pages.errors import CommitConflictError, CommitUnknownError, TableExistsError
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import CreateOutcome, Doubtful, Exists
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_store
 from tests.tables.stores import store_with
 

@@ -14,7 +14,7 @@ from spark_pages.catalog.bootstrap import first_record
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import Rows, rows_of
 
 ROWS = 10_000

@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 )
 
 from spark_pages.errors import SnapshotExpiredError
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions.leases import ReaderLease
+from spark_pages.store import Store
+from spark_pages.versions.leases import ReaderLease
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import Clock, Past, new_past, numbers, opened
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError
+from spark_pages.format.commit import decode_slot
+from spark_pages.format.names import HINT_KEY, commit_key
+from spark_pages.format.segment import checkpoint_of
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.segment import checkpoint_of
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.head import base_state
-from spark_pages.log.hint import read_hint
-from spark_pages.log.names import HINT_KEY, commit_key
-from spark_pages.log.newest import Newest
+from spark_pages.log.discovery import base_state
+from spark_pages.log.last_checkpoint import read_hint
+from spark_pages.log.latest import Newest
 from spark_pages.model.actions import Retention
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import WatchedStore, new_past, numbers, opened

@@ -11,7 +11,7 @@ from spark_pages.errors import StorageError
 from spark_pages.storage.local import DurableLocalStore
 from spark_pages.storage.reserve import keep_reserve, release_reserve
 from spark_pages.storage.store import CreateOutcome, NotCreated
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_versions_stay
 from tests.retention.stores import Past, numbers, runtime
 

@@ -9,7 +9,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import QUIET
 
 APPENDS = 12

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from spark_pages.errors import UnsupportedFormatError
-from spark_pages.log.names import HINT_KEY, commit_key
+from spark_pages.format.names import HINT_KEY, commit_key
 from tests.log.newer import ask, content
 from tests.retention.stores import (
     KilledError,

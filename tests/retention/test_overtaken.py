@@ -12,8 +12,8 @@ import spark_pages as sp
 from spark_pages.errors import CommitConflictError, SnapshotExpiredError
 from spark_pages.log.checkpoint.policy import Due
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.retention.stores import WatchedStore, copied, opened
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}

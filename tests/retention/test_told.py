@@ -8,14 +8,14 @@ from contextlib import suppress
 import pytest
 
 from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError, StorageError
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.hint import read_hints, write_hint
-from spark_pages.log.names import HINT_KEY
+from spark_pages.format.commit import decode_slot
+from spark_pages.format.names import HINT_KEY
+from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.log.vacuum.plan import VacuumResult
 from spark_pages.model.actions import DELETION, Tombstone, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.retention.stores import KilledError, Watch, WatchedStore, copied, eventful_past, opened
 
 STEP = 7

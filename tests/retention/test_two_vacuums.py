@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import CommitConflictError, DamageError, StorageError
-from spark_pages.log.encoding.commit_codec import encode_tombstone
+from spark_pages.format.commit import encode_tombstone
+from spark_pages.format.names import commit_key
 from spark_pages.log.log import Log
-from spark_pages.log.names import commit_key
 from spark_pages.log.retention import covers, further
 from spark_pages.log.vacuum import planner
 from spark_pages.model.actions import COMMITTED, CheckpointRef, Retention, Tombstone

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from spark_pages.errors import CommitConflictError, InvalidInputError, SnapshotExpiredError, StorageError
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.names import commit_key
-from spark_pages.log.vacuum.garbage import Reason
+from spark_pages.format.commit import decode_slot
+from spark_pages.format.names import commit_key
+from spark_pages.log.vacuum.reachability import Reason
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone
 from spark_pages.storage import MeteredStore
 from tests.invariants import check_nothing_needed_is_gone, check_store, check_versions_stay, rows_of

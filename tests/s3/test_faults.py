@@ -19,7 +19,7 @@ import spark_pages as sp
 from spark_pages.errors import CommitUnknownError, SparkPagesError, StorageError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import ObjectStore, open_object_store
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_store
 from tests.s3.proxy import Fault, FaultProxy, Kind
 from tests.s3.server import ACCESS_KEY_ID, LONG, SECRET_ACCESS_KEY, S3Server, new_url

@@ -18,7 +18,7 @@ import pyarrow as pa
 import spark_pages as sp
 from spark_pages.errors import SparkPagesError
 from spark_pages.storage import open_object_store
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 url, options, when = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 objects = open_object_store(url, options)

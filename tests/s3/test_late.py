@@ -15,7 +15,7 @@ import spark_pages as sp
 from spark_pages.errors import CommitConflictError, CommitUnknownError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_store
 from tests.s3.proxy import Fault, FaultProxy, Kind
 from tests.s3.server import LONG, S3Server, new_url

@@ -10,7 +10,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
 from tests.s3.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 
 pytestmark = pytest.mark.s3

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 import spark_pages as sp
-from spark_pages.service.served_store import ServedStore, connect
+from spark_pages.service.remote_store import ServedStore, connect
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import TokenVerifier

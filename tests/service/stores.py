@@ -13,10 +13,10 @@ from spark_pages.log.replay import Fold, LoadManifest
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit
-from spark_pages.model.pieces import ChainEdit, ChainKey
+from spark_pages.model.chain_tree import ChainEdit, ChainKey
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.table_view import OwnPieces, ServedTable
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_same_pages
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}

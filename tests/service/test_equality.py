@@ -14,13 +14,13 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.slots import SlotReader
-from spark_pages.model.pieces import LazyRun
-from spark_pages.service import places
-from spark_pages.service.answers import PieceName
+from spark_pages.model.chain_tree import LazyRun
+from spark_pages.service import segment_locator
 from spark_pages.service.metadata import MetadataService
+from spark_pages.service.responses import PieceName
 from spark_pages.service.table_view import OwnPieces, ServedTable, carried_on
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.writing import placing
+from spark_pages.transaction import placement
 from tests.service.stores import (
     check_same_table,
     forget_all_but,
@@ -62,7 +62,7 @@ def test_columns_that_have_more_pages_than_a_part_is_listed_for(small_trees, mon
     store = store_with_a_past()
     store.checkpoint()
     write_more(store)
-    monkeypatch.setattr(places, "MANY_PAGES", 1)
+    monkeypatch.setattr(segment_locator, "MANY_PAGES", 1)
     answer = MetadataService(store.objects).get_table_meta_snapshot("default", "t")
 
     assert any(place.is_part for found in answer.places.values() for place in found)
@@ -215,7 +215,7 @@ def test_answers_are_shared_and_never_changed(small_trees):
 
 def test_bulk_commits_are_answered_with_promises_that_are_kept_when_they_are_asked_for(monkeypatch):
     store = store_with_a_past(versions=1)
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", 1)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 1)
     newest = write_more(store)
     answer = MetadataService(store.objects).get_table_meta_snapshot("default", "t")
     assert any(isinstance(edit.added, LazyRun) for edits in answer.redo.values() for edit in edits)

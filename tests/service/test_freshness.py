@@ -11,9 +11,9 @@ import pytest
 
 from spark_pages.errors import ObjectNotFoundError, StorageError, TableNotFoundError, VersionNotFoundError
 from spark_pages.runtime import Runtime
-from spark_pages.service.answers import PieceName
 from spark_pages.service.freshness import SharedLoads
 from spark_pages.service.metadata import MetadataService
+from spark_pages.service.responses import PieceName
 from spark_pages.storage import MeteredStore
 from tests.service.stores import store_with_a_past, write_more
 

@@ -6,8 +6,8 @@ import spark_pages as sp
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
-from spark_pages.service.answers import PieceName
-from spark_pages.service.learned import LearnedPieces
+from spark_pages.service.page_index import LearnedPieces
+from spark_pages.service.responses import PieceName
 from tests.service.stores import store_with_a_past, write_more
 
 

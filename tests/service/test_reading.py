@@ -18,11 +18,11 @@ from spark_pages.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from spark_pages.model.pieces import LazyRun
-from spark_pages.service import places
+from spark_pages.model.chain_tree import LazyRun
+from spark_pages.service import segment_locator
 from spark_pages.service.table_view import ServedTable
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.writing import placing
+from spark_pages.transaction import placement
 from tests.service.stores import QUIET, check_same_table, forget_all_but, store_with_a_past, write_more
 
 
@@ -123,8 +123,8 @@ def test_an_address_of_storage_may_be_another_one_for_the_client(serve, tmp_path
 def test_parts_and_bulk_commits_are_promises_that_are_kept_over_the_network(serve, small_trees, monkeypatch):
     store = store_with_a_past()
     store.checkpoint()
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", 1)
-    monkeypatch.setattr(places, "MANY_PAGES", 1)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 1)
+    monkeypatch.setattr(segment_locator, "MANY_PAGES", 1)
     write_more(store, count=5000)
     client = serve(store).connect()
     answer = client.table_at("default", "t", store.snapshot().version).answer

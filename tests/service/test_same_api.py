@@ -12,12 +12,12 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
-from spark_pages.service.served_store import ServedStore
+from spark_pages.query.directory import PageDirectory
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.table import Table
+from spark_pages.service.remote_store import ServedStore
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.snapshot import Snapshot
-from spark_pages.tables.store import Store
-from spark_pages.tables.table import Table
+from spark_pages.store import Store
 from tests.service.stores import QUIET
 
 Call = Callable[[Any], Any]

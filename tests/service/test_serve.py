@@ -176,7 +176,7 @@ def test_a_store_that_is_not_there_is_told_as_such(files):
 
 _WITHOUT = """
 import sys
-import spark_pages.service.served_store
+import spark_pages.service.remote_store
 from spark_pages.errors import MissingDependencyError
 
 for package in ("jwt", "prometheus_client", "cryptography.exceptions"):

@@ -16,9 +16,9 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
+from spark_pages.service.admission import Gate
 from spark_pages.service.deadlines import Deadlines, UnreadAnswers
 from spark_pages.service.flight_server import _Batches
-from spark_pages.service.gate import Gate
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.wire import BytesFrame, Frame

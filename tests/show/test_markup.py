@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from spark_pages.show.document import document
-from spark_pages.show.markup import Markup, card, facts, joined, table, tag
-from spark_pages.show.text import seconds, shorten, size
+from spark_pages.display.document import document
+from spark_pages.display.markup import Markup, card, facts, joined, table, tag
+from spark_pages.display.text import seconds, shorten, size
 from tests.show.reading import HOSTILE, assert_harmless, elements
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.show.axis import ticks, whole_ticks
-from spark_pages.show.cache_calls import cache_calls
-from spark_pages.show.canvas import Picture
-from spark_pages.show.chain_strip import (
+from spark_pages.display.axis import ticks, whole_ticks
+from spark_pages.display.cache_calls import cache_calls
+from spark_pages.display.canvas import Picture
+from spark_pages.display.chain_strip import (
     BINS,
     CONSTANT,
     INLINE,
@@ -19,10 +19,10 @@ from spark_pages.show.chain_strip import (
     chain_strip,
     table_strip,
 )
-from spark_pages.show.colours import INK, SERIES
-from spark_pages.show.compaction_effect import MOST_COLUMNS, ColumnEffect, compaction_effect
-from spark_pages.show.log_lane import MOST_ARCS, CommitKind, LoggedTransactions, log_lane
-from spark_pages.show.waterfall import MOST_LINES, ShownRequest, waterfall
+from spark_pages.display.colours import INK, SERIES
+from spark_pages.display.compaction_effect import MOST_COLUMNS, ColumnEffect, compaction_effect
+from spark_pages.display.log_lane import MOST_ARCS, CommitKind, LoggedTransactions, log_lane
+from spark_pages.display.waterfall import MOST_LINES, ShownRequest, waterfall
 from tests.show.reading import HOSTILE, assert_plain_svg, elements, pictures_in
 
 

@@ -11,12 +11,12 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.io import CacheStats, ReadTrace
+from spark_pages.maintenance.repair import RepairPlan, Step, StepKind
+from spark_pages.maintenance.verify.faults import Fault, FaultKind
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions.restore_plan import RestorePlan
-from spark_pages.upkeep.faults import Fault, FaultKind
-from spark_pages.upkeep.repair import RepairPlan, Step, StepKind
+from spark_pages.store import Store
+from spark_pages.versions.restore_plan import RestorePlan
 from tests.show.reading import assert_harmless, elements, pictures_in
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"

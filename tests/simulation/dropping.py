@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, StorageError
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.maintenance.vacuum import vacuum
 from spark_pages.model.actions import CatalogIntent, IntentKind
-from spark_pages.tables.vacuum import vacuum
 from tests.simulation.process import Process, Program
 from tests.simulation.programs import ROWS, appends, commit, definition, record_of, refreshed, upkeep
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_pages.log.names import commit_key
+from spark_pages.format.names import commit_key
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.vacuum.garbage import TreeWalker
+from spark_pages.log.vacuum.reachability import TreeWalker
 from spark_pages.model.actions import Commit, Retention, Tombstone, TransactionRecord
 from tests.simulation.model import ChainKey, Model, Violation, holds
 from tests.simulation.values import Value, memory, standing

@@ -7,8 +7,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 from spark_pages.errors import CommitConflictError, CommitUnknownError, SnapshotExpiredError, StorageError
-from spark_pages.tables.versions.leases import Leases
-from spark_pages.tables.versions.tags import set_tag
+from spark_pages.versions.leases import Leases
+from spark_pages.versions.tags import set_tag
 from tests.simulation.process import Process, Program
 from tests.simulation.programs import refreshed, travels
 

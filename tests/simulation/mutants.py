@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from spark_pages.changes import idempotency
 from spark_pages.errors import CommitConflictError, StorageError
-from spark_pages.log import head, log, replay, retention, slots
+from spark_pages.format.names import commit_key
+from spark_pages.log import discovery, log, replay, retention, slots
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.commit import conflict
 from spark_pages.log.commit import errors as commit_errors
 from spark_pages.log.commit import protocol as commit_protocol
-from spark_pages.log.commit.messages import CreateSlot, Pause, ReadSlot, Unknown
-from spark_pages.log.names import commit_key
-from spark_pages.log.recent import RecentSlots
-from spark_pages.log.vacuum import deletion, planner
+from spark_pages.log.commit.protocol_types import CreateSlot, Pause, ReadSlot, Unknown
+from spark_pages.log.commit_cache import RecentSlots
+from spark_pages.log.vacuum import executor, planner
 from spark_pages.model.actions import (
     CatalogIntent,
     Commit,
@@ -30,7 +31,7 @@ from spark_pages.model.actions import (
     TransactionRecord,
 )
 from spark_pages.storage.store import Created, Doubtful, NotCreated
-from spark_pages.tables.versions import exactly_once, restore_plan
+from spark_pages.versions import restore_plan
 from tests.simulation.scenarios import (
     CLEANED,
     DISK,
@@ -242,13 +243,13 @@ def _tombstones_unknown() -> Undo:
 
 
 def _hint_is_the_head() -> Undo:
-    find = head.find_head
+    find = discovery.find_head
 
     def found(reader: Any, tree: Any, load_manifest: Any) -> Any:
-        hint = head.read_hints(reader.store)
+        hint = discovery.read_hints(reader.store)
         if hint.checkpoint is None:
             return find(reader, tree, load_manifest)
-        return head.base_state(tree, hint.checkpoint)
+        return discovery.base_state(tree, hint.checkpoint)
 
     return swap(find, found)
 
@@ -269,7 +270,7 @@ def _slots_deleted() -> Undo:
     def bury(self: Any, _: Any, version: int) -> None:
         self._store.delete(commit_key(version))
 
-    return _set(deletion.Deletion, "_bury", bury)
+    return _set(executor.Deletion, "_bury", bury)
 
 
 def _slots_deleted_and_writers_look(also_in_doubt: bool) -> Callable[[], Undo]:
@@ -293,7 +294,7 @@ def _readable_moves_back() -> Undo:
 
     return [
         *swap(retention.further, lambda one, two: two or one),
-        *_set(deletion, "TransactionRecord", recorded),
+        *_set(executor, "TransactionRecord", recorded),
     ]
 
 
@@ -311,7 +312,7 @@ def _bury_all() -> Undo:
     def bury(self: Any, _: Any) -> None:
         self._do(partial(self._bury, self._plan.retention.checkpoint), range(*self._plan.slots))
 
-    return _set(deletion.Deletion, "_bury_slots", bury)
+    return _set(executor.Deletion, "_bury_slots", bury)
 
 
 def _any_record_covers() -> Undo:
@@ -331,7 +332,7 @@ def _any_record_covers() -> Undo:
         return replace(leading, min_epoch=max(one.min_epoch, two.min_epoch))
 
     return [
-        *_set(deletion, "covers", covers),
+        *_set(executor, "covers", covers),
         *_bury_all(),
         *swap(retention.further, further),
     ]
@@ -348,7 +349,7 @@ def _purge_keeps_pages() -> Undo:
 
 
 def _first_ones_share() -> Undo:
-    put = head.on_named_checkpoint
+    put = discovery.on_named_checkpoint
     return swap(put, lambda *given: given[2] if given[2].named_checkpoint is None else put(*given))
 
 
@@ -370,7 +371,7 @@ MUTANTS = (
     Mutant("serializable is not checked", NAMES, _blind_to_reads),
     Mutant("what others commit in their turn is not compared", TURNS, _blind_to_turns),
     Mutant("slots of others are skipped in their turn", TURNS, _turns_skip_a_slot),
-    Mutant("the pair is not looked for", DOUBT, lambda: _set(exactly_once, "newest_landed", lambda *_: None)),
+    Mutant("the pair is not looked for", DOUBT, lambda: _set(idempotency, "newest_landed", lambda *_: None)),
     Mutant("a tombstone is an empty slot", VACUUM, _tombstones_unknown),
     Mutant("who meets a tombstone stays before it", VACUUM, _stays_before_a_tombstone),
     Mutant(
@@ -395,13 +396,13 @@ MUTANTS = (
     Mutant(
         "vacuum deletes before it commits",
         VACUUM,
-        lambda: [*_set(deletion.Deletion, "_commit", lambda *_: None), *_bury_all()],
+        lambda: [*_set(executor.Deletion, "_commit", lambda *_: None), *_bury_all()],
     ),
     Mutant("any checkpoint is usable", RETENTION, lambda: swap(retention.usable, lambda *_: True)),
     Mutant(
         "checkpoints are built on unnamed ones",
         RETENTION,
-        lambda: swap(head.on_named_checkpoint, lambda *a: a[2]),
+        lambda: swap(discovery.on_named_checkpoint, lambda *a: a[2]),
     ),
     Mutant("a record on an older checkpoint covers a plan", KEPT, _any_record_covers),
     Mutant(

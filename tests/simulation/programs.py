@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_pages.changes import idempotency as pairs
 from spark_pages.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -16,17 +17,16 @@ from spark_pages.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from spark_pages.log.commit.messages import AlreadyLanded, Ready, Unknown
-from spark_pages.log.names import page_file_key
+from spark_pages.format.names import page_file_key
+from spark_pages.log.commit.protocol_types import AlreadyLanded, Ready, Unknown
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.new_page import NewPage
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.tables.vacuum import plan_vacuum, vacuum
-from spark_pages.tables.versions import exactly_once as pairs
 from tests.simulation.invariants import pages_of, seen
 from tests.simulation.process import Process, Program
 from tests.simulation.values import Encoded, memory, standing

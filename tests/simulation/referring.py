@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from spark_pages.catalog.constraints import foreign_key, with_constraint
 from spark_pages.catalog.needs import dangling_references
+from spark_pages.changes.row_changes import Changes, rows_of
 from spark_pages.errors import ObjectNotFoundError, SnapshotExpiredError, StorageError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.model.table import TableDefinition
-from spark_pages.tables.versions.changes import Changes, rows_of
-from spark_pages.tables.versions.restore import _build
-from spark_pages.tables.versions.restore_plan import plan_restore
+from spark_pages.versions.restore import _build
+from spark_pages.versions.restore_plan import plan_restore
 from tests.simulation.process import Process, Program
 from tests.simulation.programs import COUNTER, ROWS, commit, definition, record_of, refreshed
 from tests.simulation.values import memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from re import compile as compiled
 
-from spark_pages.log.names import HINT_KEY
+from spark_pages.format.names import HINT_KEY
 from tests.simulation.dropping import drops, purges, undrops
 from tests.simulation.independence import NAMED_BY_DIGEST, NONE, SLOTS, Footprint
 from tests.simulation.keeping import leases, tags

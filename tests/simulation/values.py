@@ -19,13 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
+from spark_pages.format import commit as commit_codec
+from spark_pages.format import segment
+from spark_pages.format.digest import digest_of
 from spark_pages.log import replay
 from spark_pages.log.checkpoint import reader as checkpoint
-from spark_pages.log.checkpoint import root, segment
+from spark_pages.log.checkpoint import root
 from spark_pages.log.checkpoint import writer as checkpoint_writer
-from spark_pages.log.digest import digest_of
-from spark_pages.log.encoding import commit_codec
-from spark_pages.log.ranges import log_range as compaction
+from spark_pages.log.compaction import compacted_range as compaction
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
 from spark_pages.model.run import PageRun

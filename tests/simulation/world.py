@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from spark_pages.log.digest import digest_of
-from spark_pages.log.names import HINT_KEY
+from spark_pages.format.digest import digest_of
+from spark_pages.format.names import HINT_KEY
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated, ObjectInfo
 from tests.simulation.actor import Actor

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.log.records import replace_page
 from benchmarks.log.synthetic import Shape, make_store
-from spark_pages.log.checkpoint.planned import PlannedSegment
-from spark_pages.log.checkpoint.tree import Node
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.log.checkpoint.write_plan import PlannedSegment
 from spark_pages.spark import submit
 from spark_pages.spark.checkpoints import FEW_SEGMENTS, Spread, checkpoint
 from spark_pages.spark.session import find_java

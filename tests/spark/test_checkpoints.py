@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
-from spark_pages.log.checkpoint.planned import PlannedSegment
+from spark_pages.format.checkpoint_tree import Node
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.checkpoint.tree import Node
+from spark_pages.log.checkpoint.write_plan import PlannedSegment
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint, checkpoint_of
 from spark_pages.spark.planned_tasks import pack_planned, write_planned
-from spark_pages.spark.shipping import objects_of
+from spark_pages.spark.serialization import objects_of
 from tests.invariants import check_checkpoint, check_same, check_snapshot
 from tests.spark.chains import Chains, random_history
 from tests.spark.conftest import History, flights
@@ -75,7 +75,7 @@ def test_segments_written_apart_are_byte_for_byte_those_of_one_process(
 def test_pages_of_commits_get_a_home_wherever_they_are_written(
     own_history: History, small_trees: SmallTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_pages.tables.writing.placing.MANIFEST_PAGES", 2)
+    monkeypatch.setattr("spark_pages.transaction.placement.MANIFEST_PAGES", 2)
     small_trees(5, 3)
     with own_history.store.transaction() as txn:
         txn.append("flights", flights(90_000, 20_000))

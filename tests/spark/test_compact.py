@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.errors import TableNotFoundError
-from spark_pages.io.pages.page_header import PAGE_MAGIC
+from spark_pages.format.pages.page_header import PAGE_MAGIC
+from spark_pages.job_result import FAILED
+from spark_pages.maintenance import compaction_plan as compaction_plan
+from spark_pages.maintenance.compaction_plan import plan_compaction
 from spark_pages.model.page import PAGE_ALIGNMENT
-from spark_pages.outcome import FAILED
 from spark_pages.spark import compact, compact_pages
 from spark_pages.spark.compact import plan_compact_pages
 from spark_pages.spark.job import run_job
-from spark_pages.tables.compaction import plan as compaction_plan
-from spark_pages.tables.compaction.plan import plan_compaction
 from tests.spark.conftest import History
 
 CLAIM_AND_COMMIT = CLAIM_AND_RELEASE = 2
@@ -114,7 +114,7 @@ def test_damage_that_an_executor_meets_is_told_as_damage(
 ) -> None:
     damage_pages(own_history.url)
     everything = lambda candidates, _: [(0, each.run.num_pages) for each in candidates]  # noqa: E731
-    monkeypatch.setattr("spark_pages.tables.compaction.plan.gaining_parts", everything)
+    monkeypatch.setattr("spark_pages.maintenance.compaction_plan.gaining_parts", everything)
 
     ended = run_job(lambda: compact_pages(spark, own_history.url, "flights"))
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.compact_pages import main
+from spark_pages.job_result import CONFLICT, ended
 from spark_pages.log.log import Log
-from spark_pages.outcome import CONFLICT, ended
 from spark_pages.spark import compact_pages
 from spark_pages.spark.compact import each_table
 from tests.invariants import check_store

@@ -21,7 +21,7 @@ from spark_pages.errors import (
     SparkPagesError,
     TableNotFoundError,
 )
-from spark_pages.outcome import FAILED, USAGE
+from spark_pages.job_result import FAILED, USAGE
 from spark_pages.spark.compact import compact_pages
 from spark_pages.spark.external import External
 from spark_pages.spark.failures import spark_failing

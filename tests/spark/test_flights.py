@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_pages as sp
-from spark_pages.demo.flights import load_flights
+from spark_pages.cli.demo.flights import load_flights
 from spark_pages.spark import compact_pages, reconstruct_snapshot
 from spark_pages.spark.arrow_types import spark_schema
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from spark_pages.model.actions import CatalogIntent, IntentKind
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.spark.fold import CommitCount, SegmentCount, SpliceCount, fold_counts
+from spark_pages.spark.positions import CommitCount, SegmentCount, SpliceCount, fold_counts
 
 KEY = (3, 1)
 TABLE = TableDefinition(

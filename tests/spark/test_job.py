@@ -12,7 +12,7 @@ from spark_pages.errors import (
     SparkFailedError,
     TableNotFoundError,
 )
-from spark_pages.outcome import CONFLICT, FAILED, NOT_FOUND, OK, USAGE
+from spark_pages.job_result import CONFLICT, FAILED, NOT_FOUND, OK, USAGE
 from spark_pages.spark.job import run_job
 
 

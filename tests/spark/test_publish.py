@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 import spark_pages as sp
-from spark_pages.log.names import segment_key
+from spark_pages.format.names import segment_key
 from spark_pages.model.page_schema import LOCATION_COLUMNS
 from spark_pages.runtime import Runtime
 from spark_pages.spark import delta_log

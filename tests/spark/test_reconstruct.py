@@ -50,7 +50,7 @@ def test_the_reconstruction_follows_compactions_and_checkpoints(
 def test_a_transaction_with_page_manifests_is_reconstructed(
     spark: SparkSession, own_history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_pages.tables.writing.placing.MANIFEST_PAGES", 2)
+    monkeypatch.setattr("spark_pages.transaction.placement.MANIFEST_PAGES", 2)
     with own_history.store.transaction() as txn:
         txn.append("flights", flights(90_000, 20_000))
 

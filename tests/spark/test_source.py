@@ -18,11 +18,11 @@ import spark_pages as sp
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.run import PageRun
+from spark_pages.query.table import Table
 from spark_pages.spark.arrow_types import spark_schema, spark_type, to_spark
 from spark_pages.spark.options import SourceOptions
 from spark_pages.spark.rows import RowsPartition, RowsReader, may_be_null
-from spark_pages.spark.shipping import unpack_run
-from spark_pages.tables.table import Table
+from spark_pages.spark.serialization import unpack_run
 from tests.spark.conftest import ROWS, History
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, InternalError, MissingDependencyError
-from spark_pages.outcome import CONFLICT, NOT_FOUND, USAGE, failure
+from spark_pages.job_result import CONFLICT, NOT_FOUND, USAGE, failure
 from spark_pages.spark import submit
 from spark_pages.spark.session import PROJECT, find_java
 from spark_pages.spark.submit import _absolute, _result

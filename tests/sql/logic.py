@@ -32,7 +32,7 @@ import duckdb
 import pyarrow as pa
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 
 @dataclass(frozen=True, slots=True)

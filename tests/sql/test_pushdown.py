@@ -7,7 +7,7 @@ import pytest
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
 from tests.tables.stores import store_with
 
 PAGES = 10

@@ -20,11 +20,11 @@ from spark_pages.catalog.identifiers import (
 from spark_pages.catalog.resolve import find_table, visible_table
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.sql.parsing import parse
+from spark_pages.query.predicates.filters import parse_filter
+from spark_pages.query.predicates.parsing import parse
 from spark_pages.sql.resolver import resolve
-from spark_pages.tables.filtering.filters import parse_filter
-from spark_pages.tables.statements.sql_relations import StoreRelations
-from spark_pages.tables.store import Store
+from spark_pages.sql.sql_relations import StoreRelations
+from spark_pages.store import Store
 
 
 def visible(alias: str, *columns: str, namespace: str | None = None, table_id: int = 5) -> VisibleTable:

@@ -10,7 +10,7 @@ import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import Doubtful
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 QUIET = {
     "checkpoint_commits": "0",

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from spark_pages.arrow.stored_types import stored_type
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.model.stored_types import stored_type
-from spark_pages.tables.reading.aggregate import Aggregate
-from spark_pages.tables.store import Store
+from spark_pages.query.aggregate import Aggregate
+from spark_pages.store import Store
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 

@@ -9,8 +9,8 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import ColumnNotFoundError, TableNotFoundError
-from spark_pages.tables.directory import PageDirectory
-from spark_pages.tables.store import Store
+from spark_pages.query.directory import PageDirectory
+from spark_pages.store import Store
 from tests.tables.stores import QUIET
 
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_pages.arrow.join import DoesNotFitError
 from spark_pages.errors import DamageError
+from spark_pages.format.pages.page_codec import open_page
 from spark_pages.io import PlainPage, encode_page
-from spark_pages.io.pages.page_codec import open_page
-from spark_pages.tables.arrays.joining import DoesNotFitError
-from spark_pages.tables.reading import assembling
-from spark_pages.tables.reading.assembling import assemble, assembled
+from spark_pages.query import concat
+from spark_pages.query.concat import assemble, assembled
 from tests.io.strategies import steady
 from tests.io.test_plain_page import PLAIN, values_of, with_offsets
 
@@ -25,7 +25,7 @@ def some_values(kind: pa.DataType, rows: int, nulls: bool, seed: int) -> pa.Arra
     return values_of(kind, rows, nulls, seed)
 
 
-def page_of(values: pa.Array) -> assembling.Values:
+def page_of(values: pa.Array) -> concat.Values:
     found = [
         open_page(encode_page(values).data, where="pages/x@0", expected_checksum=None, expected_entries=None)
         for _ in range(2)
@@ -58,7 +58,7 @@ def test_parts_of_pages_become_arrays_as_if_arrow_had_joined_them(kind, pages, d
 def test_text_that_does_not_fit_one_array_comes_as_several(monkeypatch):
     pages = [pa.array(["abc"] * 4), pa.array(["de"]), pa.array(["fgh"] * 4)]
     parts = [(page_of(page), 0, len(page)) for page in pages]
-    monkeypatch.setattr(assembling, "_MOST_TEXT", 14)
+    monkeypatch.setattr(concat, "_MOST_TEXT", 14)
 
     with pytest.raises(DoesNotFitError):
         assemble(parts, pa.string())

@@ -11,8 +11,8 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
-from spark_pages.tables.store import Store
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
+from spark_pages.store import Store
 from tests.tables.stores import QUIET, store_with
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string()), ("c", pa.int8())])

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace, page_stats
+from spark_pages.maintenance.verify.blooms import check_blooms
+from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageStats
 from spark_pages.model.page_schema import OPTIONAL_STATS
 from spark_pages.model.run import PageRun
-from spark_pages.tables.filtering.filters import parse_filter
-from spark_pages.tables.store import Store
-from spark_pages.upkeep.blooms import check_blooms
-from spark_pages.upkeep.faults import FaultKind
+from spark_pages.query.predicates.filters import parse_filter
+from spark_pages.store import Store
 from tests.invariants import check_store
 from tests.io.strategies import steady
 from tests.tables.foreign import pending, write_file
@@ -69,7 +69,7 @@ def same_rows(one: pa.Table, two: pa.Table) -> bool:
 def in_files():
     """No page rides in a commit."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_pages.tables.writing.page_writer.INLINE_TRANSACTION_BYTES", 0)
+        patch.setattr("spark_pages.transaction.page_writer.INLINE_TRANSACTION_BYTES", 0)
         yield
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import CommitConflictError
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.tables.test_table_changes import SCHEMA, check_like_a_newcomer, rows
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import ColumnNotFoundError, CommitConflictError, InvalidInputError
 from spark_pages.log.claims import check_free
-from spark_pages.log.commit.messages import by_ids
+from spark_pages.log.commit.protocol_types import by_ids
 from spark_pages.model.actions import Claim
 from tests.retention.stores import Clock, Past, new_past, opened
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.io import PageHandler
-from spark_pages.tables.compaction.plan import plan_compaction
+from spark_pages.maintenance.compaction_plan import plan_compaction
 from tests.io.strategies import steady
 
 QUIET = {"tail_page_bytes": "0", "checkpoint_commits": "0", "log_compaction_commits": "0"}

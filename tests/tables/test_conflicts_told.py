@@ -7,7 +7,7 @@ import pytest
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.runtime import writer_name
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 
 ROWS = pa.table({"n": [1, 2, 3]})

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.tables.store import Store
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
+from spark_pages.store import Store
 from tests.tables.foreign import pending, write_file
 from tests.tables.stores import store_with
 

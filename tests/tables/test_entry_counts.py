@@ -16,7 +16,7 @@ from spark_pages.errors import (
     SchemaMismatchError,
 )
 from spark_pages.model.page import PageKind
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.foreign import pending, write_file
 from tests.tables.stores import store_with
 

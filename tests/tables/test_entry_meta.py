@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import ConstraintError, InvalidInputError, SchemaMismatchError
-from spark_pages.tables.reading import assembling
-from spark_pages.tables.store import Store
+from spark_pages.query import concat
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -226,7 +226,7 @@ def test_large_appends_are_cut_with_what_is_beside_the_values():
 def test_metadata_that_does_not_fit_one_array_is_read_in_several(store, monkeypatch):
     with store.transaction() as txn:
         txn.append("t", ROWS, entry_meta=META)
-    monkeypatch.setattr(assembling, "_MOST_TEXT", 5)
+    monkeypatch.setattr(concat, "_MOST_TEXT", 5)
 
     found = store.snapshot().table("t").read(["n"], entry_meta=True)["n.prefix_meta"]
 

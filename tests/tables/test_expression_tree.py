@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.io import ReadTrace
-from spark_pages.tables.filtering.expression_tree import expression_parts
-from spark_pages.tables.filtering.filter_tree import ANY_ROW
+from spark_pages.query.predicates.expression_tree import expression_parts
+from spark_pages.query.predicates.predicate import ANY_ROW
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 from tests.tables.test_filters import ASKED, VALUES, batches, same_rows
@@ -151,7 +151,7 @@ def test_an_expression_that_cannot_be_looked_into_skips_nothing(unknown):
 
 def test_a_release_of_arrow_that_writes_expressions_another_way_skips_nothing(monkeypatch):
     monkeypatch.setattr(
-        "spark_pages.tables.filtering.expression_tree._metadata", lambda _: [("call", "new"), ("word", "x")]
+        "spark_pages.query.predicates.expression_tree._metadata", lambda _: [("call", "new"), ("word", "x")]
     )
 
     parts = expression_parts(pc.field("a") == math.pi)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 from spark_pages.io import ReadTrace
-from spark_pages.tables.filtering.filter_tree import OPERATORS
-from spark_pages.tables.filtering.filters import parse_filter
+from spark_pages.query.predicates.filters import parse_filter
+from spark_pages.query.predicates.predicate import OPERATORS
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 import spark_pages as sp
 from spark_pages.errors import SchemaMismatchError
-from spark_pages.tables.arrays.fitting import LossError, fitted, from_python, kinds_fit
+from spark_pages.format.fitting import LossError, fitted, from_python, kinds_fit
 
 NOON = dt.datetime(2026, 1, 1, 12)
 STRUCT = pa.struct([("a", pa.int64())])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError
+from spark_pages.format.pages.page_codec import open_page
 from spark_pages.io import Codec, PlainPage, encode_page
-from spark_pages.io.pages.page_codec import open_page
-from spark_pages.tables.reading.gathering import gather_in_parts
+from spark_pages.query.gather import gather_in_parts
 from tests.io.test_plain_page import PLAIN, values_of
 from tests.io.test_sound_values import FORGED, forged
 

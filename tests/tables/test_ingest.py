@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
+from spark_pages.arrow.stored_types import stored_type
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, StorageError
 from spark_pages.io import Codec, parse_header
 from spark_pages.model.actions import Commit
-from spark_pages.model.stored_types import stored_type
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.staging import rewritten_pages
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction import rewritten_pages
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_store
 from tests.io.strategies import NESTED, ORDERED, arrays
 from tests.tables.stores import QUIET, store_with

@@ -24,9 +24,9 @@ import spark_pages as sp
 from spark_pages.errors import CommitConflictError, ConstraintError, InvalidInputError
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import Doubtful
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.writing import page_writer
+from spark_pages.store import Store
+from spark_pages.transaction import page_writer
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_against_replay, check_snapshot
 
 LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, ConstraintError
+from spark_pages.maintenance.compact import compact_table
 from spark_pages.runtime import Runtime
-from spark_pages.tables.compaction.compact import compact_table
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_store
 from tests.tables.stores import QUIET
 

@@ -22,15 +22,15 @@ from spark_pages.errors import (
     ConstraintError,
     UnsupportedFormatError,
 )
+from spark_pages.maintenance.compact import compact_table
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
-from spark_pages.tables.compaction.compact import compact_table
-from spark_pages.tables.staging.staged_rows import StagedRows
-from spark_pages.tables.staging.updated_rows import UpdatedRows
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
+from spark_pages.transaction.staged_rows import StagedRows
+from spark_pages.transaction.transaction import Transaction
+from spark_pages.transaction.updated_rows import UpdatedRows
 from tests.invariants import check_store
 from tests.log.newer import ask
 from tests.tables.stores import QUIET, Doubting
@@ -166,7 +166,7 @@ def test_rows_that_the_transaction_appends_land_with_its_update_behind_those_of_
 
 
 def test_what_is_too_large_for_the_commit_is_written_anew_in_files_and_manifests_of_other_names(monkeypatch):
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", 1)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 1)
     store = store_of_appends(0)
     with store.transaction() as txn:
         txn.append("t", rows(0, 30_000))

@@ -13,8 +13,8 @@ from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.errors import DamageError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.chain import ColumnChain
-from spark_pages.tables.store import Store
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 from tests.upkeep.stores import forge, slot
 

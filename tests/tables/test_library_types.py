@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import schema_of_rows
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 
 ENUM = pl.Enum(["b", "a", "unused"])

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import metered, store_with
 
 ROWS = pa.table({"n": list(range(10)), "s": list("abcdefghij")})

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from spark_pages.errors import ConstraintError
 from spark_pages.io import ReadTrace
 from spark_pages.model.page import PageStats
-from spark_pages.tables.filtering.page_bounds import PageBounds
-from spark_pages.tables.store import Store
-from spark_pages.tables.table import Table
+from spark_pages.query.page_bounds import PageBounds
+from spark_pages.query.table import Table
+from spark_pages.store import Store
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 from tests.tables.test_aggregate import foreign

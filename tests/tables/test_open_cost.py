@@ -15,7 +15,7 @@ from benchmarks.log.synthetic import Shape, make_store
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore, MeteredStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 SHAPES = {
     "10 k": Shape(10_000, tables=10, columns=10, names_statistics=True),

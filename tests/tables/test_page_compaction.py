@@ -19,17 +19,17 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
+from spark_pages.maintenance import compaction_plan as compaction_plan
+from spark_pages.maintenance.compact import compact_table, rewrite_here
+from spark_pages.maintenance.compaction_plan import plan_compaction
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.compaction import plan as compaction_plan
-from spark_pages.tables.compaction.compact import compact_table, rewrite_here
-from spark_pages.tables.compaction.plan import plan_compaction
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.writing.page_writer import inline_page, stage_constant
+from spark_pages.store import Store
+from spark_pages.transaction.page_writer import inline_page, stage_constant
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_store
 from tests.tables.stores import store_with
 

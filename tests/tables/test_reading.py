@@ -25,7 +25,7 @@ from spark_pages.io import ReadTrace, encode_page
 from spark_pages.model.ids import PageId
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.io.strategies import steady
 from tests.tables.stores import QUIET, store_with
 from tests.tables.test_filters import batches, same_rows

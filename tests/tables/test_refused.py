@@ -12,11 +12,10 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import ConstraintError, InvalidInputError, StorageError
-from spark_pages.tables.staging import rewritten_pages
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.writing import ingest
-from spark_pages.tables.writing.early_pages import EarlyPages
+from spark_pages.store import Store
+from spark_pages.transaction import ingest, rewritten_pages
+from spark_pages.transaction.page_flush import EarlyPages
+from spark_pages.transaction.transaction import Transaction
 from tests.tables.stores import QUIET, store_with
 
 ROWS = pa.table({"n": [1, 2, 3]})

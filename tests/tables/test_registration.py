@@ -22,7 +22,7 @@ from spark_pages.errors import (
 from spark_pages.io import page_stats
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.foreign import pending, write_file
 from tests.tables.stores import QUIET, metered, store_with
 

@@ -10,7 +10,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StoreExistsError, StoreNotFoundError
-from spark_pages.log.names import HINT_KEY, commit_key
+from spark_pages.format.names import HINT_KEY, commit_key
 
 NUMBERS = pa.schema([("n", pa.int64())])
 ROWS = {"n": list(range(100_000))}

@@ -7,7 +7,7 @@ import pytest
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import page_stats
-from spark_pages.tables.writing.page_writer import stage_page
+from spark_pages.transaction.page_writer import stage_page
 from tests.tables.stores import store_with
 
 

@@ -13,12 +13,12 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.io import PageHandler
+from spark_pages.maintenance import page_rewrite
+from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
+from spark_pages.query.table import Table
 from spark_pages.runtime import spawn_thread
 from spark_pages.storage.metered import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.compaction import rewriting
-from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
-from spark_pages.tables.table import Table
 
 ROWS = 40_000
 
@@ -51,7 +51,7 @@ def objects_of(table: Table) -> MeteredStore:
 
 
 def test_each_page_file_but_the_last_is_begun_beside_the_caller_and_waited_for(table, monkeypatch):
-    monkeypatch.setattr(rewriting, "_FILE_BYTES", 100_000)
+    monkeypatch.setattr(page_rewrite, "_FILE_BYTES", 100_000)
     objects = objects_of(table)
     events: list[str] = []
 
@@ -94,7 +94,7 @@ def test_what_is_read_straight_is_written_as_what_is_read_page_by_page(tmp_path,
 
 @pytest.mark.parametrize("file_bytes", [100_000, 32 << 20])
 def test_a_page_file_that_cannot_be_written_fails_the_work(table, monkeypatch, file_bytes):
-    monkeypatch.setattr(rewriting, "_FILE_BYTES", file_bytes)
+    monkeypatch.setattr(page_rewrite, "_FILE_BYTES", file_bytes)
 
     class Full(MeteredStore):
         def put(self, key: str, data: object) -> None:

@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io import PageHandler, ReadTrace
-from spark_pages.tables.reading import row_source
-from spark_pages.tables.reading.row_ranges import RowRanges
-from spark_pages.tables.scanning import windows
-from spark_pages.tables.scanning.read_ahead import read_ahead
+from spark_pages.model.row_ranges import RowRanges
+from spark_pages.query import row_reader, scan_tasks
+from spark_pages.query.read_ahead import read_ahead
 from tests.io.strategies import steady
 from tests.tables.stores import metered, store_with
 
@@ -33,9 +32,9 @@ ROWS = 3_000
 @pytest.fixture
 def small_windows(monkeypatch):
     """Windows of some 200 rows, so that a small table has many."""
-    monkeypatch.setattr(windows, "FIRST_WINDOW_BYTES", 8_000)
-    monkeypatch.setattr(windows, "WINDOW_BYTES", 8_000)
-    monkeypatch.setattr(windows, "BATCH_ROWS", 64)
+    monkeypatch.setattr(scan_tasks, "FIRST_WINDOW_BYTES", 8_000)
+    monkeypatch.setattr(scan_tasks, "WINDOW_BYTES", 8_000)
+    monkeypatch.setattr(scan_tasks, "BATCH_ROWS", 64)
 
 
 def numbers() -> pa.Table:
@@ -90,7 +89,7 @@ def test_windows_give_each_row_asked_for_once_and_in_order(data):
     cut = data.draw(st.integers(0, total))
 
     found = list(
-        windows.plan_windows(
+        scan_tasks.plan_windows(
             lambda row, end: [next(table.directory.chain(name).runs(row, end)) for name in names],
             [pa.int64(), pa.string()],
             [wanted.between(0, cut), wanted.between(cut, total)],
@@ -115,9 +114,9 @@ def test_a_scan_of_many_windows_gives_every_row_and_reads_each_page_once(table, 
 
 
 def test_each_column_of_a_window_is_put_together_once_however_many_batches_it_makes(table, monkeypatch):
-    columns, one_column = [], row_source.assembled
+    columns, one_column = [], row_reader.assembled
     monkeypatch.setattr(
-        row_source, "assembled", lambda parts, kind: columns.append(kind) or one_column(parts, kind)
+        row_reader, "assembled", lambda parts, kind: columns.append(kind) or one_column(parts, kind)
     )
 
     batches = list(table.scan(batch_rows=300))
@@ -147,8 +146,8 @@ def test_pages_of_other_columns_are_read_only_where_a_row_passes(table):
 
 
 def test_a_take_of_more_than_the_cache_holds_leaves_it_as_it_is(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(row_source, "_PART_PAGES", 7)
-    monkeypatch.setattr(row_source, "TARGET_PAGE_BYTES", 1_000)
+    monkeypatch.setattr(row_reader, "_PART_PAGES", 7)
+    monkeypatch.setattr(row_reader, "TARGET_PAGE_BYTES", 1_000)
     hot, large = ReadTrace(), ReadTrace()
     small = sp.open(str(tmp_path / "s"), cache=sp.CacheConfig(upc_bytes=40_000, cpc_bytes=0))
     again = small.snapshot().table("t")
@@ -182,8 +181,8 @@ def test_nothing_is_read_before_the_first_batch_and_no_thread_is_begun_for_it(
 
 @pytest.mark.parametrize("condition", [None, "n % 3 = 0 and flag"])
 def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, monkeypatch, condition):
-    monkeypatch.setattr(windows, "LONE_WINDOW_BYTES", (8_000, 8_000))
-    monkeypatch.setattr(windows, "BATCH_ROWS", 64)
+    monkeypatch.setattr(scan_tasks, "LONE_WINDOW_BYTES", (8_000, 8_000))
+    monkeypatch.setattr(scan_tasks, "BATCH_ROWS", 64)
     loads, trace = [], ReadTrace()
     obtain = PageHandler._obtain
     monkeypatch.setattr(
@@ -203,8 +202,8 @@ def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, 
 
 def test_a_scan_that_reads_nothing_ahead_has_windows_of_its_own_size(table, monkeypatch):
     for name, size in (("FIRST_WINDOW_BYTES", 8_000), ("WINDOW_BYTES", 8_000), ("BATCH_ROWS", 64)):
-        monkeypatch.setattr(windows, name, size)
-    monkeypatch.setattr(windows, "LONE_WINDOW_BYTES", (80_000, 80_000))
+        monkeypatch.setattr(scan_tasks, name, size)
+    monkeypatch.setattr(scan_tasks, "LONE_WINDOW_BYTES", (80_000, 80_000))
     one_by_one, alone = ReadTrace(), ReadTrace()
 
     table.scan(trace=one_by_one).read_next_batch()
@@ -261,7 +260,7 @@ def test_a_scan_that_is_closed_asks_storage_for_no_more_and_leaves_no_thread(sma
 
 def test_a_scan_holds_a_few_windows_however_long_the_table(tmp_path, monkeypatch):
     for name in ("FIRST_WINDOW_BYTES", "WINDOW_BYTES"):
-        monkeypatch.setattr(windows, name, 1 << 20)
+        monkeypatch.setattr(scan_tasks, name, 1 << 20)
     store = sp.create(str(tmp_path / "s"))
     values = np.random.default_rng(1).integers(0, 2**60, 4 << 20)
     with store.transaction() as txn:

@@ -12,7 +12,7 @@ from spark_pages.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])

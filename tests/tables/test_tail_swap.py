@@ -10,15 +10,15 @@ from uuid import uuid4
 import pyarrow as pa
 
 import spark_pages as sp
+from spark_pages.format.pages import batch_encoder
 from spark_pages.io import encode_page
-from spark_pages.io.pages import block_encoder
+from spark_pages.maintenance.compaction_claims import claim_rows, release_claims
 from spark_pages.model.page import PageKind
 from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.compaction.claims import claim_rows, release_claims
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.writing import page_writer
+from spark_pages.store import Store
+from spark_pages.transaction import page_writer
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_store
 from tests.tables.stores import QUIET, metered
 
@@ -379,7 +379,7 @@ def test_each_page_is_encoded_once_whether_the_append_takes_others_along_or_not(
         return encode_page(values, **options)
 
     monkeypatch.setattr(page_writer, "encode_page", counting)
-    monkeypatch.setattr(block_encoder, "encode_page", counting)
+    monkeypatch.setattr(batch_encoder, "encode_page", counting)
 
     for index in range(4):
         append(store, rows(index))

@@ -22,13 +22,13 @@ from spark_pages.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
-from spark_pages.log.names import commit_key
+from spark_pages.format.commit import decode_slot, encode_commit
+from spark_pages.format.names import commit_key
+from spark_pages.maintenance.compact import compact_table
+from spark_pages.maintenance.compaction_claims import claim_rows, release_claims
 from spark_pages.model.actions import Claim, IntentKind, Tombstone
 from spark_pages.runtime import Runtime, writer_name
-from spark_pages.tables.compaction.claims import claim_rows, release_claims
-from spark_pages.tables.compaction.compact import compact_table
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.log.records import commit, create, record
 from tests.tables.stores import Doubting, metered, store_with
 

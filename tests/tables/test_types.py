@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.model.stored_types import stored_type
-from spark_pages.tables.arrays.joining import join
-from spark_pages.tables.reading import gathering
-from spark_pages.tables.reading.gathering import gather_in_parts
+from spark_pages.arrow.join import join
+from spark_pages.arrow.stored_types import stored_type
+from spark_pages.query import gather
+from spark_pages.query.gather import gather_in_parts
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 
@@ -120,7 +120,7 @@ def test_rows_of_every_type_are_those_that_were_appended(parts, data):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_wide_table_of_one_type_is_gathered_from_many_pages(name, monkeypatch):
-    monkeypatch.setattr(gathering, "_DENSE", 0)
+    monkeypatch.setattr(gather, "_DENSE", 0)
     kind, values = VALUES[name]
     parts = [pa.table({"v": array_of(kind, [value] * 3, 1, 1)}) for value in values * 2]
     table = store_with(*parts).snapshot().table("t")

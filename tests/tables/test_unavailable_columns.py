@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import ColumnUnavailableError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 
 NAME = "tests.temperature"

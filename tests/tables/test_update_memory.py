@@ -21,17 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
+from spark_pages.arrow.stored_types import stored_type
 from spark_pages.errors import ConstraintError, StorageError
 from spark_pages.io import CacheConfig
-from spark_pages.model.stored_types import stored_type
+from spark_pages.maintenance.compact import compact_table
 from spark_pages.runtime import Runtime
-from spark_pages.tables.checks import update_checks
-from spark_pages.tables.compaction.compact import compact_table
-from spark_pages.tables.staging import rewritten_pages, spill_file, updates, waiting_updates
-from spark_pages.tables.staging.spill_file import SpillFile
-from spark_pages.tables.staging.updates import SortedUpdates, stretches
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction import pending_updates, rewritten_pages, spill, update_buffer, update_checks
+from spark_pages.transaction.spill import SpillFile
+from spark_pages.transaction.transaction import Transaction
+from spark_pages.transaction.update_buffer import SortedUpdates, stretches
 from tests.invariants import check_store
 from tests.tables.stores import QUIET, store_with
 from tests.tables.test_ingest import TYPES
@@ -164,9 +163,9 @@ def test_what_was_rewritten_to_be_read_is_not_held_for_the_commit():
 def test_updates_of_single_rows_need_no_file_and_are_joined_now_and_then(monkeypatch):
     store = store_with(pa.table({"n": range(300)}))
     joined = []
-    last_wins = updates.last_wins
+    last_wins = update_buffer.last_wins
     monkeypatch.setattr(
-        updates, "last_wins", lambda batches: joined.append(len(batches)) or last_wins(batches)
+        update_buffer, "last_wins", lambda batches: joined.append(len(batches)) or last_wins(batches)
     )
     monkeypatch.setattr(SpillFile, "put", None)
 
@@ -182,7 +181,7 @@ def test_updates_of_single_rows_need_no_file_and_are_joined_now_and_then(monkeyp
 @pytest.fixture
 def spilling(monkeypatch) -> list[int]:
     """Whatever is updated goes to the file; gives the rows of each batch that went there."""
-    monkeypatch.setattr(waiting_updates, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(pending_updates, "_LEAST_BYTES", 1)
     batches: list[int] = []
     put = SpillFile.put
     monkeypatch.setattr(
@@ -402,7 +401,7 @@ def test_a_full_disk_is_told_with_its_folder_and_leaves_what_was_staged(
         return pwrite(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(spill_file.os, "pwrite", full)
+        patch.setattr(spill.os, "pwrite", full)
         with pytest.raises(StorageError, match=rf"updates .*{tmp_path}.*No space left.*TMPDIR"):
             txn.update("t", rows=np.arange(300), values={"n": [-3] * 300, "m": [-4] * 300})
 
@@ -420,7 +419,7 @@ def test_an_update_that_is_interrupted_halfway_is_not_staged(spilling, monkeypat
     store = store_with(pa.table({"n": range(300), "m": range(300)}))
     txn = store.transaction(memory_bytes=memory_bytes)
     txn.update("t", "n", np.arange(100), [-1] * 100)
-    add, added = updates.Updates.add, []
+    add, added = update_buffer.Updates.add, []
 
     def interrupted(*given: object) -> None:
         add(*given)
@@ -429,7 +428,7 @@ def test_an_update_that_is_interrupted_halfway_is_not_staged(spilling, monkeypat
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(updates.Updates, "add", interrupted)
+        patch.setattr(update_buffer.Updates, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             txn.update("t", rows=np.arange(300), values={"n": [-3] * 300, "m": [-4] * 300})
     txn.commit()
@@ -444,7 +443,7 @@ def test_an_update_that_is_interrupted_halfway_is_not_staged(spilling, monkeypat
 
 
 def test_checks_look_at_a_bounded_number_of_updated_rows_at_a_time(spilling, monkeypatch):
-    monkeypatch.setattr(updates, "_ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(update_buffer, "_ROWS_AT_ONCE", 64)
     store = store_with(pa.table({"n": [0] * 1000, "m": [0] * 1000}))
     with store.transaction() as txn:
         txn.add_constraint("t", "positive", check="n + m >= 0")
@@ -560,7 +559,7 @@ class Others:
 @given(CALLS, st.sampled_from([1, 1 << 12, 1 << 20]))
 def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, memory_bytes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_updates, "_LEAST_BYTES", 1)
+        patch.setattr(pending_updates, "_LEAST_BYTES", 1)
         properties = {key: each for key, each in QUIET.items() if key != "tail_page_bytes"}
         store = sp.create(f"memory://{uuid4().hex}", properties=properties)
         model = {name: [value(name, number) for number in range(80)] for name in KINDS}

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_pages.model.own_memory import in_own_memory
+from spark_pages.arrow.compact import in_own_memory
 from tests.tables.stores import store_with
 
 COUNT = 3_000

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
-from spark_pages.tables.definitions.system_layouts import LAYOUTS
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.query.system_layouts import LAYOUTS
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.tables.stores import store_with
 
 ROWS = pa.table({"n": [1, 2, 3]})

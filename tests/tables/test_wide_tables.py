@@ -7,10 +7,10 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from spark_pages.tables.staging.workspace import Workspace
-from spark_pages.tables.writing.ingest import TableIngest
-from spark_pages.tables.writing.page_options import PageOptions
-from spark_pages.tables.writing.placing import StagedSplice
+from spark_pages.catalog.page_options import PageOptions
+from spark_pages.transaction.ingest import TableIngest
+from spark_pages.transaction.placement import StagedSplice
+from spark_pages.transaction.staged import Workspace
 from tests.tables.stores import store_with
 
 WIDTHS = [10, 200]

@@ -11,7 +11,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
-from spark_pages.tables.table import Table
+from spark_pages.query.table import Table
 from tests.tables.stores import store_with
 
 ROWS = 20_000

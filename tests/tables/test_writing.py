@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_pages import store as store_module
 from spark_pages.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -15,9 +16,8 @@ from spark_pages.errors import (
     TableExistsError,
 )
 from spark_pages.model.page import PageKind
-from spark_pages.tables import store as store_module
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
+from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 from tests.invariants import check_store
 from tests.tables.stores import store_with
 

@@ -19,9 +19,9 @@ from spark_pages.errors import (
 from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import FEW_BYTES, TaskRows, commit_write, plan_write, write_task
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing.placing import MANIFEST_PAGES
-from spark_pages.tables.writing.written_rows import LISTED_PAGES, WrittenRows, write_rows
+from spark_pages.store import Store
+from spark_pages.transaction.placement import MANIFEST_PAGES
+from spark_pages.transaction.written_rows import LISTED_PAGES, WrittenRows, write_rows
 from tests.invariants import check_store
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.log.encoding.commit_codec import decode_slot, encode_commit
-from spark_pages.log.names import commit_key
+from spark_pages.format.commit import decode_slot, encode_commit
+from spark_pages.format.names import commit_key
 from spark_pages.model.actions import Commit
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 
 
 def rich_store(url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> Store:
@@ -35,7 +35,7 @@ def rich_store(url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> Store
     store.checkpoint()
     if monkeypatch is not None:
         with monkeypatch.context() as patch:
-            patch.setattr(placing, "MANIFEST_PAGES", 2)
+            patch.setattr(placement, "MANIFEST_PAGES", 2)
             with store.transaction() as txn:
                 txn.append("u", pa.table({"x": np.random.default_rng(2).integers(0, 1 << 60, 40_000)}))
     store.checkpoint()

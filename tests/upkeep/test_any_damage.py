@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.names import HINT_KEY
+from spark_pages.format.names import HINT_KEY
+from spark_pages.maintenance.repair import plan_repair
+from spark_pages.maintenance.verify.slots import slot_of
+from spark_pages.maintenance.verify.verify import look, verify
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
-from spark_pages.upkeep.repair import plan_repair
-from spark_pages.upkeep.slots import slot_of
-from spark_pages.upkeep.verify import look, verify
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 from tests.damage.flipping import kind_of
 from tests.retention.stores import copied, opened
 from tests.upkeep.stores import keys_of, rich_store
@@ -60,7 +60,7 @@ def past() -> ObjectStore:
     with pytest.MonkeyPatch.context() as patch:
         store = rich_store(f"memory://{uuid4().hex}", patch)
         store.vacuum(retention=4)
-        patch.setattr(placing, "MANIFEST_PAGES", 2)
+        patch.setattr(placement, "MANIFEST_PAGES", 2)
         with store.transaction() as txn:
             txn.append("u", pa.table({"x": np.random.default_rng(3).integers(0, 1 << 60, 25_000)}))
     store.tag("held")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_pages.log.names import commit_key
-from spark_pages.log.ranges import log_range
-from spark_pages.log.ranges.log_range import LogRange
+from spark_pages.format.names import commit_key
+from spark_pages.log.compaction import compacted_range
+from spark_pages.log.compaction.compacted_range import LogRange
+from spark_pages.maintenance.repair import StepKind, plan_repair
+from spark_pages.maintenance.verify.faults import FaultKind
+from spark_pages.maintenance.verify.verify import verify
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.upkeep.faults import FaultKind
-from spark_pages.upkeep.repair import StepKind, plan_repair
-from spark_pages.upkeep.verify import verify
+from spark_pages.store import Store
 from tests.log.newer import content
 from tests.retention.stores import KilledError, WatchedStore, opened
 from tests.tables.stores import store_with
@@ -118,7 +118,7 @@ def test_ranges_that_no_commit_tells_of_are_not_missed() -> None:
 
 
 def test_ranges_that_are_never_made_for_their_bytes_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 16 * 5_900)
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 16 * 5_900)
     store = store_with(pa.table({"n": [1]}))
     append(store, 70)
     store.compact_log()
@@ -190,7 +190,7 @@ BUNDLE = LogRange(0, 6, bundled=True).key
 @pytest.fixture
 def bundled(monkeypatch: pytest.MonkeyPatch) -> Store:
     """Versions 0 to 72, of which 32 are too much for one frame, so that 0 to 63 are in a bundle."""
-    monkeypatch.setattr(log_range, "MAX_RANGE_BYTES", 28 * 5_900)
+    monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 28 * 5_900)
     store = store_with(pa.table({"n": [1]}))
     append(store, 70)
     store.compact_log()

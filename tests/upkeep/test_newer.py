@@ -12,18 +12,18 @@ from typer.testing import CliRunner
 
 from spark_pages.cli.app import app
 from spark_pages.errors import UnsupportedFormatError
-from spark_pages.io.pages import page_header
+from spark_pages.format.commit import encode_commit
+from spark_pages.format.names import HINT_KEY, commit_key
+from spark_pages.format.pages import page_header
 from spark_pages.log.checkpoint import root
-from spark_pages.log.encoding.commit_codec import encode_commit
-from spark_pages.log.names import HINT_KEY, commit_key
-from spark_pages.log.ranges import log_range
-from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
+from spark_pages.log.compaction import compacted_range
+from spark_pages.log.compaction.compacted_range import LogRange, decode_range, encode_range
+from spark_pages.maintenance.repair import plan_repair
+from spark_pages.maintenance.verify.faults import UPGRADE, FaultKind
+from spark_pages.maintenance.verify.verify import verify
 from spark_pages.model.actions import Features
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.upkeep.faults import UPGRADE, FaultKind
-from spark_pages.upkeep.repair import plan_repair
-from spark_pages.upkeep.verify import verify
+from spark_pages.store import Store
 from tests.log.newer import ask, content
 from tests.log.records import commit, record
 from tests.upkeep.stores import keys_of, rich_store
@@ -99,7 +99,7 @@ def test_a_compacted_range_of_a_newer_release_is_left_alone(
     rich.compact_log()
     slots = decode_range(rich.objects.get(around.key), around)
     with monkeypatch.context() as newer:
-        newer.setattr(log_range, "FORMAT_VERSION", 2)
+        newer.setattr(compacted_range, "FORMAT_VERSION", 2)
         rich.objects.put(around.key, encode_range(0, slots))
 
     check_left_alone(rich.objects, around.key)
@@ -120,7 +120,7 @@ def test_a_catalog_of_a_newer_release_is_told_as_such(rich: Store, monkeypatch: 
     def refuse(_: object) -> None:
         raise UnsupportedFormatError("The catalog has columns that this release does not know.")
 
-    monkeypatch.setattr("spark_pages.upkeep.verify.told_table_zero", refuse)
+    monkeypatch.setattr("spark_pages.maintenance.verify.verify.told_table_zero", refuse)
 
     check_left_alone(rich.objects, commit_key(rich.snapshot().version))
 

@@ -11,20 +11,20 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.log.checkpoint import packing
-from spark_pages.log.checkpoint.segment import encode_nodes
-from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.encoding.commit_codec import encode_tombstone
-from spark_pages.log.hint import read_hints, write_hint
-from spark_pages.log.names import HINT_KEY, commit_key
-from spark_pages.log.ranges.log_range import LogRange, decode_range, encode_range
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.commit import encode_tombstone
+from spark_pages.format.names import HINT_KEY, commit_key
+from spark_pages.format.segment import encode_nodes
+from spark_pages.log.checkpoint import segment_packer
+from spark_pages.log.compaction.compacted_range import LogRange, decode_range, encode_range
+from spark_pages.log.last_checkpoint import read_hints, write_hint
+from spark_pages.maintenance.repair import RepairPlan, StepKind, plan_repair
+from spark_pages.maintenance.verify.faults import FaultKind
+from spark_pages.maintenance.verify.verify import verify
 from spark_pages.model.actions import Tombstone
 from spark_pages.storage import MeteredStore, open_object_store
 from spark_pages.storage.store import ObjectStore
-from spark_pages.tables.store import Store
-from spark_pages.upkeep.faults import FaultKind
-from spark_pages.upkeep.repair import RepairPlan, StepKind, plan_repair
-from spark_pages.upkeep.verify import verify
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 from tests.upkeep.stores import flip, keys_of, rich_store, slot
 
@@ -182,7 +182,7 @@ def other_release(monkeypatch: pytest.MonkeyPatch) -> None:
     def otherwise(nodes: list[Node], metadata: dict[bytes, bytes]) -> bytes:
         return encode_nodes(nodes, {**metadata, b"spark_pages.by": b"another"})
 
-    monkeypatch.setattr(packing, "encode_nodes", otherwise)
+    monkeypatch.setattr(segment_packer, "encode_nodes", otherwise)
 
 
 @pytest.mark.parametrize("hint", [True, False], ids=["with a hint", "without a hint"])

@@ -15,11 +15,11 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import DamageError, InvalidKeyError, SparkPagesError
+from spark_pages.maintenance.repair import plan_repair
+from spark_pages.maintenance.verify.faults import Verification
+from spark_pages.maintenance.verify.verify import verify
 from spark_pages.storage import open_object_store
 from spark_pages.storage.local import DurableLocalStore
-from spark_pages.upkeep.faults import Verification
-from spark_pages.upkeep.repair import plan_repair
-from spark_pages.upkeep.verify import verify
 from tests.tables.stores import QUIET
 
 PLACES = [

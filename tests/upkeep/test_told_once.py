@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
-from spark_pages.upkeep.faults import FaultKind
+from spark_pages.maintenance.verify.faults import FaultKind
 from tests.tables.stores import QUIET
 
 COLUMNS = ("a", "b")

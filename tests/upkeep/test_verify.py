@@ -15,22 +15,22 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, StoreNotFoundError
+from spark_pages.format.digest import digest_of
+from spark_pages.format.names import HINT_KEY, commit_key, root_key
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.root import encode_root
 from spark_pages.log.checkpoint.writer import write_checkpoint
-from spark_pages.log.digest import digest_of
-from spark_pages.log.hint import write_hint
-from spark_pages.log.names import HINT_KEY, commit_key, root_key
+from spark_pages.log.last_checkpoint import write_hint
+from spark_pages.maintenance.verify import manifests
+from spark_pages.maintenance.verify.faults import FaultKind, Verification
+from spark_pages.maintenance.verify.verify import verify
 from spark_pages.model.actions import CheckpointRef, Retention, TransactionRecord
 from spark_pages.model.location import Location
 from spark_pages.model.page import PageStats
 from spark_pages.model.run import PageRun
 from spark_pages.storage import MeteredStore, open_object_store
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import page_writer, placing
-from spark_pages.upkeep import manifests
-from spark_pages.upkeep.faults import FaultKind, Verification
-from spark_pages.upkeep.verify import verify
+from spark_pages.store import Store
+from spark_pages.transaction import page_writer, placement
 from tests.tables.stores import QUIET, store_with
 from tests.upkeep.stores import flip, forge, keys_of, rich_store, slot
 
@@ -581,7 +581,7 @@ def test_pages_of_another_type_or_with_nulls_that_must_not_be_are_told() -> None
 def test_a_page_manifest_is_read_once_however_many_splices_take_pages_from_it(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", 100)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 100)
     store = sp.create(url, properties=QUIET)
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]), properties={"page_bytes": "1024"})

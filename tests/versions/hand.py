@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Retention, Splice, TransactionRecord
+from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.ids import TableId, Version
-from spark_pages.model.own_pages import OwnPages
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition, with_field_ids
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions.restore import _prepare
-from spark_pages.tables.versions.restore_plan import RestorePlan
-from spark_pages.tables.writing.page_writer import stage_column
-from spark_pages.tables.writing.placing import StagedSplice, place_splices
+from spark_pages.store import Store
+from spark_pages.transaction.page_writer import stage_column
+from spark_pages.transaction.placement import StagedSplice, place_splices
+from spark_pages.versions.restore import _prepare
+from spark_pages.versions.restore_plan import RestorePlan
 
 
 def record(store: Store, **given: Any) -> TransactionRecord:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spark_pages.errors import ColumnNotFoundError, RowOutOfRangeError, TableNotFoundError
-from spark_pages.log.encoding.commit_codec import encode_tombstone
-from spark_pages.log.names import commit_key
+from spark_pages.format.commit import encode_tombstone
+from spark_pages.format.names import commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import metered, store_with
 from tests.versions import hand
 from tests.versions.hand import numbers

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from spark_pages.changes.page_changes import page_changes
+from spark_pages.changes.row_changes import ChainTrace, Changes, row_changes
 from spark_pages.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from spark_pages.model.actions import Splice
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions.changes import ChainTrace, Changes, row_changes
-from spark_pages.tables.versions.page_changes import page_changes
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 from tests.versions import hand
 from tests.versions.hand import numbers
@@ -273,7 +273,7 @@ def test_a_splice_that_does_not_say_what_it_touched_touches_all_that_it_puts_in(
 
 
 def test_memory_follows_what_is_touched_not_how_often(monkeypatch):
-    monkeypatch.setattr("spark_pages.tables.versions.changes._PENDING_RANGES", 8)
+    monkeypatch.setattr("spark_pages.changes.row_changes._PENDING_RANGES", 8)
     trace = Changes(lambda _: 100).trace((1, 1))
     for step in range(1000):
         trace.splice(Splice(1, 1, 5, (step,), 1, 0, 0, 1, 1, touched=((5, 6),)))

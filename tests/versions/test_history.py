@@ -9,14 +9,14 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from spark_pages.log.encoding.commit_codec import encode_tombstone
-from spark_pages.log.names import HINT_KEY, commit_key
+from spark_pages.format.commit import encode_tombstone
+from spark_pages.format.names import HINT_KEY, commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import CreateOutcome
-from spark_pages.tables.store import Store
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
 from tests.tables.stores import store_with
 from tests.versions import hand
 from tests.versions.hand import numbers
@@ -91,7 +91,7 @@ def test_pages_and_bytes_are_those_put_in(ten):
 
 
 def test_bytes_of_a_manifest_are_told_without_reading_it(monkeypatch):
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", 2)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 2)
     store = store_with(numbers(0, 50_000))
     pages = store.snapshot().table("t").pages()
     (commit,) = store._log.commits(2, 3)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpiredError
-from spark_pages.tables.reading.expiry import moving_on, reopening
-from spark_pages.tables.store import Store
+from spark_pages.log.reopen import moving_on, reopening
+from spark_pages.store import Store
 from tests.tables.stores import metered, store_with
 from tests.versions import hand
 from tests.versions.hand import numbers

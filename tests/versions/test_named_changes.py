@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 
 @pytest.fixture

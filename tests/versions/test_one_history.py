@@ -24,12 +24,12 @@ from hypothesis.stateful import (
 
 import spark_pages as sp
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.pieces import ChainKey
-from spark_pages.tables.compaction.rewriting import PagesWanted, rewrite_runs
-from spark_pages.tables.store import Store
-from spark_pages.tables.transaction import Transaction
-from spark_pages.tables.versions import restore
-from spark_pages.tables.writing import placing
+from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
+from spark_pages.model.chain_tree import ChainKey
+from spark_pages.store import Store
+from spark_pages.transaction import placement
+from spark_pages.transaction.transaction import Transaction
+from spark_pages.versions import restore
 from tests.invariants import check_against_replay, check_snapshot, check_table_zero
 from tests.versions import hand
 
@@ -380,7 +380,7 @@ def run(examples: int, steps: int) -> None:
 def test_restore_changes_and_blame_agree_with_a_plain_history(
     small_trees, monkeypatch, manifest_pages, inline_bytes
 ):
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", manifest_pages)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", manifest_pages)
     monkeypatch.setattr(restore, "MANIFEST_PAGES", manifest_pages)
     monkeypatch.setattr(restore, "INLINE_TRANSACTION_BYTES", inline_bytes)
 

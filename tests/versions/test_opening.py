@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spark_pages.errors import SnapshotExpiredError, VersionNotFoundError
-from spark_pages.log.readable import check_version
+from spark_pages.log.readable_versions import check_version
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Retention, Tag
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import store_with
 from tests.versions.hand import commit, numbers, record, retain
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.pieces import LazyRun
-from spark_pages.tables.reading.row_ranges import RowRanges
+from spark_pages.model.chain_tree import LazyRun
+from spark_pages.model.row_ranges import RowRanges
 from tests.model.chains import pieces_and_counts, promise, run_of
 
 

@@ -17,13 +17,13 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.model.actions import IntentKind
+from spark_pages.model.chain_tree import Layout
 from spark_pages.model.page import PageKind
-from spark_pages.model.pieces import Layout
 from spark_pages.storage.metered import RequestCounts
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions import restore as restore_module
-from spark_pages.tables.versions import restore_plan
-from spark_pages.tables.writing import placing
+from spark_pages.store import Store
+from spark_pages.transaction import placement
+from spark_pages.versions import restore as restore_module
+from spark_pages.versions import restore_plan
 from tests.invariants import check_snapshot, check_store
 from tests.tables.stores import QUIET, metered, store_with
 from tests.versions import hand
@@ -504,7 +504,7 @@ def test_what_a_tag_kept_through_a_vacuum_can_be_restored(ten):
 
 
 def test_a_list_of_pages_that_another_writer_left_is_read_where_a_restore_needs_it(monkeypatch):
-    monkeypatch.setattr(placing, "MANIFEST_PAGES", 2)
+    monkeypatch.setattr(placement, "MANIFEST_PAGES", 2)
     store = store_with(numbers(0, 50_000), numbers(50_000, 50_010))
     with store.transaction() as txn:
         txn.update("t", "n", rows=[40_000], values=[0])

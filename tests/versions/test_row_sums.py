@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.errors import SparkPagesError
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 from tests.tables.stores import QUIET
 from tests.versions import hand
 

@@ -10,8 +10,8 @@ from spark_pages.errors import (
     SnapshotExpiredError,
     VersionNotFoundError,
 )
-from spark_pages.tables.store import Store
-from spark_pages.tables.versions.tags import set_tag
+from spark_pages.store import Store
+from spark_pages.versions.tags import set_tag
 from tests.tables.stores import store_with
 from tests.versions.hand import numbers, retain
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import spark_pages as sp
-from spark_pages import outcome
+from spark_pages import job_result
 from tests.cli.test_verbs import run, run_json
 
 
@@ -35,11 +35,11 @@ def test_every_verb_is_named_has_help_and_takes_json(verb):
 def test_a_tag_is_set_listed_moved_and_taken_away(url):
     assert run_json("tag", url, "good", "--version", 1) == {"tag": "good", "version": 1}
     assert run_json("tags", url) == {"tags": [{"tag": "good", "version": 1}]}
-    assert run("tag", url, "good").exit_code == outcome.FAILED
+    assert run("tag", url, "good").exit_code == job_result.FAILED
     assert run_json("tag", url, "good", "--version", 2, "--replace")["version"] == 2
     assert run("tags", url).stdout == "tag\tversion\ngood\t2\n"
     assert run_json("untag", url, "good") == {"tag": "good", "version": 2, "deleted": True}
-    assert run("untag", url, "good").exit_code == outcome.NOT_FOUND
+    assert run("untag", url, "good").exit_code == job_result.NOT_FOUND
 
 
 def test_a_version_is_restored_by_number_or_tag_once(url):
@@ -48,8 +48,8 @@ def test_a_version_is_restored_by_number_or_tag_once(url):
     assert run_json("restore", url, "--tag", "good") == {"restored": 1, "version": 4, "changed": True}
     assert run_json("restore", url, "--version", 1) == {"restored": 1, "version": 4, "changed": False}
     assert run_json("read", url, "things", "--rows", "5")["rows"] == [{"id": 5}]
-    assert run("restore", url).exit_code == outcome.USAGE
-    assert run("restore", url, "--version", 99).exit_code == outcome.NOT_FOUND
+    assert run("restore", url).exit_code == job_result.USAGE
+    assert run("restore", url, "--version", 99).exit_code == job_result.NOT_FOUND
 
 
 def test_changes_are_told_by_rows_and_by_pages(url):
@@ -74,4 +74,4 @@ def test_blame_names_the_commit(url):
 
     assert (found["version"], found["operation"], found["exact"]) == (2, "correct", True)
     assert "correct" in run("blame", url, "things", "id", 5).stdout
-    assert run("blame", url, "things", "id", 10).exit_code == outcome.USAGE
+    assert run("blame", url, "things", "id", 10).exit_code == job_result.USAGE

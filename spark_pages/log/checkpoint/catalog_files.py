@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_pages.format.checkpoint_tree import even_chunks
+from spark_pages.format.names import catalog_key
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.checkpoint.root import CatalogFile, encode_catalog
-from spark_pages.log.checkpoint.tree import even_chunks
-from spark_pages.log.names import catalog_key
 from spark_pages.log.state import LogState
 from spark_pages.model.table import TableDefinition
 

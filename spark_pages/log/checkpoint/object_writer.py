@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spark_pages.errors import ObjectNotFoundError, StorageError
-from spark_pages.log.digest import digest_of
+from spark_pages.format.digest import digest_of
 from spark_pages.model.location import Location
 from spark_pages.runtime import Mapper
 from spark_pages.storage.store import ObjectStore

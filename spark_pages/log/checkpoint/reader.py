@@ -10,21 +10,21 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from spark_pages.log.checkpoint.root import CatalogPage, Root, decode_catalog, decode_root
-from spark_pages.log.checkpoint.segment import (
+from spark_pages.format.checkpoint_tree import Node, nodes_of
+from spark_pages.format.digest import fetch_object
+from spark_pages.format.names import part_key, segment_key, stats_key
+from spark_pages.format.segment import (
     Segment,
     decode_manifest,
     decode_nodes,
     decode_segment,
     decode_stats,
 )
-from spark_pages.log.checkpoint.tree import Node, nodes_of
-from spark_pages.log.digest import fetch_object
-from spark_pages.log.names import part_key, segment_key, stats_key
+from spark_pages.log.checkpoint.root import CatalogPage, Root, decode_catalog, decode_root
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.chain_tree import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.location import Location
-from spark_pages.model.pieces import ChainKey, LazyRun, OpenRun, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Mapper, map_in_threads

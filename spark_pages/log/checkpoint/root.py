@@ -11,13 +11,10 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from spark_pages.arrow.columns import optional_bytes, optional_flags, optional_numbers, optional_text
 from spark_pages.errors import DamageError
-from spark_pages.log.checkpoint.parquet import decode_table, encode_table
-from spark_pages.log.checkpoint.parquet_claims import check_claims
-from spark_pages.log.checkpoint.segment import decode_nodes, encode_nodes, written_for
-from spark_pages.log.checkpoint.tree import Node
-from spark_pages.log.digest import digest_of
-from spark_pages.log.encoding.commit_codec import (
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.commit import (
     definition_from_plain,
     definition_to_plain,
     location_from_avro,
@@ -25,8 +22,12 @@ from spark_pages.log.encoding.commit_codec import (
     retention_from_plain,
     retention_to_plain,
 )
-from spark_pages.log.features import FORMAT_VERSION, check_readable
-from spark_pages.log.names import catalog_key
+from spark_pages.format.digest import digest_of
+from spark_pages.format.features import FORMAT_VERSION, check_readable
+from spark_pages.format.names import catalog_key
+from spark_pages.format.parquet import decode_table, encode_table
+from spark_pages.format.parquet_limits import check_claims
+from spark_pages.format.segment import decode_nodes, encode_nodes, written_for
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import (
     CheckpointRef,
@@ -34,7 +35,6 @@ from spark_pages.model.actions import (
     Features,
     Lease,
 )
-from spark_pages.model.columns import optional_bytes, optional_flags, optional_numbers, optional_text
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
 from spark_pages.model.table import TableDefinition

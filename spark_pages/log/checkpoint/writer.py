@@ -12,23 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from spark_pages.log.checkpoint.catalog_files import write_catalog
-from spark_pages.log.checkpoint.grown import grown
-from spark_pages.log.checkpoint.object_writer import ObjectWriter
-from spark_pages.log.checkpoint.packing import SegmentPacker, write_parts
-from spark_pages.log.checkpoint.planned import (
-    CarryOut,
-    NewPart,
-    NewSegment,
-    PlannedPart,
-    PlannedSegment,
-    StoredPages,
-    planned_in,
-)
-from spark_pages.log.checkpoint.reader import Checkpoint, SegmentPart, TreeReader, down_to_segments
-from spark_pages.log.checkpoint.root import Root, description_digest, encode_root, next_predecessors
-from spark_pages.log.checkpoint.segment_maker import SegmentMaker
-from spark_pages.log.checkpoint.tree import (
+from spark_pages.arrow.columns import numbers_of
+from spark_pages.format.checkpoint_tree import (
     END,
     PAGES_PER_SEGMENT,
     SEGMENTS_PER_PART,
@@ -39,13 +24,28 @@ from spark_pages.log.checkpoint.tree import (
     changes_of_base,
     even_chunks,
 )
-from spark_pages.log.names import root_key
+from spark_pages.format.names import root_key
+from spark_pages.log.checkpoint.append_only import grown
+from spark_pages.log.checkpoint.catalog_files import write_catalog
+from spark_pages.log.checkpoint.object_writer import ObjectWriter
+from spark_pages.log.checkpoint.reader import Checkpoint, SegmentPart, TreeReader, down_to_segments
+from spark_pages.log.checkpoint.root import Root, description_digest, encode_root, next_predecessors
+from spark_pages.log.checkpoint.segment_packer import SegmentPacker, write_parts
+from spark_pages.log.checkpoint.segment_writer import SegmentMaker
+from spark_pages.log.checkpoint.write_plan import (
+    CarryOut,
+    NewPart,
+    NewSegment,
+    PlannedPart,
+    PlannedSegment,
+    StoredPages,
+    planned_in,
+)
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.columns import numbers_of
+from spark_pages.model.chain_tree import ChainKey, LazyRun, Piece
 from spark_pages.model.ids import CATALOG_TABLE, Version
-from spark_pages.model.pieces import ChainKey, LazyRun, Piece
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 

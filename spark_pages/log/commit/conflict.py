@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from spark_pages.display.text import count
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
-from spark_pages.show.text import count
 
 _CHANGES_TABLE = frozenset(
     {IntentKind.ALTER, IntentKind.DROP, IntentKind.UNDROP, IntentKind.TRUNCATE, IntentKind.PURGE}

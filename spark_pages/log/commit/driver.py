@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from spark_pages.display.text import moment
 from spark_pages.errors import CommitError, DamageError, StorageError, UnsupportedFormatError
+from spark_pages.log.commit.backoff import Pace
 from spark_pages.log.commit.group import NOTHING, Hold
-from spark_pages.log.commit.messages import (
+from spark_pages.log.commit.protocol_types import (
     CreateSlot,
     LetOthers,
     Pause,
@@ -18,14 +20,12 @@ from spark_pages.log.commit.messages import (
     Request,
     Response,
 )
-from spark_pages.log.commit.pacing import Pace
-from spark_pages.log.recent import RecentSlots
+from spark_pages.log.commit_cache import RecentSlots
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.log.times import MAX_RECORDED_US, MAX_TIME_US, ahead_of
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime
-from spark_pages.show.text import moment
 
 Result = TypeVar("Result")
 

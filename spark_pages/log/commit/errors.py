@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from spark_pages.errors import CommitConflictError, CommitUnknownError
+from spark_pages.format.commit import decode_slot
+from spark_pages.format.names import commit_key
 from spark_pages.log.commit.conflict import shared_chains
-from spark_pages.log.commit.messages import Conflict, Refused, Slot, Unknown
-from spark_pages.log.encoding.commit_codec import decode_slot
-from spark_pages.log.names import commit_key
+from spark_pages.log.commit.protocol_types import Conflict, Refused, Slot, Unknown
 from spark_pages.model.actions import Commit
 from spark_pages.runtime import writer_name
 

@@ -26,8 +26,8 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.log.commit.messages import Member, Outcome, PutOff
 from spark_pages.log.commit.protocol import IfStopped
+from spark_pages.log.commit.protocol_types import Member, Outcome, PutOff
 
 CommitTogether = Callable[[Sequence[Member], IfStopped], Sequence[Outcome]]
 

@@ -24,8 +24,16 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from spark_pages.errors import DamageError, InvalidInputError, StorageError
+from spark_pages.format.commit import (
+    MAX_COMMIT_BYTES,
+    EncodedTransaction,
+    encode_commit,
+    with_digest,
+)
+from spark_pages.format.features import check_writable, with_needs
+from spark_pages.format.names import commit_key
 from spark_pages.log.commit.conflict import Overlap, find_overlap, only_appends
-from spark_pages.log.commit.messages import (
+from spark_pages.log.commit.protocol_types import (
     AlreadyLanded,
     Committed,
     Conflict,
@@ -44,18 +52,10 @@ from spark_pages.log.commit.messages import (
     Slot,
     Unknown,
 )
-from spark_pages.log.encoding.commit_codec import (
-    MAX_COMMIT_BYTES,
-    EncodedTransaction,
-    encode_commit,
-    with_digest,
-)
-from spark_pages.log.features import check_writable, with_needs
+from spark_pages.log.fairness import NOBODY, SLOW, before, is_for_slow, is_late, looks_on
 from spark_pages.log.identity import foreign_error
-from spark_pages.log.names import commit_key
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
-from spark_pages.log.turns import NOBODY, SLOW, before, is_for_slow, is_late, looks_on
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone, TransactionRecord
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import Created, Doubtful, Exists, NotCreated

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.log.checkpoint.segment import checkpoint_of
-from spark_pages.log.digest import digest_of
-from spark_pages.log.names import LOG, is_of_tree, is_published
-from spark_pages.log.page_folders import PageFolders
+from spark_pages.format.digest import digest_of
+from spark_pages.format.names import LOG, is_of_tree, is_published
+from spark_pages.format.page_folders import PageFolders
+from spark_pages.format.segment import checkpoint_of
 from spark_pages.storage.store import ObjectInfo, ObjectStore
 
 _ROOT = re.compile(r"_log/checkpoints/([0-9]{20})-[0-9a-f]{64}\.parquet")

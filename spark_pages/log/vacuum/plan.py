@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_pages.boundary import guarded
+from spark_pages.display.markup import card, facts, joined, table, tag
+from spark_pages.display.text import count, size
 from spark_pages.model.actions import Retention
-from spark_pages.show.markup import card, facts, joined, table, tag
-from spark_pages.show.text import count, size
 
 OBJECTS_SCHEMA = pa.schema([("key", pa.string()), ("bytes", pa.int64()), ("reason", pa.string())])
 

@@ -8,20 +8,22 @@ from functools import partial
 import pyarrow as pa
 
 from spark_pages.errors import StorageError
+from spark_pages.format.checkpoint_tree import Node
+from spark_pages.format.features import check_writable
+from spark_pages.format.names import commit_key
+from spark_pages.format.page_folders import PageFolders
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.tree import Node
 from spark_pages.log.checkpoint.writer import write_checkpoint
-from spark_pages.log.features import check_writable
-from spark_pages.log.head import base_state, newest_readable, version_at
+from spark_pages.log.discovery import base_state, newest_readable, version_at
 from spark_pages.log.log import Log
-from spark_pages.log.names import commit_key
-from spark_pages.log.page_folders import PageFolders
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, newer, oldest_to_keep
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
-from spark_pages.log.vacuum.deletion import Deletion
-from spark_pages.log.vacuum.garbage import (
+from spark_pages.log.vacuum.executor import Deletion
+from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
+from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
+from spark_pages.log.vacuum.reachability import (
     ROUND,
     CommitWalker,
     Named,
@@ -33,8 +35,6 @@ from spark_pages.log.vacuum.garbage import (
     rounds,
     without_replaced,
 )
-from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
-from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
 from spark_pages.model.actions import CheckpointRef, Retention
 from spark_pages.model.ids import Version
 from spark_pages.progress import phase

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.format import commit
 from spark_pages.log.commit import protocol
-from spark_pages.log.commit.messages import Committed, Member, PutOff, Refused
-from spark_pages.log.encoding import commit_codec
+from spark_pages.log.commit.protocol_types import Committed, Member, PutOff, Refused
 from spark_pages.log.state import LogState
 from tests.io.strategies import steady
 from tests.log.records import record, swap
@@ -67,7 +67,7 @@ def test_values_that_the_log_cannot_hold_are_told_without_a_foreign_error():
 
 @pytest.fixture
 def small_commits(monkeypatch):
-    monkeypatch.setattr(commit_codec, "MAX_COMMIT_BYTES", 40_000)
+    monkeypatch.setattr(commit, "MAX_COMMIT_BYTES", 40_000)
     monkeypatch.setattr(protocol, "GROUP_BYTES", 4_000)
 
 
@@ -99,8 +99,8 @@ def test_members_share_a_commit_as_far_as_there_is_room(small_commits):
 
 def test_a_record_is_encoded_once_for_each_try(monkeypatch):
     encoded = []
-    of = commit_codec.EncodedTransaction.of
-    monkeypatch.setattr(commit_codec.EncodedTransaction, "of", lambda r: (encoded.append(r.token), of(r))[1])
+    of = commit.EncodedTransaction.of
+    monkeypatch.setattr(commit.EncodedTransaction, "of", lambda r: (encoded.append(r.token), of(r))[1])
 
     Group([member(11, **APPEND), member(12, **APPEND)])
 

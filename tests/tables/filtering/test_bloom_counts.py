@@ -10,7 +10,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.storage import MeteredStore
-from spark_pages.tables.store import Store
+from spark_pages.store import Store
 
 KEYS = np.random.default_rng(5).permutation(200_000)[:30_000]
 ABSENT = [("k", "==", int(np.setdiff1d(np.arange(200_000), KEYS)[1_000]))]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.model.run import PageRun
-from spark_pages.tables.filtering.page_bounds import PageBounds
+from spark_pages.query.page_bounds import PageBounds
 from tests.io.strategies import steady
 from tests.tables.stores import metered, store_with
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
-from spark_pages.tables.filtering.expression_tree import expression_parts
-from spark_pages.tables.filtering.filters import parse_filter
-from spark_pages.tables.filtering.large_predicates import JoinedPredicate
-from spark_pages.tables.filtering.page_bounds import PageBounds
+from spark_pages.query.page_bounds import PageBounds
+from spark_pages.query.predicates.expression_tree import expression_parts
+from spark_pages.query.predicates.filters import parse_filter
+from spark_pages.query.predicates.large_predicates import JoinedPredicate
 from tests.tables.stores import store_with
 
 ROWS = pa.table({"a": list(range(100)), "b": [None if row % 5 == 0 else row % 7 for row in range(100)]})

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.io import ReadTrace
-from spark_pages.tables.filtering.filter_tree import AllOf, AnyOf, Condition
-from spark_pages.tables.filtering.skipping import merged
+from spark_pages.query.predicates.predicate import AllOf, AnyOf, Condition
+from spark_pages.query.pruning import merged
 from tests.io.strategies import steady
 from tests.tables.stores import store_with
 

@@ -1,0 +1,112 @@
+"""Whether the numbers of page descriptors can be true: check 6 of `docs/format.md`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.arrow.columns import numbers_of, valid_of
+from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
+
+_FILE, _CONSTANT = int(PageKind.FILE), int(PageKind.CONSTANT)  # numpy takes long over an IntEnum
+_NOT_ALIGNED = -(1 << 63) | (PAGE_ALIGNMENT - 1)
+"""The bits that no offset and no reserve has: those of less than a block, and the sign."""
+
+_MOST_ROWS = float(1 << 62)
+"""Of one batch; the running sums of several must not overflow 64 bits."""
+
+_FAULTS = (
+    "a kind that is not known",
+    "a negative count",
+    f"an offset or reserve that is negative or no multiple of {PAGE_ALIGNMENT}",
+    f"fewer than {PAGE_HEADER_SIZE} bytes",
+    "a reserve that is too small, or a place although it is in no file",
+    "a path although it is in no file, or none although it is in one",
+    "bytes of its own although it is in a file, or none although it is not",
+    "as a constant a payload that is not as long as it is itself",
+)
+
+
+NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "actual_len")
+"""The columns that `wrong_numbers` looks at, in this order."""
+
+
+def wrong_pages(pages: pa.RecordBatch) -> str | None:
+    """`wrong_numbers` of a batch of PAGE_SCHEMA."""
+    has_path = valid_of(pages.column("path").indices)
+    columns = [numbers_of(pages.column(name)) for name in NUMBERS]
+    return wrong_numbers(columns, has_path, valid_of(pages.column("data")))
+
+
+def wrong_page(numbers: tuple[int, ...], has_path: bool, has_data: bool) -> str | None:
+    """What is wrong with one page, whose numbers are those of `NUMBERS`; None where they can be true."""
+    entries, payload, kind, offset, alloc, actual = numbers
+    in_file = kind == _FILE
+    if not 0 <= kind <= _CONSTANT:
+        fault = _FAULTS[0]
+    elif entries < 0 or payload < 0:
+        fault = _FAULTS[1]
+    elif (offset | alloc) & _NOT_ALIGNED:
+        fault = _FAULTS[2]
+    elif actual < PAGE_HEADER_SIZE:
+        fault = _FAULTS[3]
+    elif alloc < actual if in_file else offset | alloc:
+        fault = _FAULTS[4]
+    elif has_path != in_file:
+        fault = _FAULTS[5]
+    elif has_data == in_file:
+        fault = _FAULTS[6]
+    elif kind == _CONSTANT and entries != payload:
+        fault = _FAULTS[7]
+    else:
+        return None
+    return (
+        f"has {fault}: kind {kind}, entry_count {entries}, payload_entries {payload}, offset {offset}, "
+        f"alloc_len {alloc}, actual_len {actual}"
+    )
+
+
+def wrong_numbers(
+    columns: Sequence[NDArray[Any]], has_path: NDArray[np.bool_], has_data: NDArray[np.bool_]
+) -> str | None:
+    """What is wrong with the first page whose numbers cannot be true; None where all can.
+
+    Parameters
+    ----------
+    columns : integers, shape (n_pages,) each
+        Those of `NUMBERS`.
+    has_path, has_data
+        Which pages have a path, and bytes of their own.
+
+    Notes
+    -----
+    Some 20 µs and 15 ns a page.
+    """
+    entries, payload, kind, offset, alloc, actual = columns
+    if not len(entries):
+        return None
+    in_file, place = kind == _FILE, offset | alloc
+    found = (
+        kind.view(np.uint8) > _CONSTANT,
+        (entries | payload) < 0,
+        (place & _NOT_ALIGNED) != 0,
+        actual < PAGE_HEADER_SIZE,
+        np.where(in_file, alloc < actual, place != 0),
+        has_path != in_file,
+        has_data == in_file,
+        (kind == _CONSTANT) & (entries != payload),
+    )
+    if np.logical_or.reduce(found).any():
+        fault, where = next(each for each in zip(_FAULTS, found, strict=True) if each[1].any())
+        index = int(np.argmax(where))
+        return (
+            f"page {index} has {fault}: kind {kind[index]}, entry_count {entries[index]}, payload_entries "
+            f"{payload[index]}, offset {offset[index]}, alloc_len {alloc[index]}, actual_len {actual[index]}"
+        )
+    if entries.sum(dtype=np.float64) >= _MOST_ROWS:
+        return "its pages have more rows together than 64 bits can count"
+    return None

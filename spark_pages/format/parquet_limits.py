@@ -1,0 +1,256 @@
+"""What a Parquet object says of itself, held against what the format allows, before Arrow believes it.
+
+Arrow reserves what the header of a page of Parquet says, and gives as many rows as the footer says: a forger
+makes gigabytes out of a kilobyte. Arrow cannot be asked for the numbers either: pyarrow 26 ends the process
+where some of them contradict each other. So they are read here, by the numbers of ``parquet.thrift``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_pages.format.thrift import Fields, Value, read_struct
+
+MOST_BYTES = 64 << 20
+MOST_TIMES = 128
+"""An object may grow to `MOST_BYTES` and `MOST_TIMES` its size; those of checkpoints grow twentyfold."""
+
+MOST_ROWS = 16_384
+ROWS_A_BYTE = 4
+"""It may have `MOST_ROWS` rows and `ROWS_A_BYTE` for each byte; a descriptor has 8 that do not shrink."""
+
+MOST_CHUNKS = 1024
+"""Chunks of columns, in all row groups: the writer makes one row group of up to a million rows."""
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+
+_SCHEMA, _ROWS, _GROUPS, _PAIRS = 2, 3, 4, 5  # of FileMetaData
+_FOOTER_FIELDS = frozenset({1, _SCHEMA, _ROWS, _GROUPS, _PAIRS, 6, 7})  # those behind them are for encryption
+_PHYSICAL, _WIDTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED = 1, 2, 3, 4, 5, 6  # of SchemaElement
+_CHUNKS, _ROWS_OF_GROUP = 1, 3  # of RowGroup
+_ABOUT = 3  # of ColumnChunk
+_CHUNK_FIELDS = frozenset({2, _ABOUT, 4, 5, 6, 7})  # 1 is another file, 8 and 9 are for encryption
+_TYPE, _PATH, _CODEC, _VALUES, _LENGTH, _FIRST_DATA, _FIRST_DICTIONARY = (
+    1,
+    3,
+    4,
+    5,
+    7,
+    9,
+    11,
+)  # of ColumnMetaData
+_KIND, _GROWN, _SHRUNK = 1, 2, 3  # of PageHeader
+
+_BYTE_ARRAY = 6
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+_ABOUT_PAGE = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
+_ENCODINGS = frozenset({0, 2, 3, 5, 6, 8, 9})
+"""All that are for values but one, text as what differs from the text before it: that bounds nothing."""
+
+_CODECS = frozenset({0, 6})
+"""None, and zstd."""
+
+_REPEATED = 2
+_PREFIX = b"spark_pages."
+"""Metadata of any other name is not of the format; Arrow would parse some of it."""
+
+_STORED: dict[pa.DataType, tuple[int, int | None]] = {
+    pa.bool_(): (0, None),
+    pa.int8(): (1, 15),
+    pa.int32(): (1, None),
+    pa.int64(): (2, None),
+    pa.string(): (_BYTE_ARRAY, 0),
+    pa.binary(): (_BYTE_ARRAY, None),
+}
+"""Physical and converted type of each type that objects of a checkpoint have."""
+
+_SHORTEST = 4
+"""Bytes of a dictionary value at least: a number, or the length of a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What bytes whose claims can be true still have to be held to.
+
+    Attributes
+    ----------
+    columns
+        Physical and converted type by name, in the order of the object.
+    metadata
+        Key-value pairs of the object.
+    most_bytes
+        What one column may take once it is decoded.
+    repeated
+        Columns of text or bytes whose values stand in a dictionary, and could take more.
+    """
+
+    columns: dict[str, tuple[int, int | None]]
+    metadata: dict[bytes, bytes]
+    most_bytes: int
+    repeated: tuple[str, ...]
+
+
+def check_claims(data: bytes) -> Claims:
+    """What a Parquet object may grow to, if what it says of that can be true.
+
+    Raises
+    ------
+    ValueError
+        If it cannot, or the bytes are no Parquet.
+
+    Notes
+    -----
+    0.3 to 0.6 ms for an object of a checkpoint.
+    """
+    most_rows, most_bytes = MOST_ROWS + ROWS_A_BYTE * len(data), MOST_BYTES + MOST_TIMES * len(data)
+    footer = _footer(data)
+    if not footer.keys() <= _FOOTER_FIELDS:
+        raise ValueError("a footer with fields that the format does not have")
+    columns = _columns(footer)
+    groups = _structs(footer.get(_GROUPS))
+    rows = [_number(footer, _ROWS), *(_number(group, _ROWS_OF_GROUP) for group in groups)]
+    chunks = [chunk for group in groups for chunk in _structs(group.get(_CHUNKS))]
+    if len(chunks) > MOST_CHUNKS:
+        raise ValueError(f"{len(chunks)} chunks of columns, expected at most {MOST_CHUNKS}")
+    size = 0
+    dictionaries: dict[str, int] = {}
+    for chunk in chunks:
+        about = _fields(chunk.get(_ABOUT))
+        if not chunk.keys() <= _CHUNK_FIELDS or _number(about, _CODEC) not in _CODECS:
+            raise ValueError("a column of another codec than zstd, encrypted, or in another file")
+        rows.append(_number(about, _VALUES))
+        for kind, grown, values in pages_of(data, about):
+            size += grown
+            if kind != _DICTIONARY:
+                rows.append(values)
+            elif values * _SHORTEST > grown:
+                raise ValueError(f"a dictionary of {values} values in {grown} bytes")
+            elif about.get(_TYPE) == _BYTE_ARRAY:
+                name = b".".join(_texts(about.get(_PATH))).decode()
+                dictionaries[name] = max(dictionaries.get(name, 0), grown)
+    if min(rows) < 0 or max(rows) > most_rows or size > most_bytes:
+        raise ValueError(
+            f"{len(data)} bytes that promise {max(rows)} rows and {size} bytes, expected at most {most_rows} "
+            f"and {most_bytes}"
+        )
+    return Claims(
+        columns,
+        _metadata(footer),
+        most_bytes,
+        tuple(name for name, each in dictionaries.items() if each * max(rows) > most_bytes),
+    )
+
+
+def check_columns(claims: Claims, accepted: pa.Schema, optional: Iterable[str]) -> None:
+    """Raise ValueError if the columns of an object are not those of a schema, some of which may be missing.
+
+    Notes
+    -----
+    Which of them may be null, and their order, are free.
+    """
+    expected = {field.name: _STORED[_plain(field.type)] for field in accepted}
+    wrong = [name for name, stored in claims.columns.items() if expected.get(name) != stored]
+    wrong += [name for name in expected if name not in claims.columns and name not in optional]
+    if wrong:
+        raise ValueError(f"columns {', '.join(wrong)} are missing, of another type, or not of the format")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _columns(footer: Fields) -> dict[str, tuple[int, int | None]]:
+    """The columns of a footer, none of which is nested or repeated."""
+    root, *leaves = _structs(footer.get(_SCHEMA)) or [{}]
+    columns: dict[str, tuple[int, int | None]] = {}
+    for leaf in leaves:
+        name, converted = leaf.get(_NAME), leaf.get(_CONVERTED)
+        nested = leaf.get(_CHILDREN) or leaf.get(_WIDTH) or leaf.get(_REPETITION) == _REPEATED
+        if (
+            nested
+            or not isinstance(name, bytes)
+            or (converted is not None and not isinstance(converted, int))
+        ):
+            raise ValueError("a column that is nested, repeated or without a name")
+        columns[name.decode()] = _number(leaf, _PHYSICAL), converted
+    if not root.get(_CHILDREN) == len(columns) == len(leaves):
+        raise ValueError("columns that are nested, or two of one name")
+    return columns
+
+
+def _metadata(footer: Fields) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for each in _structs(footer.get(_PAIRS)):
+        key, value = each.get(1), each.get(2)
+        if not isinstance(key, bytes) or not key.startswith(_PREFIX) or not isinstance(value, bytes):
+            raise ValueError("metadata that the format does not have")
+        found[key] = value
+    return found
+
+
+def pages_of(data: bytes, about: Fields) -> Iterator[tuple[int, int, int]]:
+    """Kind, decompressed size and number of values of each page of a chunk, as Arrow goes through them.
+
+    Parameters
+    ----------
+    about
+        ColumnMetaData of the chunk.
+
+    Raises
+    ------
+    ValueError
+        If they are not where they are said to be, or none that the log has.
+    """
+    start, length = _number(about, _FIRST_DATA), _number(about, _LENGTH)
+    before = about.get(_FIRST_DICTIONARY, 0)
+    if isinstance(before, int) and 0 < before < start:
+        start = before
+    if not about.get(_VALUES):
+        return  # Arrow reads no page
+    stop = start + length
+    if not 0 <= start <= stop <= len(data):
+        raise ValueError(f"a chunk of a column from {start} to {stop} in {len(data)} bytes")
+    while start < stop:
+        header, start = read_struct(data, start, stop)
+        kind, grown, shrunk = (_number(header, field) for field in (_KIND, _GROWN, _SHRUNK))
+        if kind not in _ABOUT_PAGE or grown < 0 or not 0 <= shrunk <= stop - start:
+            raise ValueError(f"a page of kind {kind} with {shrunk} bytes that become {grown}")
+        told = _fields(header.get(_ABOUT_PAGE[kind]))
+        values, encoding = _number(told, 1), _number(told, 4 if kind == _DATA_V2 else 2)
+        if values < 0 or encoding not in _ENCODINGS:
+            raise ValueError(f"a page of {values} values in encoding {encoding}")
+        yield kind, grown, values
+        start += shrunk
+
+
+def _footer(data: bytes) -> Fields:
+    end = len(data) - _TAIL_BYTES
+    if end < len(_MAGIC) or data[-4:] != _MAGIC:
+        raise ValueError("no Parquet, which begins and ends with PAR1")
+    length = int.from_bytes(data[end : end + 4], "little")
+    if length > end:
+        raise ValueError(f"a footer of {length} bytes in {len(data)}")
+    return read_struct(data, end - length, end)[0]
+
+
+def _number(fields: Fields, field: int) -> int:
+    value = fields.get(field, -1)
+    return value if isinstance(value, int) else -1
+
+
+def _fields(value: Value | None) -> Fields:
+    if not isinstance(value, dict):
+        raise ValueError("a footer or header without a struct that it needs")
+    return value
+
+
+def _structs(value: Value | None) -> list[Fields]:
+    return [_fields(each) for each in value] if isinstance(value, list) else []
+
+
+def _texts(value: Value | None) -> list[bytes]:
+    return [each for each in value if isinstance(each, bytes)] if isinstance(value, list) else []

@@ -1,0 +1,250 @@
+"""What callers give as rows and values, as Arrow of the right type. Loses nothing, or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from spark_pages.arguments import check_nesting
+from spark_pages.arrow.columns import has_dictionary, nulls_of
+from spark_pages.arrow.compact import in_own_memory, shown_bytes
+from spark_pages.arrow.dictionaries import has_null_values, with_sound_dictionaries
+from spark_pages.arrow.stored_types import check_depth, same_type, stored_type, stored_values
+from spark_pages.arrow.validate_array import check_values
+from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
+from spark_pages.format.fitting import LossError, check_unmasked, fitted, from_python
+
+NOT_ARROW = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+"""What Arrow, and those who hand it their data, raise where it cannot be made of what was given."""
+
+_SMALL_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """Rows that a caller gives, piece by piece.
+
+    Attributes
+    ----------
+    columns
+        Their names.
+    pieces
+        Gives the rows as tables of at most so many bytes, but of a row at least. May be called once.
+    size_bytes
+        Bytes that they take, where all are in memory.
+    """
+
+    columns: Sequence[str]
+    pieces: Callable[[int], Iterator[pa.Table]]
+    size_bytes: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether these are a few rows that are all in memory."""
+        return self.size_bytes is not None and self.size_bytes <= _SMALL_BYTES
+
+
+def as_stream(data: Any) -> RowStream:
+    """The rows of what a caller gives: Arrow, a mapping, or anything with Arrow's C interface.
+
+    Notes
+    -----
+    A stream is read as its pieces are asked for.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif not isinstance(data, pa.Table) and isinstance(data, Mapping):
+        data = _table_of(data)
+    if isinstance(data, pa.Table):
+        return _of_table(data)
+    reason = "expected columns with names and __arrow_c_stream__, such as a pyarrow.Table"
+    if isinstance(data, type | pa.Array | pa.ChunkedArray):
+        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return _of_reader(_reader_of(data))
+        if hasattr(data, "__arrow_c_array__"):
+            return as_stream(pa.record_batch(data))
+    except SparkPagesError:
+        raise  # also a ValueError
+    except NOT_ARROW as error:
+        unknown = _unknown_column(data)
+        what = "it" if unknown is None else f"its column {unknown!r}"
+        reason = f"Arrow does not read {what}: {error}"
+        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.") from error
+    raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
+
+
+def _of_table(table: pa.Table) -> RowStream:
+    try:
+        table.validate()  # sizes of buffers, in a few microseconds: `nbytes` reads offsets
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"Cannot append a table: it contradicts itself: {error}.") from error
+    size_bytes = table.get_total_buffer_size()
+    if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
+        size_bytes = shown_bytes(table)
+    return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
+
+
+def read_stream(data: Any) -> pa.Table:
+    """All rows of a stream, each batch checked as `as_stream` does.
+
+    Raises
+    ------
+    SchemaMismatchError, pyarrow.ArrowException
+    """
+    reader = _reader_of(data)
+    return pa.Table.from_batches(list(_checked_batches(reader)), reader.schema)
+
+
+def _reader_of(stream: Any) -> pa.RecordBatchReader:
+    """The stream; batches of a pyarrow reader keep their schemas, which the C interface drops.
+
+    Raises
+    ------
+    InvalidInputError
+        If a column holds Python objects, of which Polars hands out addresses.
+    """
+    for name, kind in getattr(getattr(stream, "schema", None), "items", tuple)():
+        if str(kind) == "Object":
+            raise InvalidInputError(
+                f"Cannot append a {type(stream).__name__}: its column {name!r} holds Python objects.",
+                hint="Convert them to text, numbers or structs.",
+            )
+    return stream if isinstance(stream, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(stream)
+
+
+def _of_reader(reader: pa.RecordBatchReader) -> RowStream:
+    schema = reader.schema
+    return RowStream(schema.names, lambda most: _gathered(schema, _checked_batches(reader), most))
+
+
+def _unknown_column(data: Any) -> str | None:
+    """Name of the first column of a data frame that Arrow cannot import; None where that is not known."""
+    name: object = None
+    try:
+        for name in getattr(data, "columns", ()):
+            column = data[name]
+            (pa.chunked_array if hasattr(column, "__arrow_c_stream__") else pa.array)(column)
+    except pa.ArrowException:
+        return str(name)
+    except Exception:  # noqa: BLE001 - not a data frame
+        return None
+    return None
+
+
+def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader, each of which agrees with its schema and lies inside of its buffers.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the batch, counted from 0.
+    """
+    for number in count():
+        try:
+            batch = reader.read_next_batch()
+            _check_batch(batch, reader.schema)
+        except StopIteration:
+            return
+        except SparkPagesError:
+            raise
+        except (*NOT_ARROW, RuntimeError) as error:  # of Arrow, and of what hands out the batches
+            raise SchemaMismatchError(
+                f"Cannot append batch {number} of a stream: {error}.",
+                hint="Give every batch the schema of its stream.",
+            ) from error
+        yield batch
+
+
+def _check_batch(batch: pa.RecordBatch, schema: pa.Schema) -> None:
+    """Raise LossError, or an exception of Arrow, if a batch is not what the schema of its stream says."""
+    if batch.schema.names != schema.names:
+        raise LossError(f"expected columns {schema.names}, found {batch.schema.names}")
+    for found, expected in zip(batch.schema, schema, strict=True):
+        if not same_type(found.type, expected.type):
+            raise LossError(f"expected {expected.type} in column {found.name!r}, found {found.type}")
+    batch.validate()
+
+
+def _table_of(columns: Mapping[str, Any]) -> pa.Table:
+    try:
+        for each in columns.values():
+            check_unmasked(each)
+            check_nesting(each, "A value")
+        return pa.table(dict(columns))
+    except SparkPagesError:
+        raise  # also a ValueError
+    except NOT_ARROW as error:
+        raise InvalidInputError(
+            f"Cannot append this mapping: expected columns of equal length by name, found: {error}"
+        ) from error
+
+
+def _slices(table: pa.Table, size_bytes: int, most_bytes: int) -> Iterator[pa.Table]:
+    if not table.num_rows:
+        return
+    rows = max(1, int(most_bytes / max(1, size_bytes) * table.num_rows))
+    if rows >= table.num_rows:
+        yield table
+        return
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """The batches in tables of about so many bytes: small ones together, large ones in parts."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        waiting.append(batch)
+        held += shown_bytes(batch)
+        if held >= most_bytes:
+            yield from _slices(pa.Table.from_batches(waiting, schema), held, most_bytes)
+            waiting, held = [], 0
+    if waiting:
+        yield from _slices(pa.Table.from_batches(waiting, schema), held, most_bytes)
+
+
+def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
+    """The values as arrays of the column's type; loses nothing, and takes nothing that contradicts itself."""
+    try:
+        own = values if isinstance(values, pa.Array | pa.ChunkedArray) else from_python(values, wanted.type)
+        chunks = [fitted(each, wanted.type) for each in _sound_chunks(own, wanted.type)]
+    except SparkPagesError:
+        raise  # also a ValueError
+    except NOT_ARROW as error:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} of {table!r} holds {wanted.type}, and the values given do not fit: "
+            f"{error}"
+        ) from error
+    nulls = 0 if wanted.nullable else sum(map(_nulls, chunks))
+    if nulls:
+        raise SchemaMismatchError(
+            f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
+        )
+    chunks = [in_own_memory(each) for each in chunks]
+    if not has_dictionary(wanted.type):
+        return chunks
+    return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
+
+
+def _sound_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> list[pa.Array]:
+    """The values under a type that is stored, or the type wanted, and known to lie inside of their memory."""
+    check_depth(values.type)
+    chunks = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]
+    for chunk in chunks:
+        check_values(chunk)
+    if same_type(values.type, wanted):
+        return chunks
+    stored = stored_type(values.type)
+    return [stored_values(each, stored) for each in chunks]
+
+
+def _nulls(values: pa.Array) -> int:
+    """Null entries, also those that are null among the values of a dictionary."""
+    return values.is_null().true_count if pa.types.is_dictionary(values.type) else nulls_of(values)

@@ -1,0 +1,313 @@
+"""Local page files, kept open, and read past the page cache of the kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
+from spark_pages.io.dio_alignment import BUFFERED, O_DIRECT, REFUSALS, find_alignment
+from spark_pages.model.page import PAGE_ALIGNMENT
+
+MAX_OPEN_FILES = 64
+"""Page files that a reader keeps open; those in use may be more."""
+
+HUGE_PAGE_BYTES = 2 << 20
+"""What huge pages are aligned to."""
+
+_MADV_HUGEPAGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+_FULL = (errno.EMFILE, errno.ENFILE)
+
+
+class LocalFile:
+    """A page file, open for reading.
+
+    Parameters
+    ----------
+    path
+        An absolute path without symbolic links.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    ObjectNotFoundError
+        If it is no file.
+    """
+
+    __slots__ = ("_alignment", "_descriptor", "path", "size_bytes", "users")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.users = 0
+        self.size_bytes = 0
+        self._descriptor = -1
+        self._alignment = BUFFERED
+        self._descriptor, direct = _open(path)
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ObjectNotFoundError(f"Cannot read {path}: it is no file.")
+        self.size_bytes = status.st_size
+        if direct:
+            self._alignment = find_alignment(self._descriptor, status.st_size)
+            if self._alignment == BUFFERED:
+                self._reopen_buffered()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is read past the page cache, in multiples of the alignment of pages."""
+        return self._alignment == PAGE_ALIGNMENT
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def is_current(self) -> bool:
+        """Whether the file still has its name; its size is looked up again. One system call."""
+        status = os.fstat(self._descriptor)
+        self.size_bytes = status.st_size
+        return status.st_nlink > 0
+
+    def read(self, offset: int, length: int, scratch: memoryview) -> memoryview:
+        """Exactly the bytes ``[offset, offset + length)``.
+
+        Parameters
+        ----------
+        offset, length
+            Bytes. What lies around them is read too, where the disk wants larger blocks.
+        scratch
+            Memory aligned to a page of the system. The answer lies in it if it is large enough, and is
+            overwritten by whoever uses it next; else the answer owns its memory.
+
+        Raises
+        ------
+        DamageError
+            If the file ends before the range does; found out before anything is allocated.
+        StorageError
+            If the system cannot read.
+
+        Notes
+        -----
+        One request, with O_DIRECT where the file system has it. 100 µs for 64 KiB from a cold local disk.
+        """
+        end = offset + length
+        if offset < 0 or length < 0 or end > self.size_bytes:
+            raise _cut(self.path, offset, length, self.size_bytes)
+        block = self._alignment or 1
+        first = offset - offset % block
+        asked = -(-end // block) * block - first
+        view = scratch[:asked] if asked <= len(scratch) else aligned_memory(asked)
+        try:
+            done = self._fill(view, first, end - first)
+        except OSError as error:
+            raise StorageError(
+                f"Cannot read {length} bytes at {offset} of {self.path}: {error.strerror}."
+            ) from error
+        if done < end - first:
+            raise _cut(self.path, offset, length, first + done)
+        return view[offset - first : end - first]
+
+    def close(self) -> None:
+        """The file is closed; it must not be read any more."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()
+
+    def _fill(self, view: memoryview, first: int, needed: int) -> int:
+        """Bytes read into the view, from `first` on; fewer than needed only where the file ends."""
+        done = 0
+        while done < needed:
+            try:
+                count = os.preadv(self._descriptor, [view[done:]], first + done)
+            except OSError as error:
+                if self._alignment == BUFFERED or error.errno not in REFUSALS:
+                    raise
+                # After a short answer O_DIRECT may refuse to go on from where that ended.
+                return self._fill_buffered(view, first, done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def _fill_buffered(self, view: memoryview, first: int, done: int) -> int:
+        descriptor = os.open(self.path, _FLAGS)
+        try:
+            while done < len(view):
+                count = os.preadv(descriptor, [view[done:]], first + done)
+                if count == 0:
+                    break
+                done += count
+        finally:
+            os.close(descriptor)
+        return done
+
+    def _reopen_buffered(self) -> None:
+        self.close()
+        self._descriptor = os.open(self.path, _FLAGS)
+
+
+class OpenFiles:
+    """The local page files of a store that were read last, kept open.
+
+    Parameters
+    ----------
+    locate
+        Gives the path of an object, or None where it is not on a local disk: ``ObjectStore.local_path``.
+    limit
+        Most files that are kept open while nobody reads them.
+
+    Notes
+    -----
+    Of one process: a forked child makes its own. A file that was deleted or replaced since is noticed at its
+    next use; until then, or until `forget`, the system keeps its blocks.
+    """
+
+    def __init__(self, locate: Callable[[str], str | None], limit: int = MAX_OPEN_FILES) -> None:
+        self._locate = locate
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, LocalFile] = OrderedDict()
+
+    @contextmanager
+    def lease(self, key: str) -> Iterator[LocalFile | None]:
+        """The open file of an object while the block runs; None if the object is not on a local disk.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If there is no such file.
+        StorageError
+            If it cannot be opened.
+
+        Notes
+        -----
+        One system call for a file that is open, some five for another.
+        """
+        file = self._take(key)
+        if file is None:
+            path = self._locate(key)
+            if path is None:
+                yield None
+                return
+            file = self._keep(key, self._open(key, path))
+        try:
+            yield file
+        finally:
+            with self._lock:
+                file.users -= 1
+                idle = not file.users and self._files.get(key) is not file
+            if idle:
+                file.close()
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """These objects are not held open; one that is being read is closed after that."""
+        with self._lock:
+            gone = [self._files.pop(key) for key in keys if key in self._files]
+            idle = [file for file in gone if not file.users]
+        for file in idle:
+            file.close()
+
+    def close(self) -> None:
+        """No file is held open."""
+        self.forget(list(self._files))
+
+    def _take(self, key: str) -> LocalFile | None:
+        with self._lock:
+            file = self._files.get(key)
+            if file is None:
+                return None
+            self._files.move_to_end(key)
+            file.users += 1
+        if file.is_current():
+            return file
+        with self._lock:
+            file.users -= 1
+            if self._files.get(key) is file:
+                del self._files[key]
+            idle = not file.users
+        if idle:
+            file.close()
+        return None
+
+    def _open(self, key: str, path: str) -> LocalFile:
+        try:
+            try:
+                return LocalFile(path)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                self.close()
+                return LocalFile(path)
+        except FileNotFoundError as error:
+            raise ObjectNotFoundError(f"Cannot read {path}: there is no such file.", key=key) from error
+        except OSError as error:
+            raise StorageError(f"Cannot open {path}: {error.strerror}.", key=key) from error
+
+    def _keep(self, key: str, file: LocalFile) -> LocalFile:
+        """The file to use for a key: the one given, or the one that another thread has opened meanwhile."""
+        with self._lock:
+            other = self._files.get(key)
+            kept = file if other is None else other
+            kept.users += 1
+            self._files[key] = kept
+            surplus = []
+            while len(self._files) > self._limit:
+                surplus.append(self._files.popitem(last=False)[1])
+            surplus = [each for each in surplus if not each.users]
+        if other is not None:
+            surplus.append(file)
+        for each in surplus:
+            each.close()
+        return kept
+
+
+def aligned_memory(length: int) -> memoryview:
+    """Memory of this process alone, aligned to a page of the system."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+    return memoryview(mmap.mmap(-1, length, flags=flags))
+
+
+def huge_memory(length: int) -> memoryview:
+    """The same in huge pages where the system has them, for memory that is read into again and again.
+
+    Notes
+    -----
+    A direct read hands the disk one piece of a huge page where it hands over 256 small ones: 1 MiB takes half
+    the time, and half the processor time.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, length + HUGE_PAGE_BYTES, flags=flags)
+    if _MADV_HUGEPAGE is not None:
+        with suppress(OSError):
+            memory.madvise(_MADV_HUGEPAGE)
+    first = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % HUGE_PAGE_BYTES
+    return memoryview(memory)[first : first + length]
+
+
+def _open(path: str) -> tuple[int, bool]:
+    """A descriptor, and whether it reads past the page cache."""
+    if O_DIRECT:
+        try:
+            return os.open(path, _FLAGS | O_DIRECT), True
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+    return os.open(path, _FLAGS), False
+
+
+def _cut(path: str, offset: int, length: int, size: int) -> DamageError:
+    return DamageError(
+        f"Cannot read {path}: expected {length} bytes at {offset}, found that the file ends at {size}."
+    )

@@ -1,0 +1,311 @@
+"""Two tiers of pages in memory: decompressed ones (UPC), and compressed ones that have left it (CPC)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from spark_pages.format.pages.lazy_page import PlainPage
+from spark_pages.io.single_flight import Flight, LoadedPage
+from spark_pages.model.page_key import PageKey
+
+ENTRY_OVERHEAD_BYTES = 512
+"""What an entry costs besides its bytes: its objects in Python and Arrow, about."""
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What the caches had of the pages that one call wants; each page is in one of the four.
+
+    Attributes
+    ----------
+    ready
+        Decoded pages.
+    packed
+        Compressed bytes. The call's own flight has to decode them.
+    unread
+        Pages that nobody has. The call's own flight has to read them.
+    awaited
+        Pages that other calls are loading.
+    """
+
+    ready: dict[PageKey, pa.RecordBatch | PlainPage]
+    packed: dict[PageKey, memoryview]
+    unread: list[PageKey]
+    awaited: dict[PageKey, Flight]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCounts:
+    """What the caches have done since they were made, and what they hold now.
+
+    Attributes
+    ----------
+    upc_hits
+        Pages found decoded.
+    evictions, demotions
+        Pages that left memory to keep the budgets, and pages that went from the UPC to the CPC.
+    upc_bytes, cpc_bytes
+        What each holds.
+    """
+
+    upc_hits: int
+    evictions: int
+    demotions: int
+    upc_bytes: int
+    cpc_bytes: int
+
+
+class PageCache:
+    """Keeps the pages that were used last, as far as they fit, and knows which are being loaded.
+
+    Parameters
+    ----------
+    upc_bytes, cpc_bytes
+        Most bytes of decompressed and of compressed pages; 0 switches a tier off.
+
+    Notes
+    -----
+    A page is in one tier at a time. Its compressed bytes stay with it in the UPC, on the UPC's account, so
+    that to demote it is to move a reference. A page that leaves the CPC is dropped: pages never change, and
+    storage has it. Safe to share between threads: one lock, held for access to the maps and nothing else.
+    Source: seed 003, "Cache Hierarchy", with bytes in place of its count of ten; seed 001 for the pins.
+    """
+
+    def __init__(self, upc_bytes: int, cpc_bytes: int) -> None:
+        self._lock = threading.Lock()
+        self._upc_budget, self._cpc_budget = max(0, upc_bytes), max(0, cpc_bytes)
+        self._upc: OrderedDict[PageKey, LoadedPage] = OrderedDict()
+        self._cpc: OrderedDict[PageKey, memoryview] = OrderedDict()
+        self._held: dict[PageKey, LoadedPage] = {}  # those of the UPC that are pinned
+        self._pins: dict[PageKey, int] = {}
+        self._flights: dict[PageKey, Flight] = {}
+        self._forgotten: set[str] = set()  # paths that were forgotten while a page of them was pinned
+        self._upc_size = self._cpc_size = 0
+        self._upc_hits = self._evictions = self._demotions = 0
+        self._is_torn = False
+
+    @property
+    def keeps_packed(self) -> bool:
+        """Whether compressed bytes are worth keeping with a page."""
+        return self._cpc_budget > 0
+
+    def hit(self, key: PageKey) -> pa.RecordBatch | None:
+        """The decoded page, now the most recently used; None if the UPC does not have it."""
+        with self._lock:
+            page = self._upc.get(key)
+            if page is None:
+                page = self._held.get(key)
+                if page is None:
+                    return None
+            else:
+                self._upc.move_to_end(key)
+            self._upc_hits += 1
+            return page.batch
+
+    def board(self, key: PageKey, flight: Flight) -> memoryview | None:
+        """The compressed bytes of a page, which the flight takes on to decode; None if it is not just there.
+
+        Like `sweep` for one page, without a word about why not.
+        """
+        with self._lock:
+            packed = self._cpc.get(key)
+            if packed is None or key in self._flights:
+                return None
+            flight.keys.append(key)
+            self._flights[key] = flight
+            return packed
+
+    def sweep(self, keys: Iterable[PageKey], flight: Flight, touch: bool) -> Sweep:
+        """What is there of each page; the flight takes on those that nobody has decoded or is loading.
+
+        Parameters
+        ----------
+        keys
+            Pages, each once.
+        flight
+            Of this call; must be given back by `land`, whatever happens.
+        touch
+            Whether what is found counts as used, and what is in the making is to be kept; a scan leaves
+            the caches as they were.
+        """
+        found = Sweep({}, {}, [], {})
+        upc, held, cpc, flights = self._upc, self._held, self._cpc, self._flights
+        with self._lock:
+            for key in keys:
+                page = upc.get(key) or held.get(key)
+                if page is not None:
+                    found.ready[key] = page.content
+                    if touch and key in upc:
+                        upc.move_to_end(key)
+                elif (other := flights.get(key)) is not None and not other.has_ended:
+                    other.expect()
+                    found.awaited[key] = other
+                    if touch:
+                        other.wanted.add(key)
+                else:
+                    flight.keys.append(key)
+                    flights[key] = flight
+                    packed = cpc.get(key)
+                    if packed is None:
+                        found.unread.append(key)
+                    else:
+                        found.packed[key] = packed
+            self._upc_hits += len(found.ready)
+        return found
+
+    def peek(self, keys: Iterable[PageKey]) -> tuple[set[PageKey], set[PageKey]]:
+        """Which of the pages the UPC and the CPC hold; nothing is counted or marked as used."""
+        with self._lock:
+            decoded = {key for key in keys if key in self._upc or key in self._held}
+            return decoded, {key for key in keys if key in self._cpc} - decoded
+
+    def land(self, flight: Flight, admit: bool) -> int:
+        """No other call waits for the flight from now on; what it has loaded is kept, if `admit`.
+
+        Returns
+        -------
+        int
+            Pages that left memory for it.
+
+        Notes
+        -----
+        In one step, so that no other call finds a page neither loading nor loaded.
+        """
+        with self._lock:
+            self._begin()
+            before = self._evictions
+            loaded = flight.loaded
+            for key in flight.keys:
+                if self._flights.get(key) is flight:
+                    del self._flights[key]
+                    page = loaded.get(key) if admit or key in flight.wanted else None
+                    if page is not None and page.is_detached and key[0] not in flight.barred:
+                        self._put(key, page)
+            self._is_torn = False
+            return self._evictions - before
+
+    def pin(self, keys: Iterable[PageKey]) -> None:
+        """The pages stay in the UPC from now on, or from when they come, until `unpin`; pins are counted.
+
+        Notes
+        -----
+        A page that does not fit beside the other pinned ones is not kept: the budget holds.
+        """
+        with self._lock:
+            for key in keys:
+                self._pins[key] = self._pins.get(key, 0) + 1
+                page = self._upc.pop(key, None)
+                if page is not None:
+                    self._held[key] = page
+
+    def unpin(self, keys: Iterable[PageKey]) -> None:
+        """One pin less on each page; without any it is the last used, or goes if it was forgotten."""
+        with self._lock:
+            for key in keys:
+                left = self._pins[key] - 1
+                if left:
+                    self._pins[key] = left
+                    continue
+                del self._pins[key]
+                page = self._held.pop(key, None)
+                if page is None:
+                    continue
+                if key[0] in self._forgotten:
+                    self._upc_size -= page.size_bytes
+                else:
+                    self._upc[key] = page
+            if not self._pins:
+                self._forgotten.clear()
+
+    def forget(self, paths: Collection[str]) -> int:
+        """No page of these page files is kept; pinned ones go with their last pin. Gives how many went now.
+
+        Notes
+        -----
+        For page files that no version can reach any more. Pages of them that are being loaded are handed to
+        who waits for them, and not kept. O(pages held).
+        """
+        with self._lock:
+            decoded = [key for key in self._upc if key[0] in paths]
+            packed = [key for key in self._cpc if key[0] in paths]
+            for key in decoded:
+                self._upc_size -= self._upc.pop(key).size_bytes
+            for key in packed:
+                self._drop_packed(key)
+            self._forgotten.update(key[0] for key in self._held if key[0] in paths)
+            for flight in set(self._flights.values()):
+                flight.barred.update(paths)
+            return len(decoded) + len(packed)
+
+    def clear(self) -> None:
+        """Nothing is held but what is pinned; the counters stay."""
+        with self._lock:
+            self._upc.clear()
+            self._cpc.clear()
+            self._upc_size = sum(page.size_bytes for page in self._held.values())
+            self._cpc_size = 0
+
+    def counts(self) -> CacheCounts:
+        """Counters and contents as of now."""
+        with self._lock:
+            return CacheCounts(
+                self._upc_hits,
+                self._evictions,
+                self._demotions,
+                self._upc_size,
+                self._cpc_size,
+            )
+
+    # What follows is called with the lock held.
+
+    def _begin(self) -> None:
+        """Pages are about to land. What was left where a signal ended that half-way is put right first."""
+        if self._is_torn:
+            self._upc_size = sum(page.size_bytes for page in chain(self._upc.values(), self._held.values()))
+            self._cpc_size = sum(len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._cpc.values())
+            self._flights = {key: each for key, each in self._flights.items() if not each.has_ended}
+        self._is_torn = True
+
+    def _put(self, key: PageKey, page: LoadedPage) -> None:
+        self._drop_packed(key)
+        if page.size_bytes > self._upc_budget:
+            self._demote(key, page)
+            return
+        while self._upc and self._upc_size + page.size_bytes > self._upc_budget:
+            self._demote_oldest()
+        if self._upc_size + page.size_bytes > self._upc_budget:  # all else is pinned
+            self._demote(key, page)
+            return
+        (self._held if key in self._pins else self._upc)[key] = page
+        self._upc_size += page.size_bytes
+
+    def _demote_oldest(self) -> None:
+        key, page = self._upc.popitem(last=False)
+        self._upc_size -= page.size_bytes
+        self._demotions += self._demote(key, page)
+
+    def _demote(self, key: PageKey, page: LoadedPage) -> bool:
+        """Whether the CPC has the page now."""
+        packed = page.packed
+        size = 0 if packed is None else len(packed) + ENTRY_OVERHEAD_BYTES
+        if packed is None or size > self._cpc_budget:
+            self._evictions += 1
+            return False
+        self._drop_packed(key)
+        while self._cpc_size + size > self._cpc_budget:
+            self._drop_packed(next(iter(self._cpc)))
+            self._evictions += 1
+        self._cpc[key] = packed
+        self._cpc_size += size
+        return True
+
+    def _drop_packed(self, key: PageKey) -> None:
+        packed = self._cpc.pop(key, None)
+        if packed is not None:
+            self._cpc_size -= len(packed) + ENTRY_OVERHEAD_BYTES

@@ -1,0 +1,373 @@
+"""Loads file pages: as few requests as their places allow, checked and decoded where they were read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_pages.errors import DamageError, SparkPagesError
+from spark_pages.format.pages.batch_codec import open_alike
+from spark_pages.format.pages.lazy_page import PlainPage
+from spark_pages.format.pages.page_codec import open_page
+from spark_pages.format.pages.page_header import footprint
+from spark_pages.io.disk_cache import DiskCache
+from spark_pages.io.file_writer import check_padding, padding_of
+from spark_pages.io.linux_aio import HAS_QUEUES
+from spark_pages.io.local_reads import LocalSpans, Read, shares
+from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES
+from spark_pages.io.read_plan import PageSpan, join_spans, most_bytes, most_spans, plan_spans
+from spark_pages.io.single_flight import Flight, LoadedPage
+from spark_pages.io.workers import InTurn, Workers
+from spark_pages.model.page_key import PageKey
+from spark_pages.storage.ranges import check_answer
+
+if TYPE_CHECKING:
+    from spark_pages.storage.store import ObjectStore
+
+LOCAL_SPAN_BYTES = 1 << 20
+"""Neighbours on a local disk share a request up to this many bytes: more would not be quicker, and what was
+just read should still be in the cache of the processor when it is decoded."""
+
+REMOTE_SPAN_BYTES = 8 << 20
+"""Neighbours in an object store share a request up to this many bytes."""
+
+_SPANS_OF_A_JOB = 64
+_LOCAL_THREADS = 8
+
+_PAGES_OF_A_LOOK = 256
+"""Pages of the disk cache whose stored bytes are in memory together."""
+
+
+@dataclass(slots=True)
+class Load:
+    """One call's pages to load, and what that took so far.
+
+    Attributes
+    ----------
+    flight
+        Takes the pages as they come, and what went wrong.
+    keep_packed
+        Whether the compressed bytes are kept with the pages.
+    admit
+        Whether the pages are loaded to be kept.
+    tally
+        Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
+    """
+
+    flight: Flight
+    keep_packed: bool
+    admit: bool
+    tally: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+class PageReader:
+    """Loads file pages of one store: whole spans of neighbours, several at once.
+
+    Parameters
+    ----------
+    store
+        Where the page files are. Local files (``store.local_path``) are read past the page cache of the
+        kernel, others by ``store.get_range``.
+    workers
+        The threads for it; one of them has one request in flight.
+    gap_bytes
+        See `join_spans`; for object stores alone.
+    disk
+        Where pages of object stores are looked for first.
+    padding
+        Whether padding of a page that is not zeros is damage too.
+
+    Notes
+    -----
+    Of one process: a forked child makes its own. Safe to share between threads.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        workers: Workers,
+        *,
+        gap_bytes: int | None = None,
+        disk: DiskCache | None = None,
+        padding: bool = False,
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._gap_bytes = gap_bytes
+        self._disk = disk
+        self._padding = padding
+        self._local = LocalSpans(store.local_path)
+        self._is_local: bool | None = None
+
+    def load(self, keys: Sequence[PageKey], load: Load) -> None:
+        """Every page is in the flight, or an error is raised and in the flight too.
+
+        Parameters
+        ----------
+        keys
+            File pages, each once.
+        load
+            Where they go.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If a page file is gone.
+        DamageError
+            If a page file is shorter than a descriptor says, a page is not the one that was written, or a
+            descriptor cannot be true.
+        StorageError
+            If the storage fails.
+
+        Notes
+        -----
+        A span of neighbours is one request. A thread reads and decodes a whole span, so that it asks for the
+        GIL a few times a page and hands over nothing.
+        """
+        if not keys:
+            return
+        if self.is_local(keys[0][0]):
+            self._load_local(keys, load)
+        else:
+            self._load_remote(keys, load)
+
+    def is_local(self, path: str) -> bool:
+        """Whether page files are on a local disk; of a store as a whole, so that any path will do."""
+        if self._is_local is None:
+            self._is_local = self._store.local_path(path) is not None
+        return self._is_local
+
+    def foretell(self, keys: Sequence[PageKey]) -> tuple[int, int]:
+        """The requests and bytes that `load` of these pages would take, were none in the disk cache."""
+        if not keys:
+            return 0, 0
+        local = self.is_local(keys[0][0])
+        most = LOCAL_SPAN_BYTES if local else REMOTE_SPAN_BYTES
+        spans = plan_spans(keys, most)
+        if local:
+            return len(spans), sum(span.stop - span.start for span in spans)
+        spans = join_spans(spans, most, self._gap_bytes)
+        return len(spans), sum(span.used_stop - span.start for span in spans)
+
+    def foretell_some(self, keys: Sequence[PageKey]) -> tuple[int, int]:
+        """The requests and bytes that `load` of some of these pages would take at most, whichever these are.
+
+        They may be loaded in two parts, each of neighbours.
+        """
+        if not keys:
+            return 0, 0
+        spans = plan_spans(keys, sys.maxsize)
+        if self.is_local(keys[0][0]):
+            most, size = LOCAL_SPAN_BYTES, sum(span.stop - span.start for span in spans)
+        else:
+            most, size = REMOTE_SPAN_BYTES, most_bytes(spans, self._gap_bytes)
+        return min(len(keys), most_spans(spans, most) + 1), size
+
+    def read_ahead(self, spans: Sequence[PageSpan], load: Load) -> Generator[Read, None, None]:
+        """Spans of local files, in order; while the caller uses some, others are read.
+
+        Raises
+        ------
+        ObjectNotFoundError, DamageError, StorageError
+            As `load`; nothing is said yet of what is inside of the pages.
+        """
+        return self._checked(self._local.read_ahead(spans, load.flight), load)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """No such file is held open."""
+        self._local.forget(paths)
+
+    def close(self) -> None:
+        """No file is held open, nor memory to read into; the reader may be used again."""
+        self._local.close()
+
+    def _load_local(self, keys: Sequence[PageKey], load: Load) -> None:
+        """Every job is a share of the spans, of one file or several."""
+        spans = self._plan(keys, load, LOCAL_SPAN_BYTES)
+        # A thread with a queue keeps the disk busy by itself. A second one of the same call would only take
+        # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
+        at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
+        most = min(_SPANS_OF_A_JOB, -(-len(spans) // at_once))
+        self._workers.run([partial(self._read_files, some, load) for some in shares(spans, most)], at_once)
+
+    def _load_remote(self, keys: Sequence[PageKey], load: Load) -> None:
+        """Every job is a request, after the disk cache was asked."""
+        if self._disk is not None:
+            keys = self._ask_disk(self._disk, keys, load)
+        spans = self._plan(keys, load, REMOTE_SPAN_BYTES)
+        spans = join_spans(spans, REMOTE_SPAN_BYTES, self._gap_bytes)
+        decoding = InTurn[tuple[PageSpan, bytes]](lambda answer: self._take(*answer, load))
+        self._workers.run([partial(self._fetch, span, load, decoding) for span in spans])
+
+    def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[PageSpan]:
+        try:
+            return plan_spans(keys, most)
+        except DamageError as error:
+            load.flight.fail(keys, error)
+            raise
+
+    def _read_files(self, spans: Sequence[PageSpan], load: Load) -> None:
+        """Read and decode spans of local files."""
+        with closing(self._checked(self._local.read(spans, load.flight), load)) as read:
+            for together in read:
+                self._decode(together, load, owned=False)
+
+    def _checked(self, read: Iterator[Read], load: Load) -> Generator[Read, None, None]:
+        """What was read, counted, and its padding looked at."""
+        requests = size = pages = 0
+        try:
+            for together in read:
+                requests += len(together)
+                size += sum(len(view) for _, view in together)
+                pages += sum(len(span.keys) for span, _ in together)
+                if self._padding:
+                    _check_paddings(together, load.flight)
+                yield together
+        finally:
+            load.tally.append((requests, size, pages, 0))
+
+    def _fetch(self, span: PageSpan, load: Load, decoding: InTurn[tuple[PageSpan, bytes]]) -> None:
+        """Read one span of a remote object, and have it decoded."""
+        length = (span.stop if self._padding else span.used_stop) - span.start
+        try:
+            answer = self._store.get_range(span.path, span.start, length)
+            check_answer(span.path, span.start, length, answer)
+        except SparkPagesError as error:
+            load.flight.fail(span.keys, error)
+            raise
+        load.tally.append((1, length, len(span.keys), 0))
+        decoding.bring((span, answer))
+
+    def _take(self, span: PageSpan, answer: bytes, load: Load) -> None:
+        """Decode a span that was fetched, and keep it on disk."""
+        read = [(span, memoryview(answer))]
+        if self._padding:
+            _check_paddings(read, load.flight)
+        self._decode(read, load, owned=len(span.keys) == 1)
+        if self._disk is not None and load.admit:
+            view = memoryview(answer)
+            for key in span.keys:
+                first = key[1] - span.start
+                self._disk.put(key, view[first : first + key[3]])
+
+    def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
+        """Decode what the disk cache has; gives the rest. What is damaged there is as good as missing."""
+        hits = 0
+        for first in range(0, len(keys), _PAGES_OF_A_LOOK):
+            some = ((key, disk.get(key)) for key in keys[first : first + _PAGES_OF_A_LOOK])
+            found = {key: packed for key, packed in some if packed is not None}
+            alike = open_alike(list(found.values()), list(found), apart=load.admit)
+            for (key, packed), page in zip(found.items(), alike, strict=True):
+                try:
+                    kept = (
+                        decode_loaded(key, packed, load.keep_packed, True)
+                        if page is None
+                        else _loaded(page, packed, load.keep_packed)
+                    )
+                except DamageError:
+                    disk.drop(key)
+                else:
+                    load.flight.arrive(key, kept)
+                    hits += 1
+        load.tally.append((0, 0, 0, hits))
+        return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
+
+    def _decode(self, read: Read, load: Load, owned: bool) -> None:
+        decode_into(load, *packed_pages(read), owned)
+
+
+def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
+    """The pages of some spans, and header and payload of each."""
+    keys = [key for span, _ in read for key in span.keys]
+    packed: list[memoryview] = []
+    for span, view in read:
+        start = span.start
+        packed += [view[(first := key[1] - start) : first + key[3]] for key in span.keys]
+    return keys, packed
+
+
+def _check_paddings(read: Read, flight: Flight) -> None:
+    for span, view in read:
+        for key in span.keys:
+            path, offset, _, actual_len, _, _ = key
+            end = offset + actual_len - span.start
+            try:
+                check_padding(view[end : end + padding_of(actual_len)], where=f"{path}@{offset}")
+            except DamageError as error:
+                flight.fail((key,), error)
+                raise
+
+
+def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview], owned: bool) -> None:
+    """The pages are in the flight, every byte of them checked.
+
+    Parameters
+    ----------
+    load
+        Says what is kept of them.
+    keys, packed
+        File pages, with header and payload of each.
+    owned
+        See `decode_loaded`.
+
+    Raises
+    ------
+    DamageError
+        Names path and offset of the first that is not what was written. It is in the flight too; those before
+        it are in the flight as pages.
+    """
+    flight, keep = load.flight, load.keep_packed
+    if load.admit and not owned:
+        packed = [memoryview(bytes(page)) if keep or footprint(page)[0] else page for page in packed]
+        owned = True
+    alike = open_alike(packed, keys, apart=load.admit)
+    for key, each, found in zip(keys, packed, alike, strict=True):
+        try:
+            page = decode_loaded(key, each, keep, owned) if found is None else _loaded(found, each, keep)
+        except SparkPagesError as error:
+            flight.fail((key,), error)
+            raise
+        flight.arrive(key, page)
+
+
+def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> LoadedPage:
+    """The page as it goes into the caches, every byte of it checked.
+
+    Parameters
+    ----------
+    key
+        Of a file page.
+    packed
+        Header and payload.
+    keep
+        Whether they are kept with the page.
+    owned
+        Whether `packed` holds its memory alone. Else what is kept is a copy: pages that were read together
+        share memory, and budgets could not hold.
+
+    Raises
+    ------
+    DamageError
+        Names path and offset.
+    """
+    if (keep or footprint(packed)[0]) and not owned:
+        packed = memoryview(bytes(packed))
+    page = open_page(packed, where=f"{key[0]}@{key[1]}", expected_checksum=key[4], expected_entries=key[5])
+    return _loaded(page, packed, keep)
+
+
+def _loaded(page: pa.RecordBatch | PlainPage, packed: memoryview, keep: bool) -> LoadedPage:
+    """A page with what it costs to keep it."""
+    if isinstance(page, PlainPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
+        return LoadedPage(page, page.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
+    shared, size = footprint(packed)
+    if isinstance(page, PlainPage):
+        size = page.block.held_bytes - (page.block.stride if shared else 0)
+    held = size + (len(packed) if shared or keep else 0)
+    return LoadedPage(page, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)

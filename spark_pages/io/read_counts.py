@@ -1,0 +1,173 @@
+"""What reads cost: counted for a handler since it was made, and for one question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from spark_pages.arguments import check_kind
+from spark_pages.display.markup import Markup, card, table
+from spark_pages.display.text import count, size
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CacheStats:
+    """What a page handler has done since it was made; subtract two to see what lies between.
+
+    Attributes
+    ----------
+    upc_hits
+        Pages found decoded.
+    cpc_hits
+        Pages whose compressed bytes were at hand, in the CPC or in the descriptor, and were decoded.
+    misses, requests, bytes_read
+        Pages that had to be read, the requests that took, and their bytes with padding and gaps.
+    evictions
+        Pages that left memory to keep the budgets.
+    upc_bytes, cpc_bytes
+        What the caches hold now; of a difference, by how much that grew.
+    coalesced
+        Pages that were read without a request of their own, because a neighbour had one.
+    joined
+        Pages that another call was loading already: they were waited for, and not loaded twice.
+    disk_hits
+        Pages found in the disk cache; they are no misses.
+    demotions
+        Pages that left the UPC with their compressed bytes kept in the CPC.
+    bloom_hits
+        Bloom filters found in memory.
+    bloom_requests, bloom_bytes
+        Requests for bloom filters, and their bytes with gaps. They are not among `requests` and `bytes_read`.
+    """
+
+    upc_hits: int = 0
+    cpc_hits: int = 0
+    misses: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    evictions: int = 0
+    upc_bytes: int = 0
+    cpc_bytes: int = 0
+    coalesced: int = 0
+    joined: int = 0
+    disk_hits: int = 0
+    demotions: int = 0
+    bloom_hits: int = 0
+    bloom_requests: int = 0
+    bloom_bytes: int = 0
+
+    def __sub__(self, earlier: CacheStats) -> CacheStats:
+        return CacheStats(**{name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS})
+
+    @property
+    def hits(self) -> int:
+        """Pages that were had without asking storage."""
+        return self.upc_hits + self.cpc_hits + self.joined + self.disk_hits
+
+    def __repr__(self) -> str:
+        pages = self.hits + self.misses
+        return (
+            f"CacheStats({count(pages, 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} compressed, "
+            f"{self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}; "
+            f"{count(self.evictions, 'eviction')}; holds {size(self.upc_bytes)} decoded, "
+            f"{size(self.cpc_bytes)} compressed)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.card
+
+    @property
+    def card(self) -> Markup:
+        """The counters as a table, by where pages came from."""
+        pages = self.hits + self.misses
+        rows = [
+            ["decoded", self.upc_hits, size(self.upc_bytes)],
+            ["compressed", self.cpc_hits, size(self.cpc_bytes)],
+            ["disk", self.disk_hits, ""],
+            ["another call", self.joined, ""],
+            [f"storage, {count(self.requests, 'request')}", self.misses, f"{size(self.bytes_read)} read"],
+        ]
+        if self.bloom_hits or self.bloom_requests:
+            asked = f"bloom filters, {count(self.bloom_requests, 'request')}"
+            rows.append([asked, "", f"{size(self.bloom_bytes)} read"])
+        share = f", {self.hits / pages:.0%} without storage" if pages else ""
+        left = f"{count(self.evictions, 'page')} left memory" if self.evictions else ""
+        told = table(["from", "pages", "bytes"], rows, right=["bytes"])
+        return card(f"{count(pages, 'page')} asked for{share}", told, left)
+
+
+_COUNTERS = tuple(each.name for each in fields(CacheStats))
+
+
+def _blooms(counts: CacheStats | ReadCounts) -> str:
+    """Bloom filters in words, where any were asked."""
+    if not (counts.bloom_hits or counts.bloom_requests):
+        return ""
+    read = f"{count(counts.bloom_requests, 'request')} of {size(counts.bloom_bytes)}"
+    return f", bloom filters: {counts.bloom_hits:,} in memory, others in {read}"
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """Counters of `CacheStats` that grow, of one call or of many."""
+
+    upc_hits: int = 0
+    cpc_hits: int = 0
+    misses: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    evictions: int = 0
+    coalesced: int = 0
+    joined: int = 0
+    disk_hits: int = 0
+    bloom_hits: int = 0
+    bloom_requests: int = 0
+    bloom_bytes: int = 0
+
+    def add(self, other: ReadCounts) -> None:
+        """What the other counts is counted here too."""
+        check_kind(other, ReadCounts, "other", "a ReadTrace")
+        self.upc_hits += other.upc_hits
+        self.cpc_hits += other.cpc_hits
+        self.misses += other.misses
+        self.requests += other.requests
+        self.bytes_read += other.bytes_read
+        self.evictions += other.evictions
+        self.coalesced += other.coalesced
+        self.joined += other.joined
+        self.disk_hits += other.disk_hits
+        self.bloom_hits += other.bloom_hits
+        self.bloom_requests += other.bloom_requests
+        self.bloom_bytes += other.bloom_bytes
+
+
+@dataclass(slots=True)
+class ReadTrace(ReadCounts):
+    """Collects what one question touched; hand the same one to several calls and it adds up.
+
+    Not shared between threads. The counts are those of `CacheStats`; a page asked for twice in one
+    call counts once.
+
+    Attributes
+    ----------
+    page_ids
+        Ids of the pages touched, 16 hexadecimal digits each, in the order first asked for in each call.
+    """
+
+    page_ids: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        some = "; " * bool(self.page_ids) + " ".join(self.page_ids[:3]) + " …" * (len(self.page_ids) > 3)
+        return (
+            f"ReadTrace({count(len(self.page_ids), 'page')}: {self.upc_hits:,} decoded, {self.cpc_hits:,} "
+            f"compressed, {self.disk_hits:,} on disk, {self.joined:,} joined, {self.misses:,} read in "
+            f"{count(self.requests, 'request')} of {size(self.bytes_read)}{_blooms(self)}{some})"
+        )
+
+    def merge(self, other: ReadTrace) -> None:
+        """The counts of another trace are part of this one."""
+        check_kind(other, ReadTrace, "other", "a ReadTrace")
+        self.page_ids.extend(other.page_ids)
+        for each in fields(self):
+            if each.name != "page_ids":
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))

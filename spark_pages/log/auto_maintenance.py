@@ -1,0 +1,254 @@
+"""Looking after a log: checkpoints and log compaction, when asked and beside commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from spark_pages.errors import (
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    SparkPagesError,
+    StorageError,
+    StoreNotFoundError,
+)
+from spark_pages.format.features import check_writable
+from spark_pages.format.names import commit_key
+from spark_pages.log.background import Background
+from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
+from spark_pages.log.checkpoint.reader import TreeReader
+from spark_pages.log.checkpoint.write_plan import CarryOut
+from spark_pages.log.checkpoint.writer import write_checkpoint
+from spark_pages.log.compaction.compacted_range import WHOLE
+from spark_pages.log.compaction.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
+from spark_pages.log.discovery import on_named_checkpoint
+from spark_pages.log.last_checkpoint import read_hints, write_hint
+from spark_pages.log.latest import Newest
+from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.replay import LoadManifest
+from spark_pages.log.slots import SlotReader
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
+from spark_pages.model.ids import Version
+from spark_pages.runtime import Runtime
+
+Done = TypeVar("Done")
+
+_logger = logging.getLogger(__name__)
+
+_ADOPT_COMMITS = 64
+_ADOPT_BYTES = 4 << 20
+_MOST_RANGES = 64
+
+
+class LogCare:
+    """Looks after one log.
+
+    Parameters
+    ----------
+    runtime
+        Randomness, parallel requests, and threads for what is done beside commits.
+    slots, tree
+        Readers of the log.
+    newest
+        The newest snapshot known.
+    refresh
+        Gives the newest snapshot there is.
+    load_manifest
+        Reads page manifests.
+    writer
+        Gives the name of who does it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        slots: SlotReader,
+        tree: TreeReader,
+        newest: Newest,
+        refresh: Callable[[], LogSnapshot],
+        load_manifest: LoadManifest,
+        writer: Callable[[], str],
+    ) -> None:
+        self._runtime = runtime
+        self._store = slots.store
+        self._slots = slots
+        self._tree = tree
+        self._newest = newest
+        self._refresh = refresh
+        self._load_manifest = load_manifest
+        self._writer = writer
+        self._background = Background(runtime.spawn, self._do)
+        self._looked_at = -1
+        self._unreadable: CheckpointRef | None = None
+
+    def checkpoint(self, carry_out: CarryOut | None = None) -> CheckpointRef:
+        """A checkpoint of the newest version is there, and so is a hint at it.
+
+        Parameters
+        ----------
+        carry_out
+            Writes its segments, in other processes.
+
+        Notes
+        -----
+        Grows with the segments and parts touched since the last checkpoint.
+        """
+        return self._looking_again(lambda: self._checkpoint(self._refresh(), carry_out))
+
+    def _checkpoint(self, head: LogSnapshot, carry_out: CarryOut | None = None) -> CheckpointRef:
+        base = head.checkpoint
+        if base is not None and base.ref.version == head.state.version:
+            return base.ref
+        check_writable(head.state.features)
+        # Only on a checkpoint that the log names does vacuum surely keep what the new one shares with it.
+        based = on_named_checkpoint(self._slots, self._tree, head.state, self._load_manifest)
+        base = head.checkpoint if based is head.state else self._newest.bind(based).checkpoint
+        token, at_once = self._runtime.token(), self._runtime.map
+        made = write_checkpoint(self._store, based, base, token, at_once, carry_out)
+        self._newest.adopt(made.ref)  # reads the root back
+        self.tell(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
+        return made.ref
+
+    def compact(self) -> LogCompaction:
+        """Every slot that can be is in compacted ranges and bundles, and the hint says so.
+
+        Notes
+        -----
+        One request for each range that is there already; see `compact_slots` for the others. Ranges below
+        the version that the log names as compacted are not looked at: what is lost there, repair makes again.
+        Bundles are made wherever they are missing.
+        """
+        state = self._refresh().state
+        check_writable(state.features)
+        done = self._compact_slots(state.compacted, state.version + 1, None)
+        made = self._make_bundles(state, done.compacted)
+        both = LogCompaction(done.compacted, done.keys + made.keys, done.size_bytes + made.size_bytes)
+        self._tell_compacted(state.compacted, both)
+        return both
+
+    def _compact_slots(self, compacted: int, stop: int, most: int | None) -> LogCompaction:
+        done = compact_slots(self._store, self._runtime.map, compacted, stop, most)
+        if done.compacted > compacted:
+            self._slots.learn(done.compacted)
+            self._newest.learn(done.compacted)
+        return done
+
+    def _make_bundles(self, state: LogState, stop: int, behind: int = 0) -> LogCompaction:
+        oldest, at_once = oldest_readable(state), self._runtime.map
+        return make_ranges(self._store, at_once, missing_bundles(self._store, at_once, oldest, stop, behind))
+
+    def _tell_compacted(self, before: int, done: LogCompaction) -> None:
+        if done.keys:
+            self.tell(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
+        elif done.compacted > before:
+            self._leave_hint()
+
+    def tell(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
+        """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
+        now_us = self._runtime.now_us()
+        done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
+        self._newest.note(done)
+        self._leave_hint()
+
+    def _leave_hint(self) -> None:
+        self._newest.hear(read_hints(self._store).upkeep)  # else what others did would be forgotten
+        known = self._newest.snapshot
+        if known is None:
+            return
+        state = known.state
+        check_writable(state.features)
+        told = self._slots.compacted  # by a hint, perhaps of a process that commits nothing
+        compacted = max(state.compacted, told if told <= state.version + 1 else 0)
+        write_hint(self._store, state.newest_checkpoint, compacted, state.upkeep)
+
+    def after_commit(self, version: int) -> None:
+        """What is due after an own commit will be done beside the caller. Never waits, never fails."""
+        known = self._newest.snapshot
+        if known is None or version <= self._looked_at:
+            return  # members of a group share their commit
+        self._looked_at = version
+        due = due_after(version, known.state, LogPolicy.of(known.state.properties))
+        if self._is_behind(known.state):
+            due |= Due(adoption=True)
+        if due:
+            self._background.ask(due)
+
+    def _looking_again(self, work: Callable[[], Done]) -> Done:
+        """What the work gives; once more on the newest version where a vacuum has taken away what it read."""
+        try:
+            return work()
+        except (ObjectNotFoundError, SnapshotExpiredError):
+            self._refresh()
+        return work()
+
+    def _do(self, due: Due) -> None:
+        try:
+            self._looking_again(partial(self._do_now, due))
+        except (ObjectNotFoundError, StorageError, StoreNotFoundError):
+            if not self._store_is_gone():
+                raise
+            _logger.info("The store was removed while its log was looked after: %s is left undone.", due)
+
+    def _store_is_gone(self) -> bool:
+        """Whether not even version 0 is there, the slot of which is never deleted."""
+        try:
+            self._store.size(commit_key(0))
+        except ObjectNotFoundError:
+            return True
+        except StorageError:
+            return False
+        return False
+
+    def _do_now(self, due: Due) -> None:
+        known = self._newest.snapshot
+        if known is None:
+            return
+        if due.adoption:
+            known = self.settle(known)
+        if due.compaction or due.checkpoint:
+            check_writable(known.state.features)  # others may have added some since the commit that asked
+        before = known.state.compacted
+        done = LogCompaction(before)
+        if due.compaction:
+            whole = (known.state.version + 1) >> WHOLE << WHOLE
+            done = self._compact_slots(before, whole, _MOST_RANGES)
+            self._tell_compacted(before, done)
+        if due.checkpoint:
+            self._checkpoint(known)
+        if done.compacted > before:  # last, for they may be large; where they fail, `compact` makes them
+            made = self._make_bundles(known.state, done.compacted, before)
+            self._tell_compacted(done.compacted, replace(made, compacted=done.compacted))
+
+    def settle(self, head: LogSnapshot) -> LogSnapshot:
+        """The snapshot, on a newer checkpoint if commits name one and much has come since the old one.
+
+        Notes
+        -----
+        One request for each such checkpoint. So what a process keeps of commits does not grow for ever.
+        """
+        ref = head.state.named_checkpoint
+        if ref is None or not self._is_behind(head.state):
+            return head
+        try:
+            self._newest.adopt(ref)
+        except SparkPagesError:
+            self._unreadable = ref  # the old one will do
+        known = self._newest.snapshot
+        return known if known is not None and known.state.version >= head.state.version else head
+
+    def _is_behind(self, state: LogState) -> bool:
+        """Whether commits name a checkpoint that is so much newer that the state should stand on it."""
+        ref = state.named_checkpoint
+        if ref is None or ref == self._unreadable:
+            return False
+        newer_by = ref.version - (state.base.version if state.base else -1)
+        return newer_by >= _ADOPT_COMMITS or (newer_by > 0 and state.tail_bytes >= _ADOPT_BYTES)
+
+    def end(self, timeout_s: float | None) -> None:
+        """What is due has been done, or the time is up; from now on nothing is done beside commits."""
+        self._background.end(timeout_s)

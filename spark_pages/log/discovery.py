@@ -1,0 +1,288 @@
+"""Finding states without listing: the hint, galloping over slot names, and the tail by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from spark_pages.display.text import moment
+from spark_pages.errors import (
+    DamageError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    StoreNotFoundError,
+    UnsupportedFormatError,
+    VersionNotFoundError,
+)
+from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
+from spark_pages.log.identity import Look
+from spark_pages.log.last_checkpoint import Hint, read_hints
+from spark_pages.log.replay import LoadManifest, replay, stand_on
+from spark_pages.log.retention import is_sound, newer
+from spark_pages.log.slots import SlotReader, as_commit
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
+
+
+def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) -> LogState:
+    """The newest state, from nothing but the address of the store.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no commit 0.
+
+    Notes
+    -----
+    With a hint: the hint; then at once the root, its slot and the next; then the commits after it.
+    Without: about 2 log2(head) reads more.
+    """
+    hint = read_hints(slots.store)
+    slots.learn(hint.compacted)
+    state, proof, look = _begin(slots, tree, hint) if hint.checkpoint else (None, None, None)
+    if hint.compacted and hint.checkpoint is None and slots.read(0) is not None:
+        return _told(catch_up(slots, tree, LogState(upkeep=hint.upkeep), load_manifest))
+    if state is not None:
+        # the hint may be of another store
+        state = replace(state, upkeep=hint.upkeep) if proof == state.digest else None
+    if state is None:
+        look = None
+        newest = slots.newest()
+        if newest < 0:
+            slots.check_first()
+            raise StoreNotFoundError(
+                f"There is no spark_pages store at {slots.store.url}.",
+                hint="Create one with spark_pages.create(url) or `spark-pages create URL`.",
+                url=slots.store.url,
+            )
+        named = slots.read(newest)
+        slots.learn(named.compacted if isinstance(named, Commit) else 0)
+        ref = named.checkpoint if named else None
+        sound = newest_readable(slots, tree, ref)
+        state = base_state(tree, sound) if sound else LogState()
+    if not state.store_id and state.version >= 0:  # of a release that gave stores no id
+        first = slots.read(0)
+        state = replace(state, store_id=first.id_of_store if first else "")
+    return _told(catch_up(slots, tree, state, load_manifest, look))
+
+
+def _told(state: LogState) -> LogState:
+    """The state without upkeep that cannot have been: a hint may tell of anything."""
+    return replace(state, upkeep=tuple(note for note in state.upkeep if 0 <= note.reached <= state.version))
+
+
+def _begin(
+    slots: SlotReader, tree: TreeReader, hint: Hint
+) -> tuple[LogState | None, str | None, Look | None]:
+    """The state of the checkpoint that the hint names, the digest in its slot, and the slots behind it.
+
+    One parallel round. The commit of the checkpoint may be a large one, and its root says all that it did.
+    """
+    ref = hint.checkpoint
+    assert ref is not None
+    behind = ref.version + 1
+    states: list[LogState | None] = []
+    proofs: list[str | None] = []
+    looks: list[Look] = []
+    work: list[Callable[[], None]] = [
+        lambda: states.append(_from_checkpoint(tree, ref)),
+        lambda: proofs.append(slots.digest(ref.version)),
+        lambda: looks.append(slots.identity.look(behind)),
+    ]
+    slots.map_all(lambda each: each(), work[:2] if hint.compacted > behind else work)
+    return states[0], proofs[0], looks[0] if looks else None
+
+
+def catch_up(
+    slots: SlotReader,
+    tree: TreeReader,
+    state: LogState,
+    load_manifest: LoadManifest,
+    look: Look | None = None,
+) -> LogState:
+    """The newest state, starting from one that is known. One parallel round where nothing is new.
+
+    Parameters
+    ----------
+    look
+        Which slots behind the state existed a moment ago.
+
+    Notes
+    -----
+    A reader that was away while its place in the log was cleaned jumps to a checkpoint. One that stands on
+    a checkpoint that vacuum may have deleted changes over to the newest one that the log names.
+    """
+    slots.identity.learn(state.store_id)
+    tail = slots.tail(state.version + 1, look)
+    if tail and isinstance(tail[-1], Tombstone):
+        return catch_up(slots, tree, _jump(slots, tree, tail[-1], state.version), load_manifest)
+    state = replay(state, [as_commit(slot, slot.version) for slot in tail], load_manifest)
+    if is_sound(state):
+        return state
+    try:
+        return on_named_checkpoint(slots, tree, state, load_manifest)
+    except (ObjectNotFoundError, DamageError, SnapshotExpiredError):
+        return state  # what is missing is named by whoever asks for it; nothing wrong can be read
+
+
+def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: int) -> LogState:
+    """The state that a checkpoint after `version` holds.
+
+    The tombstone's own may be gone by now, or half gone: `catch_up` goes on to a sound one in the end. What
+    is missing twice, though the newest commit names it, is lost.
+
+    Raises
+    ------
+    DamageError, SnapshotExpiredError
+    """
+    ref: CheckpointRef | None = tombstone.checkpoint
+    missed: CheckpointRef | None = None
+    while True:
+        state = _from_checkpoint(tree, ref) if ref is not None and ref.version > version else None
+        if state is not None:
+            return state
+        if ref is None or ref == missed:
+            break
+        missed = ref
+        newest = slots.read(slots.newest(tombstone.version))
+        ref = newest.checkpoint if newest else None
+    if ref is not None and ref.version > version:  # no vacuum deletes what the newest commit names
+        raise DamageError(
+            f"{ref.location.key} is missing or damaged, and the log begins there: the commits before version "
+            f"{ref.version} have been cleaned away.",
+            hint="Run `spark-pages repair URL`, which tells whether it can be made again.",
+            key=ref.location.key,
+        )
+    as_commit(tombstone, tombstone.version)
+    raise AssertionError("a tombstone is no commit")
+
+
+def on_named_checkpoint(
+    slots: SlotReader, tree: TreeReader, state: LogState, load_manifest: LoadManifest
+) -> LogState:
+    """The same version, standing on the newest checkpoint that the log names; on none where it names none.
+
+    Notes
+    -----
+    A state without a tail stays as it is: what it stands on is a checkpoint of its own version. Where commits
+    after it name nothing, no commit ever did, for each names at least what the one before it named.
+    """
+    ref = state.named_checkpoint
+    if ref == state.base or (state.base is not None and state.base.version == state.version):
+        return state
+    if ref is None:
+        return replay(LogState(), slots.commits(0, state.version + 1), load_manifest)
+    base = base_state(tree, ref)
+    if state.base is None or ref.version > state.base.version:
+        return stand_on(state, ref)
+    commits = slots.commits(ref.version + 1, state.version + 1)
+    return replay(base, commits, load_manifest)
+
+
+def _from_checkpoint(tree: TreeReader, ref: CheckpointRef) -> LogState | None:
+    """The state that a checkpoint holds, or None where it cannot be read."""
+    try:
+        return base_state(tree, ref)
+    except UnsupportedFormatError:
+        raise
+    except (ObjectNotFoundError, DamageError):
+        return None
+
+
+def is_readable(tree: TreeReader, ref: CheckpointRef) -> bool:
+    """Whether the root of a checkpoint is there, and whole."""
+    return _from_checkpoint(tree, ref) is not None
+
+
+def base_state(tree: TreeReader, ref: CheckpointRef) -> LogState:
+    """The state that a checkpoint holds, with nothing on top."""
+    known = tree.root(ref).state
+    return replace(
+        known, base=ref, newest_checkpoint=ref, named_checkpoint=None, catalog_version=int(ref.version)
+    )
+
+
+def nearest_checkpoint(tree: TreeReader, newest: CheckpointRef | None, version: int) -> CheckpointRef | None:
+    """The newest checkpoint that is not newer than `version`, reached over predecessors."""
+    ref = newest
+    while ref is not None and ref.version > version:
+        predecessors = [predecessor for _, predecessor in Checkpoint(ref, tree).root.predecessors]
+        later = [p for p in predecessors if p.version >= version]
+        earlier = [p for p in predecessors if p.version < version]
+        if later:
+            ref = min(later, key=lambda p: p.version)
+        else:
+            ref = max(earlier, key=lambda p: p.version) if earlier else None
+    return ref
+
+
+def newest_readable(slots: SlotReader, tree: TreeReader, ref: CheckpointRef | None) -> CheckpointRef | None:
+    """The checkpoint, or where its root is lost the newest one before it whose root can be read.
+
+    Notes
+    -----
+    The root would have told its predecessors; without it, the slot of its version names the one before.
+    """
+    while ref is not None and not is_readable(tree, ref):
+        slot = slots.read(ref.version)
+        named = slot.checkpoint if slot else None
+        ref = named if named is not None and named.version < ref.version else None
+    return ref
+
+
+def readable_checkpoint(
+    slots: SlotReader, tree: TreeReader, newest: CheckpointRef | None, version: int
+) -> CheckpointRef | None:
+    """The `nearest_checkpoint` of a version, or one before it where the root of one on the way is lost."""
+    try:
+        ref = nearest_checkpoint(tree, newest, version)
+        if ref is not None:
+            tree.root(ref)
+        return ref
+    except UnsupportedFormatError:
+        raise
+    except (ObjectNotFoundError, DamageError):
+        slot = slots.read(version)
+        named = slot.checkpoint if slot else None
+        return newest_readable(slots, tree, named if named and named.version <= version else None)
+
+
+def open_state(
+    slots: SlotReader, tree: TreeReader, newest: LogState, version: int, load_manifest: LoadManifest
+) -> LogState:
+    """Replay the state of an earlier version from the nearest checkpoint before it.
+
+    Parameters
+    ----------
+    newest
+        The newest state: its retention says from which checkpoint the oldest version is read.
+    """
+    ref = readable_checkpoint(slots, tree, newest.newest_checkpoint, version)
+    oldest = newest.retention.checkpoint if newest.retention else None
+    if oldest is not None and oldest.version <= version:
+        ref = newer(oldest, ref)
+    state = base_state(tree, ref) if ref else LogState()
+    return replay(state, slots.commits(state.version + 1, version + 1), load_manifest)
+
+
+def version_at(read_time_us: Callable[[int], int], head: int, timestamp_us: int) -> int:
+    """The last version whose commit time is not after `timestamp_us`, by binary search over slots.
+
+    Raises
+    ------
+    VersionNotFoundError
+        If the time is before the first commit.
+    """
+    if read_time_us(0) > timestamp_us:
+        raise VersionNotFoundError(
+            f"The store was created after {moment(timestamp_us, precise=True)} UTC: no version is that old.",
+            timestamp_us=timestamp_us,
+        )
+    low, high = 0, head + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if read_time_us(middle) <= timestamp_us:
+            low = middle
+        else:
+            high = middle
+    return low

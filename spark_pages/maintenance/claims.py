@@ -1,0 +1,216 @@
+"""Claims of users: who works on which rows, so that others and page compaction leave them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, cast
+
+import pyarrow as pa
+
+from spark_pages.arguments import MOST_NUMBER, as_duration, as_names, as_text, as_whole
+from spark_pages.boundary import guarded
+from spark_pages.catalog.resolve import show_name
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError
+from spark_pages.log.claims import is_live
+from spark_pages.log.times import MAX_TIME_US, bounded
+from spark_pages.model.actions import Claim
+from spark_pages.model.ids import FieldId
+from spark_pages.runtime import Runtime
+
+if TYPE_CHECKING:
+    from spark_pages.store import Store
+
+CLAIMS_SCHEMA = pa.schema(
+    [
+        ("table", pa.string()),
+        ("column", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        ("owner", pa.string()),
+        ("fence", pa.int64()),
+        ("expires_at", pa.timestamp("us", "UTC")),
+        ("live", pa.bool_()),
+    ]
+)
+
+
+@guarded()
+class RowClaim:
+    """Rows that an owner has claimed; a context manager that releases them with its block.
+
+    Attributes
+    ----------
+    owner
+        Who holds them.
+    claims
+        One for each column, with its fencing number.
+    """
+
+    def __init__(self, store: Store, owner: str, claims: Sequence[Claim]) -> None:
+        self.owner = owner
+        self.claims = tuple(claims)
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"RowClaim(owner {self.owner!r}, {len(self.claims)} columns)"
+
+    def release(self) -> None:
+        """Release the rows; releasing them twice is fine. Whoever has claimed them since keeps them."""
+        _release(self._store, self.claims)
+
+    def __enter__(self) -> Self:
+        """The claim."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the rows."""
+        self.release()
+
+
+@guarded()
+class ClaimVerbs:
+    """What a store offers about claims."""
+
+    _runtime: Runtime
+
+    def claim(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        owner: str,
+        duration: timedelta = timedelta(minutes=10),
+    ) -> RowClaim:
+        """Claim rows for a while, so that others that claim rows, and page compaction, leave them alone.
+
+        Parameters
+        ----------
+        columns
+            Of these columns; of all by default.
+        start, stop
+            Rows [start, stop); up to the end of the table by default.
+        owner
+            Under which name. The same owner may claim its rows again, to hold them longer.
+        duration
+            After this long others may claim the rows.
+
+        Raises
+        ------
+        CommitConflictError
+            If another owner holds some of the rows: names that owner, also as ``error.context["owner"]``.
+
+        Notes
+        -----
+        Advice: a claim keeps nobody from writing. One commit. The result is a context manager that releases.
+        """
+        return take_claim(cast("Store", self), self._runtime, table, columns, (start, stop), owner, duration)
+
+    def claims(self) -> pa.Table:
+        """List claims, those of one table together.
+
+        ``table``, ``column``, ``start``, ``stop``, ``owner``, ``fence``, ``expires_at`` and ``live``. A claim
+        that is not live keeps nobody away: it has expired, or its owner has died on this machine.
+        """
+        return claims_table(cast("Store", self), self._runtime)
+
+    def release_claims(self, owner: str) -> int:
+        """Release all that an owner has claimed, whoever calls this; gives how many claims those were."""
+        return release_owner(cast("Store", self), owner)
+
+
+def claims_table(store: Store, runtime: Runtime) -> pa.Table:
+    """List the claims of a store, in the order of tables and rows; see `Store.claims`."""
+    log = store.snapshot().log
+    now_us = runtime.now_us()
+    names = {definition.table_id: definition for definition in log.tables()}
+    rows = []
+    for claim in sorted(log.state.claims, key=lambda each: (each.table_id, each.field_id, each.first_row)):
+        definition = names.get(claim.table_id)
+        fields = {} if definition is None else definition.field_ids
+        columns = [name for name, field_id in fields.items() if field_id == claim.field_id]
+        rows.append(
+            {
+                "table": None if definition is None else show_name(definition),
+                "column": columns[0] if columns else None,
+                "start": claim.first_row,
+                "stop": claim.end_row,
+                "owner": claim.owner,
+                "fence": claim.fence,
+                "expires_at": bounded(claim.expires_at_us),
+                "live": is_live(claim, now_us),
+            }
+        )
+    return pa.Table.from_pylist(rows, CLAIMS_SCHEMA)
+
+
+def take_claim(
+    store: Store,
+    runtime: Runtime,
+    table: str,
+    columns: Sequence[str] | None,
+    rows: tuple[int, int | None],
+    owner: str,
+    duration: timedelta,
+) -> RowClaim:
+    """Claim rows of all columns named, or of none; see `Store.claim`."""
+    lasting = as_duration(duration, "duration")
+    if not as_text(owner, "owner"):
+        raise InvalidInputError("Cannot claim rows: the owner has no name. Give one that others will know.")
+    table = as_text(table, "The name of a table")
+    columns = None if columns is None else as_names(columns, "columns")
+    txn = store.transaction(operation="claim rows", parameters={"table": table, "owner": owner})
+    shown = txn.snapshot.table(table)
+    table_id, fields = shown.definition.table_id, shown.definition.field_ids
+    unknown = [name for name in columns or () if name not in fields]
+    if unknown:
+        raise ColumnNotFoundError(f"Cannot claim rows of column {unknown[0]!r}: table {table!r} has none.")
+    start = as_whole(rows[0], "start")
+    stop = shown.num_rows if rows[1] is None else as_whole(rows[1], "stop", most=MOST_NUMBER)
+    expires_us = runtime.now_us() + lasting // timedelta(microseconds=1)
+    if not 0 <= start < stop or lasting <= timedelta(0) or expires_us > MAX_TIME_US:
+        raise InvalidInputError(
+            f"Cannot claim rows {start} to {stop} for {lasting}: expected rows, and an end up to year 9999."
+        )
+    fences = [claim.fence for claim in txn.snapshot.log.state.claims]
+    fence = 1 + max([txn.snapshot.version, *fences])
+    taken = [
+        Claim(table_id, FieldId(fields[name]), start, stop, owner, fence, expires_us)
+        for name in (columns or shown.columns)
+    ]
+    mine = [claim for claim in txn.snapshot.log.state.claims if claim.owner == owner]
+    for claim in mine:  # taken again: the new claims take the place of those that they cover
+        if any(
+            each.meets((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
+            and each.first_row <= claim.first_row
+            and claim.end_row <= each.end_row
+            for each in taken
+        ):
+            txn.claim(replace(claim, expires_at_us=0))
+    for claim in taken:
+        txn.claim(claim)
+    txn.commit()
+    return RowClaim(store, owner, taken)
+
+
+def release_owner(store: Store, owner: str) -> int:
+    """Release all that an owner has claimed; gives how many claims those were."""
+    owner = as_text(owner, "owner")
+    held = [claim for claim in store.snapshot().log.state.claims if claim.owner == owner]
+    _release(store, held)
+    return len(held)
+
+
+def _release(store: Store, claims: Sequence[Claim]) -> None:
+    standing = set(store.snapshot().log.state.claims)
+    ours = [claim for claim in claims if claim in standing]
+    if ours:
+        with store.transaction(operation="release claims") as txn:
+            for claim in ours:
+                txn.claim(replace(claim, expires_at_us=0))

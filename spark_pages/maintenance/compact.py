@@ -1,0 +1,213 @@
+"""Page compaction: runs of small pages become full ones, and large pages are split; rows stay what they are.
+
+`plan` decides from metadata alone; `rewriting` does the work of each run, here or
+in a Spark executor; the transaction commits all of it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from spark_pages.errors import CommitConflictError, SnapshotExpiredError, SparkPagesError, TableNotFoundError
+from spark_pages.maintenance.compaction_claims import claim_rows, new_owner, release_claims
+from spark_pages.maintenance.compaction_plan import (
+    CompactionTask,
+    claimed_ranges,
+    plan_compaction,
+)
+from spark_pages.maintenance.page_rewrite import pages_wanted, rewrite_runs
+from spark_pages.model.actions import Claim
+from spark_pages.model.new_page import NewPage
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.table import Table
+from spark_pages.runtime import Runtime, Spawn, spawn_thread
+from spark_pages.transaction.transaction import Transaction
+
+_MOST_ROUNDS = 4
+"""Rounds of one compaction at most. The last page of a run may turn out to fit into its neighbour."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Compaction:
+    """What a page compaction did.
+
+    Attributes
+    ----------
+    tasks, pages
+        The runs that went, and the pages that took the place of each.
+    version
+        Of the last commit; None where there was nothing to do.
+    claimed_by_others
+        Chains that another job was working on.
+    conflicts
+        Runs that were left out, because another commit replaced pages of them in the meantime.
+    """
+
+    tasks: Sequence[CompactionTask] = ()
+    pages: Sequence[Sequence[NewPage]] = ()
+    version: int | None = None
+    claimed_by_others: int = 0
+    conflicts: int = 0
+
+    def followed_by(self, later: Compaction) -> Compaction:
+        """Both together. Pages that are compacted twice count in both."""
+        if later.version is None:
+            return replace(self, claimed_by_others=later.claimed_by_others)
+        return replace(later, tasks=[*self.tasks, *later.tasks], pages=[*self.pages, *later.pages])
+
+    def told(self, table: str) -> dict[str, Any]:
+        """The figures, for people and programs."""
+        return {
+            "table": table,
+            "runs": len(self.tasks),
+            "pages_before": sum(task.run.num_pages for task in self.tasks),
+            "pages_after": sum(len(pages) for pages in self.pages),
+            "version": self.version,
+            "claimed_by_others": self.claimed_by_others,
+            "conflicts": self.conflicts,
+        }
+
+
+class Begin(Protocol):
+    """Opens a transaction on a table."""
+
+    def __call__(self, operation: str, *, read_version: int | None = None) -> Transaction:
+        """One for this operation, on this version or the newest."""
+
+
+Rewrite = Callable[[Transaction, Table, Sequence[CompactionTask]], Sequence[Sequence[NewPage]]]
+"""Writes full pages for each run; nothing refers to them before the transaction commits."""
+
+
+def rewrite_here(
+    txn: Transaction, table: Table, tasks: Sequence[CompactionTask], spawn: Spawn = spawn_thread
+) -> Sequence[Sequence[NewPage]]:
+    """Full pages for each run, written by this process."""
+    wanted = ((task.run, pages_wanted(table, task.column)) for task in tasks)
+    next_key = partial(txn.next_page_file, table.name)
+    return rewrite_runs(wanted, table.page_handler, txn.store, next_key, spawn)
+
+
+def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None = None) -> Compaction:
+    """Claim the pages of a table that are too small or too large, rewrite them, commit, release the claims.
+
+    Parameters
+    ----------
+    begin
+        Opens a transaction for the operation that it is told, on the newest version or a given one.
+    rewrite
+        Does the work in place of this process.
+
+    Raises
+    ------
+    CommitConflictError
+        If other commits replaced pages of every run in the meantime; nothing was committed.
+
+    Notes
+    -----
+    Two commits where there is something to do, the first of which only claims. Runs of which another commit
+    has replaced pages are left out, and the others are committed. Looks at the new pages again until nothing
+    is left to do among them, mostly after the first round.
+    """
+    num_rows = begin("compact pages").snapshot.table(name).num_rows
+    latest = done = _compact_once(begin, name, runtime, rewrite, num_rows)
+    for _ in range(_MOST_ROUNDS - 1):
+        if latest.version is None or latest.claimed_by_others or latest.conflicts:
+            break
+        latest = _compact_once(begin, name, runtime, rewrite, num_rows)
+        done = done.followed_by(latest)
+    return done
+
+
+def _compact_once(
+    begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None, num_rows: int
+) -> Compaction:
+    """One round, over the first rows of a table, without what others append meanwhile."""
+    whole = begin("compact pages").snapshot.table(name)
+    whole.directory.load(runtime.map)
+    planned = plan_compaction(whole, num_rows=num_rows)
+    if not planned:
+        return Compaction()
+    wanted = claimed_ranges(planned)
+    claims = claim_rows(lambda: begin("claim rows"), wanted, new_owner(runtime), runtime)
+    others = len(wanted) - len(claims)
+    if not claims:
+        return Compaction(claimed_by_others=others)
+    done: Compaction | None = None
+    try:
+        txn = begin("compact pages")
+        table = txn.snapshot.table(name)
+        tasks = plan_compaction(table, claims)
+        work = rewrite or partial(rewrite_here, spawn=runtime.spawn)
+        written = list(zip(tasks, work(txn, table, tasks), strict=True))
+        done = _commit(begin, txn, name, written, claims)
+    finally:
+        if done is None:
+            _give_up(begin, claims)
+    return replace(done, claimed_by_others=others)
+
+
+def _commit(
+    begin: Begin,
+    txn: Transaction,
+    name: str,
+    written: Sequence[tuple[CompactionTask, Sequence[NewPage]]],
+    claims: Sequence[Claim],
+) -> Compaction:
+    """Commit what has been written, without the runs that others have changed since.
+
+    A transaction that tries again stands on the same version as the first one: the names of page files tell
+    vacuum by which version their writer may still name them.
+    """
+    runs = len(written)
+    while True:
+        try:
+            with txn:
+                for task, new in written:
+                    removed = task.run.page_ids.tolist()
+                    txn.replace_pages(task.table_id, task.field_id, task.first_row, removed, list(new))
+                release_claims(txn, claims)
+        except CommitConflictError as conflict:
+            now = begin("compact pages").snapshot
+            left = [(task, new) for task, new in written if _is_there(now, name, task)]
+            if not left or len(left) == len(written):
+                raise
+            written = left
+            try:
+                txn = begin("compact pages", read_version=txn.snapshot.version)
+            except SnapshotExpiredError:  # a vacuum has passed: what was written may be gone
+                raise conflict from None
+        else:
+            tasks, pages = [task for task, _ in written], [new for _, new in written]
+            return Compaction(tasks, pages, txn.version, conflicts=runs - len(written))
+
+
+def _is_there(now: Snapshot, name: str, task: CompactionTask) -> bool:
+    """Whether the chain still has the run where it was."""
+    try:
+        table = now.table(name)
+    except TableNotFoundError:
+        return False
+    if table.definition.field_ids.get(task.column) != task.field_id:
+        return False
+    chain = table.directory.chain(task.column)
+    end_row = task.first_row + task.run.num_rows
+    if end_row > chain.num_rows:
+        return False
+    found = chain.pages_between(task.first_row, end_row).page_ids
+    wanted = task.run.page_ids[task.run.numbers("entry_count") > 0]
+    return bool(np.isin(wanted, found).all())
+
+
+def _give_up(begin: Begin, claims: Sequence[Claim]) -> None:
+    """Release claims after a failure, if that can be done now; otherwise they expire."""
+    try:
+        with begin("release claims") as txn:
+            release_claims(txn, claims)
+    except SparkPagesError:
+        return

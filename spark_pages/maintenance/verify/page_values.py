@@ -1,0 +1,248 @@
+"""The pages themselves against their descriptors: header, checksum, padding, entries, type, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from spark_pages.arrow.columns import nulls_of
+from spark_pages.arrow.types import storage_of
+from spark_pages.arrow.wider_types import under_type
+from spark_pages.catalog.widening import stored_types
+from spark_pages.errors import (
+    DamageError,
+    ObjectNotFoundError,
+    SparkPagesError,
+    StorageError,
+    UnsupportedFormatError,
+)
+from spark_pages.format.foreign_bounds import bounds_hold
+from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
+from spark_pages.maintenance.verify.blooms import check_blooms
+from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
+from spark_pages.maintenance.verify.faults import FaultKind
+from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.page import PageDescriptor, PageKind, PageStats
+from spark_pages.model.page_schema import STATS_SCHEMA
+from spark_pages.model.run import PageRun
+from spark_pages.storage.store import ObjectStore
+
+_PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact", "nan")])
+"""The statistics that are true or not; the others are estimates and places."""
+_ERRORS = (DamageError, ObjectNotFoundError, StorageError)
+_KINDS: dict[type[SparkPagesError], FaultKind] = {
+    ObjectNotFoundError: FaultKind.MISSING,
+    StorageError: FaultKind.UNREADABLE,
+    UnsupportedFormatError: FaultKind.NEWER,
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PagesToRead:
+    """Some pages that should be read, and what must be true of them.
+
+    Attributes
+    ----------
+    run
+        Their descriptors and statistics.
+    chain
+        Whose they are.
+    holder
+        The object that lists them.
+    column
+        What the table says of the column; None where the table is not known.
+    """
+
+    run: PageRun
+    chain: ChainKey
+    holder: str
+    column: pa.Field | None
+
+
+@dataclass(frozen=True, slots=True)
+class PagesRead:
+    """How many pages were read, of how many bytes, and what is wrong with them."""
+
+    pages: int = 0
+    bytes: int = 0
+    troubles: tuple[Trouble, ...] = ()
+
+    @classmethod
+    def sum(cls, parts: Iterable[PagesRead]) -> PagesRead:
+        """What several have read, together."""
+        every, troubles = list(parts), Troubles()
+        for each in every:
+            troubles.merge(each.troubles)
+        return cls(sum(each.pages for each in every), sum(each.bytes for each in every), tuple(troubles))
+
+
+class PageReader(Protocol):
+    """Reads the pages that a survey chooses: at once, or later and elsewhere."""
+
+    def read(self, some: PagesToRead) -> None:
+        """These pages are read, or will be."""
+
+    def finish(self) -> PagesRead:
+        """All pages are read; what was found."""
+
+
+class PageValues:
+    """Reads pages at once, in this process.
+
+    Parameters
+    ----------
+    store
+        Where the page files are.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
+        self._troubles = Troubles()
+        self._pages = 0
+
+    def read(self, some: PagesToRead) -> None:
+        """The pages have been read and compared."""
+        run, column = some.run, some.column
+        pages = run.descriptors(0, run.num_pages)
+        self._pages += len(pages)
+        kinds = run.numbers("kind")
+        stored = np.flatnonzero(kinds != PageKind.CONSTANT)
+        found = self._fetch([pages[index] for index in stored.tolist()], some)
+        values = {int(index): array for index, array in zip(stored, found, strict=True) if array is not None}
+        for index in np.flatnonzero(kinds == PageKind.CONSTANT).tolist():
+            one = self._read_constant(pages[index], some)
+            if one is not None:
+                values[index] = one
+        for index, array in list(values.items()):
+            if column is not None and not _may_hold(column, array.type):
+                what = f"holds values of type {array.type} in a column of type {column.type}"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
+                del values[index]
+            elif column is not None and not _fits(column, array):
+                what = f"holds values of type {array.type} that do not fit its column of type {column.type}"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
+            elif column is not None and not column.nullable and nulls_of(array):
+                what = "holds nulls in a column that is not nullable"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
+        self._check_stats(some, pages, values)
+        self._check_blooms(some, pages, values)
+
+    def finish(self) -> PagesRead:
+        """All that was read."""
+        return PagesRead(self._pages, self._handler.stats().bytes_read, tuple(self._troubles))
+
+    def _fetch(self, pages: list[PageDescriptor], some: PagesToRead) -> list[pa.Array | None]:
+        try:
+            return [batch.column("data") for batch in self._handler.get_pages(pages, admit=False)]
+        except _ERRORS:
+            return [self._fetch_one(page, some) for page in pages]
+
+    def _fetch_one(self, page: PageDescriptor, some: PagesToRead) -> pa.Array | None:
+        try:
+            return self._handler.get_page(page, admit=False).column("data")
+        except _ERRORS as error:
+            self._add_error(error, page, some)
+            return None
+
+    def _read_constant(self, page: PageDescriptor, some: PagesToRead) -> pa.Array | None:
+        where = page.where
+        try:
+            batch = decode_page(page.data or b"", where=where, expected_checksum=None, expected_entries=1)
+        except _ERRORS as error:
+            self._add_error(error, page, some)
+            return None
+        return batch.column("data")
+
+    def _check_stats(
+        self, some: PagesToRead, pages: list[PageDescriptor], values: dict[int, pa.Array]
+    ) -> None:
+        run = some.run
+        known = run.stats.column("null_count").is_valid().to_numpy(False)
+        order = [index for index in values if known[index]]
+        if not order:
+            return
+        told = run.stats.take(pa.array(order)).select(_PROVABLE.names)
+        found = _as_batch(_stats([values[index] for index in order]), order, pages)
+        if found.equals(told):
+            return
+        for position, index in enumerate(order):
+            if found.slice(position, 1).equals(told.slice(position, 1)):
+                continue
+            row = told.slice(position, 1).to_pylist()[0]
+            nulls = found.column("null_count")[position].as_py()
+            claimed = PageStats(
+                row["null_count"], row["min"], row["max"], bool(row["exact"]), nan=bool(row["nan"])
+            )
+            if claimed.null_count != nulls or not bounds_hold(values[index], claimed):
+                what = "holds other values than its statistics say"
+                self._troubles.add(
+                    FaultKind.CONTRADICTION, some.holder, some.chain, what, [pages[index].page_id]
+                )
+
+    def _check_blooms(
+        self, some: PagesToRead, pages: list[PageDescriptor], values: dict[int, pa.Array]
+    ) -> None:
+        run, troubles = some.run, self._troubles
+        flaws = check_blooms(self._store, run, values)
+        behind = "holds other bytes than zeros behind bloom filters"
+        for what, wrong in (("holds damaged bloom filters", flaws.damaged), (behind, flaws.littered)):
+            for key in {pages[index].disk_path for index in np.flatnonzero(wrong).tolist()}:
+                here = wrong & np.array([page.disk_path == key for page in pages])
+                troubles.add(FaultKind.BLOOM, key, some.chain, what, run.page_ids[here])
+        what = "names bloom filters that deny values of their pages"
+        troubles.add(FaultKind.CONTRADICTION, some.holder, some.chain, what, run.page_ids[flaws.false])
+
+    def _add_error(self, error: SparkPagesError, page: PageDescriptor, some: PagesToRead) -> None:
+        kind = _KINDS.get(type(error), FaultKind.DAMAGED)
+        if kind is FaultKind.MISSING:
+            self._add(kind, "is missing", page, some)
+        else:
+            self._add(kind, "holds pages that cannot be read", page, some, error.message)
+
+    def _add(
+        self, kind: FaultKind, what: str, page: PageDescriptor, some: PagesToRead, detail: str = ""
+    ) -> None:
+        key = page.disk_path if page.kind is PageKind.FILE else some.holder
+        self._troubles.add(kind, key, some.chain, what, [page.page_id], detail)
+
+
+def _may_hold(column: pa.Field, kind: pa.DataType) -> bool:
+    return storage_of(kind) in map(storage_of, (column.type, *stored_types(column)))
+
+
+def _fits(column: pa.Field, array: pa.Array) -> bool:
+    """Whether values of a page that was written under another type are values of the column."""
+    same = storage_of(array.type) == storage_of(column.type)
+    return same or under_type(array, column.type) is not None
+
+
+def _stats(arrays: list[pa.Array]) -> list[PageStats]:
+    kind = arrays[0].type
+    if any(array.type != kind for array in arrays):  # the column has got another type
+        return [page_stats(array) for array in arrays]
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or pa.types.is_nested(kind):
+        return [page_stats(array) for array in arrays]
+    bounds = np.cumsum([0, *(len(array) for array in arrays)])
+    return stats_of_pages(pa.concat_arrays(arrays), bounds)
+
+
+def _as_batch(stats: list[PageStats], order: list[int], pages: list[PageDescriptor]) -> pa.RecordBatch:
+    nulls = [
+        (pages[index].entry_count if each.null_count else 0)
+        if pages[index].kind is PageKind.CONSTANT
+        else each.null_count
+        for index, each in zip(order, stats, strict=True)
+    ]
+    columns = [
+        pa.array(nulls, pa.int64()),
+        pa.array([each.min for each in stats], pa.binary()),
+        pa.array([each.max for each in stats], pa.binary()),
+        pa.array([each.exact for each in stats], pa.bool_()),
+        pa.array([each.nan or None for each in stats], pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_PROVABLE)

@@ -1,0 +1,272 @@
+"""Page descriptors: each by itself, against the page file that it names, and which pages to read for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_pages.errors import DamageError, InvalidKeyError, ObjectNotFoundError
+from spark_pages.format.segment import Segment
+from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
+from spark_pages.maintenance.verify.faults import INLINE, NEWER, RESTORE, FaultKind, Findings
+from spark_pages.maintenance.verify.object_names import TableNames
+from spark_pages.maintenance.verify.page_values import PageReader, PagesToRead
+from spark_pages.model.chain_tree import ChainKey, LazyRun, Piece
+from spark_pages.model.ids import format_page_id, page_version
+from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
+from spark_pages.model.run import PageRun
+from spark_pages.storage.keys import is_key
+from spark_pages.storage.store import ObjectStore
+
+PagesMode = Literal["all", "sample", "none"]
+
+_MOST_CHAINS = 8
+"""Columns that one fault names."""
+
+_BATCH_PAGES = 512
+_BATCH_BYTES = 8 << 20
+
+
+class PageCheck:
+    """Checks runs of pages, and remembers what is wrong and which page files were named.
+
+    Parameters
+    ----------
+    mode
+        How many pages are read: all, some of each run, or none (then places only are checked).
+    fraction
+        Which part of a run "some" is; at least one page of each.
+    sizes
+        Bytes of the page files that a listing gave.
+    reader
+        Is given the pages to read: of one chain, 512 and 8 MiB at most.
+
+    Attributes
+    ----------
+    named
+        Page files that commits name.
+    troubles
+        What is wrong with descriptors; what is wrong with pages, the reader knows.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        findings: Findings,
+        names: TableNames,
+        mode: PagesMode,
+        fraction: float,
+        seed: int,
+        sizes: Mapping[str, int],
+        reader: PageReader,
+    ) -> None:
+        self._store = store
+        self._findings = findings
+        self._names = names
+        self._mode = mode
+        self._fraction = fraction
+        self._random = np.random.default_rng(seed)
+        self._sizes: dict[str, int | None] = dict(sizes)
+        self._reader = reader
+        self._homes: dict[str, set[int]] = {}
+        self.named: set[str] = set()
+        self.troubles = Troubles()
+
+    def check(self, run: PageRun, chain: ChainKey, holder: str) -> None:
+        """Check a run of pages of one chain that the object `holder` lists."""
+        self._findings.pages += run.num_pages
+        good = self._check_numbers(run, chain, holder) & self._check_places(run, chain)
+        if self._names.unavailable(chain):
+            return
+        chosen = self._choose(np.flatnonzero(good))
+        for start, stop in _batches(run.numbers("actual_len")[chosen]):
+            some = taken(run, chosen[start:stop])
+            self._reader.read(PagesToRead(some, chain, holder, self._names.field(chain)))
+
+    def check_segment(self, segment: Segment, run: PageRun, holder: str) -> None:
+        """Check the pages of a segment that no commit names: inline pages that got a home, or all pages of
+        commits that were cleaned away. Each place once.
+        """
+        path = run.pages.column("path")
+        foreign = np.zeros(run.num_pages, bool)
+        indices = path.indices.fill_null(-1).to_numpy()
+        offsets = run.numbers("offset") // PAGE_ALIGNMENT
+        for number, key in enumerate(path.dictionary.to_pylist()):
+            if key in self.named:
+                continue
+            seen = self._homes.setdefault(key, set())
+            here = indices == number
+            foreign |= here & ~np.isin(offsets, np.fromiter(seen, np.int64, len(seen)))
+            seen.update(offsets[here].tolist())
+        for chain, start, stop in segment.chains():
+            index = np.flatnonzero(foreign[start:stop]) + start
+            if len(index):
+                self.check(taken(run, index), chain, holder)
+
+    def homes(self) -> set[str]:
+        """Page files that only checkpoints name."""
+        return set(self._homes)
+
+    def _check_numbers(self, run: PageRun, chain: ChainKey, holder: str) -> NDArray[np.bool_]:
+        """Which descriptors can be true."""
+        kind, actual, alloc = (run.numbers(name) for name in ("kind", "actual_len", "alloc_len"))
+        offset, path, data = run.numbers("offset"), run.pages.column("path"), run.pages.column("data")
+        known = np.isin(kind, [int(each) for each in PageKind])
+        counts = (run.numbers("entry_count") >= 0) & (run.numbers("payload_entries") >= 0)
+        in_file = kind == PageKind.FILE
+        placed = (offset >= 0) & (offset % PAGE_ALIGNMENT == 0) & (alloc % PAGE_ALIGNMENT == 0)
+        placed &= (actual <= alloc) & path.is_valid().to_numpy(False) & data.is_null().to_numpy(False)
+        lengths = pc.binary_length(data).fill_null(-1).to_numpy(False)
+        held = path.is_null().to_numpy(False) & (lengths == actual)
+        fits = np.where(in_file, placed, held)
+        good: NDArray[np.bool_] = known & counts & (actual >= PAGE_HEADER_SIZE) & fits
+        bad_keys = [key for key in path.dictionary.to_pylist() if not is_key(key)]
+        if bad_keys:
+            good &= ~np.isin(path.cast(pa.string()).to_numpy(False), bad_keys)
+        what = "has descriptors that cannot be true"
+        self.troubles.add(FaultKind.CONTRADICTION, holder, chain, what, run.page_ids[~good])
+        column = self._names.field(chain)
+        if column is not None and not column.nullable:
+            lacking = run.numbers("entry_count") > run.numbers("payload_entries")
+            what = "has pages with fewer entries than rows, in a column that is not nullable"
+            self.troubles.add(FaultKind.CONTRADICTION, holder, chain, what, run.page_ids[lacking & good])
+        return good
+
+    def _check_places(self, run: PageRun, chain: ChainKey) -> NDArray[np.bool_]:
+        """Which pages lie inside a page file that is there, or need none."""
+        good = np.ones(run.num_pages, bool)
+        path = run.pages.column("path")
+        indices = path.indices.fill_null(-1).to_numpy()
+        ends = run.numbers("offset") + run.numbers("actual_len")
+        for number in np.unique(indices[indices >= 0]).tolist():
+            key = path.dictionary[number].as_py()
+            here = indices == number
+            if not is_key(key):
+                continue
+            try:
+                size = self._size(key)
+            except (
+                DamageError,
+                InvalidKeyError,
+            ) as error:  # no file: a link, which no store follows, or a pipe
+                what = f"cannot be read: {error.message}"
+                self.troubles.add(FaultKind.DAMAGED, key, chain, what, run.page_ids[here])
+                good &= ~here
+                continue
+            if size is None:
+                self.troubles.add(FaultKind.MISSING, key, chain, "is missing", run.page_ids[here])
+                good &= ~here
+                continue
+            beyond = here & (ends > size)
+            what = f"ends at byte {size}, before pages that should be in it"
+            self.troubles.add(FaultKind.DAMAGED, key, chain, what, run.page_ids[beyond])
+            good &= ~beyond
+        return good
+
+    def _size(self, key: str) -> int | None:
+        if key not in self._sizes:  # a listing may miss what is new
+            try:
+                self._sizes[key] = self._store.size(key)
+            except ObjectNotFoundError:
+                self._sizes[key] = None
+        return self._sizes[key]
+
+    def _choose(self, candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._mode == "all" or not len(candidates):
+            return candidates
+        if self._mode == "none":
+            return candidates[:0]
+        count = max(1, round(len(candidates) * self._fraction))
+        return np.sort(self._random.choice(candidates, count, replace=False))
+
+    def tell(self, troubles: Sequence[tuple[Trouble, str]]) -> None:
+        """Report troubles of one object that differ in their chains alone as one fault.
+
+        Parameters
+        ----------
+        troubles
+            Each with the rows of its pages, in words.
+        """
+        troubles = sorted(troubles, key=lambda each: each[0].chain)
+        trouble, _ = troubles[0]
+        shown = [self._shown(*each) for each in troubles[:_MOST_CHAINS]]
+        more = len(troubles) - len(shown)
+        shown += [f"pages of {more} more columns"] if more else []
+        detail = f" {trouble.detail}" if trouble.detail else ""
+        what = f"{trouble.key} {trouble.what.rstrip('.')}: {'; '.join(shown)}.{detail}"
+        remedy = "Verify again once storage answers." if trouble.kind is FaultKind.UNREADABLE else RESTORE
+        if trouble.kind is FaultKind.BLOOM:
+            remedy = "No answer rests on them: the pages are read. Whatever rewrites these makes them anew."
+        if trouble.kind is FaultKind.NEWER:
+            remedy = NEWER
+        elif trouble.key in self._homes:
+            remedy = INLINE
+        self._findings.add(trouble.kind, trouble.key, what, remedy)
+
+    def _shown(self, trouble: Trouble, rows: str) -> str:
+        ids = sorted(set(trouble.page_ids))
+        since = sorted({page_version(page) for page in ids})
+        pages = f"page {format_page_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} pages"
+        versions = f"version {since[0]}" if len(since) == 1 else f"versions {since[0]} to {since[-1]}"
+        return f"{pages} of {self._names.show(trouble.chain)}, added by {versions}, {rows}"
+
+
+def taken(run: PageRun, positions: NDArray[np.int64]) -> PageRun:
+    """Some pages of a run, in order."""
+    index = pa.array(positions)
+    return PageRun(run.pages.take(index), lambda: run.stats.take(index))
+
+
+def stream(pieces: tuple[Piece, ...] | list[Piece]) -> Iterator[PageRun]:
+    """The pages of a chain, run by run, without keeping what is loaded."""
+    for piece in pieces:
+        if isinstance(piece, LazyRun):
+            parts = list(piece.expand())
+            pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
+            if (pages, rows) != (piece.num_pages, piece.num_rows):
+                raise DamageError(
+                    f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
+                    f"of a chain, but holds {pages} with {rows}."
+                )
+            yield from stream(parts)
+        elif piece.num_pages:
+            yield piece
+
+
+def rows_of(pieces: tuple[Piece, ...] | list[Piece], page_ids: list[int], version: int) -> str:
+    """Which rows some pages of a chain hold, in words."""
+    wanted = np.array(page_ids, np.int64)
+    ranges: list[list[int]] = []
+    first_row = 0
+    for run in stream(pieces):
+        ends = run.prefix_entries.astype(np.int64) + first_row
+        entries = run.numbers("entry_count")
+        for index in np.flatnonzero(np.isin(run.page_ids, wanted)).tolist():
+            start, end = int(ends[index] - entries[index]), int(ends[index])
+            if ranges and ranges[-1][1] == start:
+                ranges[-1][1] = end
+            else:
+                ranges.append([start, end])
+        first_row += run.num_rows
+    if not ranges:
+        return f"replaced before version {version}"
+    shown = ", ".join(f"[{start}, {end})" for start, end in ranges[:8])
+    more = f" and {len(ranges) - 8} more ranges" if len(ranges) > 8 else ""
+    return f"rows {shown}{more} at version {version}"
+
+
+def _batches(lengths: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """[start, stop) of batches of pages that are not too many and not too large together."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + _BATCH_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + _BATCH_PAGES)
+        yield start, stop
+        start = stop

@@ -1,0 +1,253 @@
+"""Verification: a whole store read and compared with itself. Writes nothing."""
+
+from __future__ import annotations
+
+import re
+
+from spark_pages.arguments import as_choice
+from spark_pages.catalog.migration import told_table_zero
+from spark_pages.catalog.needs import dangling_references
+from spark_pages.errors import (
+    InvalidInputError,
+    InvalidKeyError,
+    SparkPagesError,
+    StoreNotFoundError,
+    UnsupportedFormatError,
+)
+from spark_pages.format.features import check_writable
+from spark_pages.format.names import LOG, commit_key, is_beside_trees, is_published
+from spark_pages.format.page_folders import PageFolders
+from spark_pages.io import PageHandler
+from spark_pages.log.checkpoint.reader import Checkpoint
+from spark_pages.log.discovery import open_state
+from spark_pages.log.slots import SlotReader
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.maintenance.verify.compacted_ranges import check_ranges, listed_range
+from spark_pages.maintenance.verify.faults import MEND, REFERENCES, RESTORE, UPGRADE, FaultKind, Verification
+from spark_pages.maintenance.verify.foreign_objects import tell_strangers
+from spark_pages.maintenance.verify.page_values import PageReader, PageValues
+from spark_pages.maintenance.verify.pages import PagesMode
+from spark_pages.maintenance.verify.slots import TOMBSTONE
+from spark_pages.maintenance.verify.table_zero import table_zero_differences
+from spark_pages.maintenance.verify.walk import Survey
+from spark_pages.runtime import Runtime
+from spark_pages.storage.local import DurableLocalStore
+from spark_pages.storage.store import ObjectInfo, ObjectStore, size_if_there
+
+SAMPLE_FRACTION = 0.01
+"""Part of the pages that ``pages="sample"`` reads."""
+
+_VERSIONED = re.compile(r"(?:_log/checkpoints/|_log/\d{20}-)(\d{20})[-.]")
+"""Objects of the log whose name tells a version that was in it when they were made."""
+
+TEMPORARY_AGE_US = 24 * 3600 * 1_000_000
+"""A temporary file this old is taken for one of a writer that died."""
+
+
+def verify(
+    store: ObjectStore,
+    runtime: Runtime | None = None,
+    pages: PagesMode = "sample",
+    fraction: float = SAMPLE_FRACTION,
+    page_reader: PageReader | None = None,
+) -> Verification:
+    """Everything that the log names has been read and compared; each fault is named.
+
+    Parameters
+    ----------
+    pages
+        Which pages are read: "all", "sample" (at least one of each run of pages), or "none". Descriptors and
+        their places are always checked.
+    fraction
+        Part of the pages that a sample reads, from 0 to 1.
+    page_reader
+        Reads the pages; by default this process does.
+
+    Returns
+    -------
+    Verification
+        Damage is told here, never raised.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no log.
+    StorageError
+        If storage cannot be listed, or fails while slots are read.
+
+    Notes
+    -----
+    Two requests for each slot, one for each object of a checkpoint, and those of the pages read. Memory for
+    the names of all objects, 8 MiB of pages, and the commits between two checkpoints.
+    """
+    survey = look(store, runtime or Runtime(), pages, fraction, page_reader)
+    findings = survey.findings
+    return Verification(
+        url=store.url,
+        version=survey.slots.head,
+        faults=tuple(findings.faults),
+        objects=findings.objects,
+        bytes_read=findings.bytes_read + survey.read.bytes,
+        pages=findings.pages,
+        pages_read=survey.read.pages,
+        checkpoints=len(survey.trees),
+        replayed=survey.replayed,
+    )
+
+
+def look(
+    store: ObjectStore,
+    runtime: Runtime,
+    pages: PagesMode,
+    fraction: float = SAMPLE_FRACTION,
+    page_reader: PageReader | None = None,
+) -> Survey:
+    """What `verify` finds, in the form that `repair` plans from."""
+    as_choice(pages, "pages", ("all", "sample", "none"))
+    if not 0 <= fraction <= 1:
+        raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")
+    survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))
+    survey.run()
+    tell_strangers(survey.strangers, _folders(survey).folders, survey.findings)
+    if survey.slots.head < 0 and any(path.startswith(LOG.rstrip("/")) for path in survey.strangers):
+        return survey
+    if survey.slots.head < 0:
+        raise StoreNotFoundError(
+            f"There is no spark_pages store at {store.url}.", hint="Look at the address.", url=store.url
+        )
+    _check_table_zero(survey)
+    check_ranges(survey)
+    _check_end(survey)
+    _check_kept_versions(survey)
+    if not survey.findings.newer:  # else what this release cannot read may name them
+        _tell_orphans(survey)
+    for info in temporaries(store, runtime):
+        what = f"{info.key} is an unfinished file of {info.size_bytes} bytes, untouched for a day."
+        survey.findings.add(FaultKind.TEMPORARY, info.key, what, MEND)
+    if why_no_repair(survey):
+        survey.findings.advise_no_repair()
+    return survey
+
+
+def why_no_repair(survey: Survey) -> str:
+    """Why this release must not mend anything of the store; empty where it may."""
+    newer = survey.findings.newer
+    if newer:
+        return (
+            f"{newer[0].key} was written by a newer release. This one cannot tell what is broken from what "
+            f"it does not know, and mends nothing. {UPGRADE}"
+        )
+    try:
+        check_writable(survey.features)
+    except UnsupportedFormatError as error:
+        return str(error)
+    return ""
+
+
+def temporaries(store: ObjectStore, runtime: Runtime) -> list[ObjectInfo]:
+    """Unfinished files of local writers that must be dead, going by their age."""
+    if not isinstance(store, DurableLocalStore):
+        return []
+    before_us = runtime.now_us() - TEMPORARY_AGE_US
+    try:
+        return [info for info in store.temporaries() if info.modified_at_us < before_us]
+    except InvalidKeyError:  # no folder, which is among the strangers
+        return []
+
+
+def _check_table_zero(survey: Survey) -> None:
+    state = survey.state
+    if state is None:
+        return
+    snapshot = LogSnapshot(state, Checkpoint(state.base, survey.reader) if state.base else None)
+    key = commit_key(state.version)
+    try:
+        for what in table_zero_differences(snapshot, PageHandler(survey.store, upc_bytes=0, cpc_bytes=0)):
+            survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, table 0 {what}.", RESTORE)
+        for what in dangling_references(snapshot.tables()):
+            survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, {what}.", REFERENCES)
+        told_table_zero(snapshot)
+    except UnsupportedFormatError as error:
+        survey.findings.add_error(error, key, RESTORE)
+    except SparkPagesError as error:
+        if not survey.findings.faults:  # else its pages or checkpoint have been told already
+            survey.findings.add_error(error, key, RESTORE)
+
+
+def _check_end(survey: Survey) -> None:
+    """No object was written for a version behind the end of the log: then its newest slots are lost.
+
+    Nor has a vacuum cleaned slots of which no commit says so: it commits first.
+    """
+    head = survey.slots.head
+    folders = _folders(survey)
+    versions = {int(found[1]): key for key in survey.listed if (found := _VERSIONED.match(key))}
+    foreign = survey.foreign_tokens()
+    versions |= {
+        read: key
+        for key in survey.listed
+        if (read := folders.epoch_of(key)) is not None and not any(token in key for token in foreign)
+    }
+    newest = max(versions, default=-1)
+    if newest > head:
+        told = (
+            f"{versions[newest]} was written for version {newest}. Versions {head + 1} to {newest} are lost."
+        )
+        _tell_missing(survey, newest, told)
+    cleaned, kept = survey.slots.kinds.rfind(TOMBSTONE), survey.slots.retention
+    if cleaned >= (kept.min_readable if kept else 0) and not survey.slots.errors:
+        told = f"{commit_key(cleaned)} has been cleaned. The commit of the vacuum that did so is lost."
+        _tell_missing(survey, head + 1, told)
+
+
+def _check_kept_versions(survey: Survey) -> None:
+    """Open the oldest version that retention keeps, and what every tag and lease keeps, as a reader would."""
+    state = survey.state
+    if state is None or survey.findings.newer:  # versions on what this release cannot read
+        return
+    keepers: dict[int, list[str]] = {survey.oldest: ["the oldest version that retention keeps"]}
+    for name, version in sorted(state.tags.items()):
+        keepers.setdefault(version, []).append(f"tag {name!r}")
+    for lease in state.leases.values():
+        if lease.version >= survey.oldest or lease.expires_at_us > survey.runtime.now_us():
+            keepers.setdefault(lease.version, []).append(f"lease {lease.lease_id}")
+    slots = SlotReader(survey.store, survey.runtime.map)
+    for version, names in sorted(keepers.items()):
+        try:
+            kept = open_state(slots, survey.reader, state, version, survey.manifest_reader.read)
+            LogSnapshot(kept, Checkpoint(kept.base, survey.reader) if kept.base else None).tables()
+        except SparkPagesError as error:
+            what = f"Cannot open version {version} ({', '.join(names)}): {error.message}"
+            survey.findings.add(FaultKind.CONTRADICTION, commit_key(version), what, RESTORE)
+
+
+def _tell_missing(survey: Survey, version: int, told: str) -> None:
+    """A slot behind the head is lost, unless it has come since the listing began."""
+    key = commit_key(version)
+    if key in survey.listed:
+        return
+    if size_if_there(survey.store, key):
+        return
+    what = f"{key} is missing: the log ends with version {survey.slots.head}, but {told}"
+    survey.findings.add(FaultKind.MISSING, key, what, RESTORE)
+
+
+def _folders(survey: Survey) -> PageFolders:
+    return PageFolders.of(survey.state.properties if survey.state else {})
+
+
+def _tell_orphans(survey: Survey) -> None:
+    known, folders = survey.known_keys(), _folders(survey)
+    for key in survey.listed.keys() - known:
+        if is_published(key):
+            continue
+        around = listed_range(key)
+        if around is not None and around.stop <= survey.slots.head + 1:
+            continue
+        if (key.startswith(LOG) or folders.holds(key)) and not is_beside_trees(key):
+            what = f"Nothing names {key}: it was replaced, or its writer died or is still at work."
+            remedy = "Vacuum removes it once no writer can need it."
+        else:
+            what = f"{key} is no object of the store."
+            remedy = "Remove it if you know what it is."
+        survey.findings.add(FaultKind.ORPHAN, key, what, remedy)

@@ -1,0 +1,129 @@
+"""Rows of table 0 that are true at a version, of one kind, read column by column as they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.ids import TableId
+from spark_pages.model.table import BUILT_IN
+from spark_pages.query.table import Table
+
+MOST_TABLES = 1024
+"""Rows of other kinds are looked up by the ids of so many tables at most; of more, all are read."""
+
+Pushed = tuple[str, str, Any]
+"""A condition on table 0."""
+
+_NAMED = ["table_id", "namespace", "name"]
+
+
+class CatalogRows:
+    """The rows of table 0 of one kind that are true at a version.
+
+    Parameters
+    ----------
+    zero
+        Table 0 as of the version.
+    log
+        The version.
+    kind
+        Kind of the rows.
+    conditions
+        Only rows that meet these; pages of table 0 that they rule out are not read.
+    on_count
+        Told the id of each table whose rows are counted.
+    """
+
+    def __init__(
+        self,
+        zero: Table,
+        log: LogSnapshot,
+        kind: str,
+        conditions: Sequence[Pushed] = (),
+        on_count: Callable[[TableId], object] | None = None,
+    ) -> None:
+        self._zero = zero
+        self.log = log
+        self._kind = kind
+        self._conditions = tuple(conditions)
+        self._on_count = on_count
+
+    def narrowed(self, conditions: Sequence[Pushed]) -> CatalogRows:
+        """Those of them that meet more conditions."""
+        return CatalogRows(self._zero, self.log, self._kind, (*self._conditions, *conditions), self._on_count)
+
+    def of(self, kind: str, more: Sequence[int] = ()) -> CatalogRows:
+        """The rows of another kind at the same version, of the same tables and of some more."""
+        if not self._conditions:
+            return CatalogRows(self._zero, self.log, kind)
+        ids = pc.unique(self.column("table_id")).to_pylist()
+        if len(ids) > MOST_TABLES:
+            return CatalogRows(self._zero, self.log, kind)
+        return CatalogRows(self._zero, self.log, kind, [("table_id", "in", sorted({*ids, *more}))])
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """Their row numbers in table 0."""
+        known = [("kind", "==", self._kind), ("deleted_by", "is null")]
+        found = self._zero.read(["row_id"], filter=[*self._conditions, *known])
+        numbers: NDArray[np.int64] = found.column(0).to_numpy()
+        return numbers
+
+    def __len__(self) -> int:
+        """How many rows that are."""
+        return len(self.numbers)
+
+    def num_rows_of(self, table_id: int, fields: Iterable[int]) -> int:
+        """Rows of a table by the columns named: those of the shortest of them."""
+        if self._on_count is not None:
+            self._on_count(TableId(table_id))
+        return min(self.log.chain((table_id, field_id)).num_rows for field_id in fields)
+
+    def column(self, name: str) -> pa.Array:
+        """A column of table 0."""
+        return _one(self._zero.take(self.numbers, [name]).column(0))
+
+    @cached_property
+    def told(self) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+        """The different values of ``metadata``, and which of them each row has."""
+        encoded = self.column("metadata").dictionary_encode()
+        return [json.loads(text) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
+
+    def from_told(self, kind: pa.DataType, make: Callable[[dict[str, Any]], Any]) -> pa.Array:
+        """A column out of ``metadata``, each different value of which is looked at once."""
+        told, indices = self.told
+        values = pa.array([make(each) for each in told], kind)
+        return values.take(pa.array(indices))
+
+    def namespaces(self) -> pa.Array:
+        """Names of their namespaces, where they are rows of tables."""
+        names = {number: name for name, number in BUILT_IN.items()}
+        numbers = self.column("namespace_id").dictionary_encode()
+        if not names.keys() >= set(numbers.dictionary.to_pylist()):
+            names |= self.log.namespace_names()
+        told = pa.array([names.get(number, "") for number in numbers.dictionary.to_pylist()], pa.string())
+        return told.take(numbers.indices)
+
+    @cached_property
+    def _tables(self) -> pa.Table:
+        """Id, namespace and name of their tables."""
+        tables = self.of("table")
+        return pa.table([tables.column("table_id"), tables.namespaces(), tables.column("name")], _NAMED)
+
+    def of_table(self, what: str) -> pa.Array:
+        """Namespace or name of the table of each row."""
+        places = pc.index_in(self.column("table_id"), value_set=self._tables.column("table_id"))
+        return _one(self._tables.column(what).take(places))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,163 @@
+"""What belongs in front of and behind single entries, and to pages as a whole (seed 003, "Entry" and "Page").
+
+Rows bring it in a table of their own, beside their values, with columns ``<column>.prefix_meta``,
+``<column>.suffix_meta`` and ``<column>.page_metadata``; `Table.read` gives it back in the same form. It stays
+with its entry when values are updated, and when pages are compacted; the metadata of a page stays with its
+entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from spark_pages.arrow.join import copied, join
+from spark_pages.errors import InvalidInputError
+from spark_pages.io import PlainPage
+from spark_pages.model.table import TableDefinition
+
+PREFIX, SUFFIX, PAGE = "prefix_meta", "suffix_meta", "page_metadata"
+
+Page: TypeAlias = pa.RecordBatch | PlainPage
+"""A whole page; one that is plain holds values alone."""
+
+PageMetadata = Mapping[str | bytes, str | bytes]
+"""Of a page as a whole: keys and values, text or bytes."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PageMeta:
+    """What some entries of one column have beside their values.
+
+    Attributes
+    ----------
+    prefix, suffix
+        Binary arrays as long as the values; None where there is nothing.
+    page
+        Metadata of the pages; None where there is none.
+    """
+
+    prefix: pa.Array | None = None
+    suffix: pa.Array | None = None
+    page: PageMetadata | None = None
+
+    @classmethod
+    def of(cls, batches: Sequence[pa.RecordBatch]) -> PageMeta:
+        """What the entries of some pages have, end to end; the metadata is that of the first."""
+        return cls.joined([(cls._of_one(batch), batch.num_rows) for batch in batches])
+
+    @classmethod
+    def _of_one(cls, batch: pa.RecordBatch) -> PageMeta:
+        prefix, suffix = (
+            batch.column(name) if name in batch.schema.names else None for name in (PREFIX, SUFFIX)
+        )
+        return cls(prefix, suffix, batch.schema.metadata or None)
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[PageMeta, int]]) -> PageMeta:
+        """What some entries and those behind them have; the metadata of pages is that of the first.
+
+        Parameters
+        ----------
+        parts
+            What so many entries have, in order.
+
+        Raises
+        ------
+        DoesNotFitError
+            If one array cannot hold it.
+        """
+        return cls(
+            _joined([(part.prefix, count) for part, count in parts]),
+            _joined([(part.suffix, count) for part, count in parts]),
+            parts[0][0].page if parts else None,
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the entries have only their values."""
+        return self.prefix is None and self.suffix is None and not self.page
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes, about; rather too many."""
+        of_pages = sum(len(key) + len(value) for key, value in (self.page or {}).items())
+        return of_pages + sum(
+            int(each.get_total_buffer_size()) for each in (self.prefix, self.suffix) if each is not None
+        )
+
+    def copied(self) -> PageMeta:
+        """The same in memory of its own."""
+        prefix, suffix = (None if each is None else copied(each) for each in (self.prefix, self.suffix))
+        return PageMeta(prefix, suffix, self.page)
+
+    def slice(self, start: int, stop: int) -> PageMeta:
+        """That of entries [start, stop)."""
+        count = stop - start
+        return PageMeta(
+            None if self.prefix is None else self.prefix.slice(start, count),
+            None if self.suffix is None else self.suffix.slice(start, count),
+            self.page,
+        )
+
+    def beside(self, values: pa.Array) -> pa.Array:
+        """The values, or structs of them and what they have beside them: for cutting into pages."""
+        arrays = [values, *(each for each in (self.prefix, self.suffix) if each is not None)]
+        if len(arrays) == 1:
+            return values
+        return pa.StructArray.from_arrays(arrays, [str(index) for index in range(len(arrays))])
+
+
+NO_META = PageMeta()
+
+
+def meta_names(column: str) -> tuple[str, str]:
+    """Names of the columns of entry metadata of a data column."""
+    return f"{column}.{PREFIX}", f"{column}.{SUFFIX}"
+
+
+def page_name(column: str) -> str:
+    """Name of the column of metadata of pages of a data column."""
+    return f"{column}.{PAGE}"
+
+
+def check_names(definition: TableDefinition, columns: Sequence[str]) -> None:
+    """Nothing, if no data column has the name of another one's metadata.
+
+    Raises
+    ------
+    InvalidInputError
+        Names both.
+    """
+    for column in columns:
+        for name in (*meta_names(column), page_name(column)):
+            if name in definition.field_ids:
+                raise InvalidInputError(
+                    f"Table {definition.name!r} has a column {name!r}, and so would metadata of {column!r} "
+                    f"be called.",
+                    hint="Name the columns to read, without one of them.",
+                )
+
+
+def _joined(parts: Sequence[tuple[pa.Array | None, int]]) -> pa.Array | None:
+    if all(part is None for part, _ in parts):
+        return None
+    whole = [pa.nulls(count, pa.binary()) if part is None else part for part, count in parts]
+    return join(whole, pa.binary())
+
+
+def alike_groups(pages: Sequence[Page]) -> list[list[Page]]:
+    """The pages, in order, in groups of neighbours whose pages have the same metadata."""
+    groups: list[list[Page]] = []
+    metadata: object = None
+    for page in pages:
+        found = page.schema.metadata
+        if groups and metadata == found:
+            groups[-1].append(page)
+        else:
+            groups.append([page])
+            metadata = found
+    return groups

@@ -1,0 +1,236 @@
+"""A snapshot: every table of the store as of one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from spark_pages.arguments import check_kind
+from spark_pages.boundary import guarded
+from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
+from spark_pages.catalog.resolve import find_table, not_there, same_table, split_name
+from spark_pages.catalog.types import UserType, user_type
+from spark_pages.display.cards import snapshot_card
+from spark_pages.display.text import count
+from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError
+from spark_pages.io import PageHandler
+from spark_pages.log.lease import ReaderLease
+from spark_pages.log.reopen import reopening
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.times import as_datetime, dated
+from spark_pages.model.ids import CATALOG_TABLE, TableId
+from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
+from spark_pages.query.catalog_rows import CatalogRows
+from spark_pages.query.directory import PageDirectory
+from spark_pages.query.system_layouts import LAYOUTS
+from spark_pages.query.system_tables import SYSTEM_TABLES, SystemTable
+from spark_pages.query.table import Table
+
+MOST_TABLES_ON_A_CARD = 20
+
+TakeLease: TypeAlias = Callable[["Snapshot", timedelta, bool], ReaderLease["Snapshot"]]
+
+
+@guarded()
+class Snapshot:
+    """The store as of one version. Immutable; cheap to open and to keep.
+
+    Attributes
+    ----------
+    version
+        Its version.
+    timestamp
+        When that version was committed, UTC.
+
+    Parameters
+    ----------
+    log, pages
+        Metadata of the version, and the reader of its pages.
+    open_snapshot
+        Opens another version of the same store by number, or by `timestamp`. Picklable: a pickled snapshot is
+        this and a version.
+    take_lease
+        Writes a lease on a snapshot.
+    open_again
+        Reads the metadata of a version again after vacuum has removed objects.
+    """
+
+    def __init__(
+        self,
+        log: LogSnapshot,
+        pages: PageHandler,
+        open_snapshot: Callable[..., Snapshot] | None = None,
+        take_lease: TakeLease | None = None,
+        open_again: Callable[[int], LogSnapshot] | None = None,
+    ) -> None:
+        self.log = log
+        self._pages = pages
+        self._open_snapshot = open_snapshot
+        self._take_lease = take_lease
+        self._open_again = open_again
+        self._committed = True
+        self._system: dict[str, Table] = {}
+        self._on_read: Callable[[TableId], object] = _nobody_asks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the store and the version; opened again where it is unpickled."""
+        if self._open_snapshot is None or not self._committed:
+            raise InvalidInputError(
+                "This snapshot cannot be pickled: it shows what a transaction has not committed.",
+                hint="Commit first, and pickle a snapshot of the store.",
+            )
+        return (self._open_snapshot, (self.version,))
+
+    def __repr__(self) -> str:
+        time = f"{self.timestamp:%Y-%m-%d %H:%M:%S}"
+        return f"Snapshot(version {self.version}, {time}, {count(len(self.tables()), 'table')})"
+
+    def _repr_html_(self) -> str:
+        names = self.tables()
+        shown = [self.table(name) for name in names[:MOST_TABLES_ON_A_CARD]]
+        rows = [(each.name, each.num_rows, len(each.columns)) for each in shown]
+        return snapshot_card(self.version, self.timestamp, rows, len(names))
+
+    @property
+    def version(self) -> int:
+        """Version of the commit that it shows last."""
+        return self.log.state.version
+
+    @property
+    def timestamp(self) -> datetime:
+        """When that commit was made, UTC; at most the last microsecond of the year 9999."""
+        state = self.log.state
+        return as_datetime(dated(state.properties, state.version, state.timestamp_us))
+
+    def lease(self, duration: timedelta, required: bool = True) -> ReaderLease[Snapshot]:
+        """The version stays readable so long, or until the block that the lease is used with ends.
+
+        Parameters
+        ----------
+        duration
+            From now on; `ReaderLease.renew` adds to it.
+        required
+            Whether to fail where the lease cannot be written. Else the snapshot is read without it, and is
+            kept as long as retention says: so readers do that may not write.
+
+        Raises
+        ------
+        SnapshotExpiredError
+            If retention has passed the version.
+        StorageError, CommitUnknownError
+            If the lease could not be written, and is required.
+
+        Notes
+        -----
+        One commit, and another one at the end.
+        """
+        if self._take_lease is None:
+            raise InvalidInputError("This snapshot is not one of a store that can be leased from.")
+        return self._take_lease(self, duration, required)
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
+        if self._open_again is None:
+            raise missing
+        self.log = self._open_again(self.version)
+
+    @reopening
+    def tables(self) -> list[str]:
+        """Names of the tables, sorted; the system's own are left out."""
+        self._on_read(CATALOG_TABLE)
+        return [
+            name if namespace == "default" else f"{namespace}.{name}"
+            for namespace, name in self.log.table_names()
+        ]
+
+    @reopening
+    def table(self, name: str) -> Table:
+        """A table by name.
+
+        Parameters
+        ----------
+        name
+            ``table`` or ``namespace.table``; ``system.tables``, ``columns``, ``types``, ``constraints`` and
+            ``namespaces`` tell of the catalog, and ``system.catalog`` is the table in which it keeps itself.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is none; suggests names that look like it.
+        """
+        namespace, own = split_name(name)
+        if namespace == "system" and own in SYSTEM_TABLES:
+            self._on_read(CATALOG_TABLE)
+            return self._system_table(own)
+        try:
+            definition = find_table(self.log, name)
+        except NotFoundError:
+            self._on_read(CATALOG_TABLE)
+            raise
+        return self.table_of(definition)
+
+    def namespaces(self) -> list[Namespace]:
+        """The namespaces, those first that every store has."""
+        self._on_read(CATALOG_TABLE)
+        return [*BUILT_INS, *(namespace_of(each) for each in self.log.tables(NAMESPACE_NAMES))]
+
+    def types(self) -> list[UserType]:
+        """The types that users made, by name."""
+        self._on_read(CATALOG_TABLE)
+        return [user_type(each) for each in self.log.tables(TYPE_NAMES)]
+
+    def table_of(self, definition: TableDefinition) -> Table:
+        """The table that a definition of this version describes."""
+        check_kind(definition, TableDefinition, "definition", "a TableDefinition")
+        self._on_read(definition.table_id)
+
+        def directory_as_of(timestamp_us: int) -> PageDirectory:
+            assert self._open_snapshot is not None
+            then = self._open_snapshot(timestamp=timestamp_us)
+            found = same_table(then.log, definition)
+            if found is None:
+                raise not_there(definition, then.version)
+            return then.table_of(found).directory
+
+        as_of = directory_as_of if self._open_snapshot else None
+        directory = PageDirectory(self.log, definition, as_of, self._open_again)
+        return Table(definition, directory, self._pages, self.log, self.table)
+
+    def _system_table(self, name: str) -> Table:
+        """One of the tables that tell of the catalog, made once."""
+        known = self._system.get(name)
+        if known is None:
+            zero = self.table_of(find_table(self.log, "system.catalog"))
+            rows = CatalogRows(zero, self.log, LAYOUTS[name].kind, on_count=self._on_read)
+            known = self._system[name] = SystemTable(name, rows, self._pages, self.table)
+        return known
+
+    def watched(self, on_read: Callable[[TableId], object]) -> Snapshot:
+        """The same, which tells of each table that is asked for; table 0 stands for the catalog.
+
+        Parameters
+        ----------
+        on_read
+            Told the id of a table before it is handed out, and of each whose rows ``system.tables`` counts.
+        """
+        shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, self._open_again)
+        shown._on_read = on_read
+        return shown
+
+    def uncommitted(self, open_again: Callable[[int], LogSnapshot]) -> Snapshot:
+        """The same as a transaction sees it, with what it has staged; it cannot be pickled.
+
+        Parameters
+        ----------
+        open_again
+            Gives the version that the transaction stands on from what is kept now, with what is staged.
+        """
+        shown = Snapshot(self.log, self._pages, self._open_snapshot, self._take_lease, open_again)
+        shown._committed = False
+        return shown
+
+
+def _nobody_asks(_: TableId) -> None:
+    """Nothing."""

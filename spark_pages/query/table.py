@@ -1,0 +1,438 @@
+"""A table as of one version: exact rows, and the pages that hold them.
+
+Follow a read from `Table.read` to `RowSource.slices` (query/row_reader.py), from there through
+`ColumnChain.cut` (which pages) and `PageHandler.get_values` (their values) back to slices of pages. A scan,
+and whatever has a filter, goes by windows (query/scan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import ArrayLike
+
+from spark_pages.arguments import MOST_NUMBER, as_flag, as_list, as_whole, check_kind, shortened
+from spark_pages.arrow.join import empty_table
+from spark_pages.arrow.nested import null_column
+from spark_pages.boundary import guarded
+from spark_pages.catalog.namespaces import location_of
+from spark_pages.catalog.page_options import PageOptions
+from spark_pages.catalog.resolve import check_column, check_columns, show_name, visible_table
+from spark_pages.display.cards import table_card
+from spark_pages.display.text import count
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
+from spark_pages.io import PageHandler, ReadTrace
+from spark_pages.log.reopen import reopening
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.chain import RunSlice
+from spark_pages.model.chain_lane import lane_of
+from spark_pages.model.page import PageDescriptor
+from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
+from spark_pages.query.aggregate import Aggregate, aggregate_rows
+from spark_pages.query.bloom_pruning import rows_to_read
+from spark_pages.query.directory import PageDirectory, row_numbers
+from spark_pages.query.explain import ScanPlan, explain_scan
+from spark_pages.query.page_table import page_table
+from spark_pages.query.predicates.evaluate import passing
+from spark_pages.query.predicates.filters import Filter, ParsedFilter, parse_filter
+from spark_pages.query.pruning import CandidateSearch
+from spark_pages.query.row_blocks import blocks_of
+from spark_pages.query.row_metadata import metadata_of, rows_with_meta
+from spark_pages.query.row_reader import Reading, RowSource, rows_without_columns
+from spark_pages.query.scan import ScanRequest, scan_batches, scan_tables
+
+MOST_COLUMNS_ON_A_CARD = 30
+MOST_LANES_ON_A_CARD = 8
+
+
+@guarded()
+class Table:
+    """A table as of one version.
+
+    Obtained from `Snapshot.table`. Immutable: reading it gives the same rows whatever is committed.
+
+    Parameters
+    ----------
+    definition, directory, pages
+        Its schema and properties, its page descriptors, and the reader of its pages.
+    log
+        Metadata of the version; None for rows that belong to no version.
+    open_table
+        Opens a table of the same version by name. Picklable: a pickled table is this and a name.
+    """
+
+    def __init__(
+        self,
+        definition: TableDefinition,
+        directory: PageDirectory,
+        pages: PageHandler,
+        log: LogSnapshot | None = None,
+        open_table: Callable[[str], Table] | None = None,
+    ) -> None:
+        self.definition = definition
+        self.directory = directory
+        self._source = RowSource(definition, directory, pages)
+        self._log = log
+        self._open_table = open_table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its store, version and name; opened again where it is unpickled."""
+        if self._open_table is None:
+            raise InvalidInputError(f"Table {self.name!r} cannot be pickled: it is not one of a snapshot.")
+        return (self._open_table, (self.name,))
+
+    def __repr__(self) -> str:
+        rows, columns = count(self.num_rows, "row"), count(len(self.columns), "column")
+        return f"Table({self.name!r}, {rows}, {columns})"
+
+    def _repr_html_(self) -> str:
+        schema = self.schema
+        chains = {name: self.directory.chain(name) for name in schema.names[:MOST_COLUMNS_ON_A_CARD]}
+        rows = [
+            (name, str(schema.field(name).type), schema.field(name).nullable, chain.num_pages)
+            for name, chain in chains.items()
+        ]
+        lanes = [lane_of(name, chain.pieces) for name, chain in list(chains.items())[:MOST_LANES_ON_A_CARD]]
+        return table_card(self.name, self.version, self.num_rows, rows, lanes, len(schema))
+
+    @property
+    def name(self) -> str:
+        """The name, with its namespace where that is not the default one."""
+        return show_name(self.definition)
+
+    @property
+    def version(self) -> int | None:
+        """The version that it is of, or that a transaction stands on."""
+        return None if self._log is None else self._log.state.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return self.definition.bare_schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names, in order."""
+        return list(self.schema.names)
+
+    @cached_property
+    @reopening
+    def num_rows(self) -> int:
+        """Rows of the table; of an unaligned one, rows of its shortest column."""
+        names = self.columns[:1] if self.definition.aligned else self.columns
+        return min(self.directory.chain(name).num_rows for name in names)
+
+    def read(
+        self,
+        columns: Iterable[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        filter: Filter | None = None,
+        *,
+        trace: ReadTrace | None = None,
+        entry_meta: bool = False,
+    ) -> pa.Table:
+        """Rows [start, stop), exactly.
+
+        Parameters
+        ----------
+        columns
+            Which columns, in which order; all by default.
+        start, stop
+            First row and one past the last; to the end by default.
+        filter
+            See `spark_pages.query.predicates.filters`; pages that statistics rule out are not read.
+        trace
+            Receives the pages touched, requests and bytes.
+        entry_meta
+            Whether what belongs in front of and behind each entry, and to its page, comes too. Not together
+            with a filter.
+
+        Returns
+        -------
+        pyarrow.Table
+            With `entry_meta`, each column is followed by binary columns ``<column>.prefix_meta`` and
+            ``<column>.suffix_meta`` and by ``<column>.page_metadata``, a map of bytes; null where there is
+            none.
+
+        Raises
+        ------
+        ColumnNotFoundError, RowOutOfRangeError, InvalidInputError
+
+        Notes
+        -----
+        One request per run of adjacent pages that no cache holds.
+        """
+        names = check_columns(self.definition, columns)
+        start, stop = self._row_range(start, stop)
+        parsed = self._parse(filter)
+        check_kind(trace, _TRACE, "trace", "a ReadTrace")
+        entry_meta = as_flag(entry_meta, "entry_meta")
+        if entry_meta:
+            if parsed is not None:
+                raise InvalidInputError("Entry metadata is read by rows: give start and stop, and no filter.")
+            return rows_with_meta(self._source, names, start, stop, trace)
+        if parsed is None:
+            return self._source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
+        request = ScanRequest(names, start, stop, parsed, admit=True)
+        found = list(scan_tables(self._source, request, trace))
+        if not names:
+            return rows_without_columns(sum(part.num_rows for part in found))
+        return pa.concat_tables(found) if found else empty_table(self._source.schema_of(names))
+
+    def scan(
+        self,
+        columns: Iterable[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        filter: Filter | None = None,
+        batch_rows: int | None = None,
+        *,
+        trace: ReadTrace | None = None,
+        ahead: bool = True,
+    ) -> pa.RecordBatchReader:
+        """Rows [start, stop) as a stream of batches.
+
+        Parameters
+        ----------
+        columns, start, stop, filter, trace
+            As in `read`; the trace grows with what has been handed out.
+        batch_rows
+            Most rows of a batch; 65,536 by default, fewer where rows are large.
+        ahead
+            Whether threads fetch and decode what comes next while the caller works. Without them a window is
+            read when it is asked for, which takes a quarter less processor time: for processes of which there
+            are as many as processors, such as workers of Spark or PyTorch.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            DuckDB, Polars and pandas take it as it is, without a copy.
+
+        Notes
+        -----
+        Nothing is read before the first batch is asked for. From the second on, threads read ahead, two
+        windows of 32 MiB at most. Dropping the reader stops them once these are done. The caches are left to
+        random reads. See `docs/reading.md`.
+        """
+        ahead = as_flag(ahead, "ahead")
+        request = self._scan_request(columns, start, stop, filter, batch_rows, ahead)
+        check_kind(trace, _TRACE, "trace", "a ReadTrace")
+        return pa.RecordBatchReader.from_batches(
+            self._source.schema_of(request.names), scan_batches(self._source, request, trace)
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows as a stream in Arrow's C interface: a `scan`, for whoever takes Arrow.
+
+        ``polars.DataFrame(table)``, ``pyarrow.table(table)`` and DuckDB's ``FROM table`` read it, and
+        `Transaction.append` takes it into another table.
+        """
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def explain(
+        self,
+        columns: Iterable[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        filter: Filter | None = None,
+        batch_rows: int | None = None,
+    ) -> ScanPlan:
+        """What `scan` with the same arguments would read as things stand: pages, runs, requests, bytes, cache
+        hits.
+
+        A method of its own, because `scan` gives a plain `pyarrow.RecordBatchReader`, to which nothing can be
+        added and which DuckDB, Polars and pandas know. What a scan has read in the end is in its ``trace``.
+
+        Notes
+        -----
+        Reads no page. Loads the segments of the rows asked for; with a filter their statistics, and the bloom
+        filters that it would use.
+        """
+        request = self._scan_request(columns, start, stop, filter, batch_rows)
+        return explain_scan(self._source, self.name, request, "" if filter is None else str(filter))
+
+    def take(
+        self, rows: ArrayLike, columns: Iterable[str] | None = None, *, trace: ReadTrace | None = None
+    ) -> pa.Table:
+        """The rows asked for, in the order asked; a row may be asked for twice.
+
+        Raises
+        ------
+        RowOutOfRangeError
+            If the table has no such row.
+
+        Notes
+        -----
+        Each page that holds one of the rows is read once, neighbours in one request, and of each only the
+        rows wanted are copied.
+        """
+        names = check_columns(self.definition, columns)
+        check_kind(trace, _TRACE, "trace", "a ReadTrace")
+        return self._source.take(names, row_numbers(rows, self.num_rows, self.name), Reading(trace=trace))
+
+    @reopening
+    def pages(self, column: str | None = None, *, metadata: bool = False) -> pa.Table:
+        """Descriptors of the table's pages, or of one column's, in row order.
+
+        Parameters
+        ----------
+        metadata
+            Whether to read what belongs to each page as a whole: reads every page listed.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``column``, ``position``, ``first_row`` and the fields of a descriptor; with `metadata` also
+            ``page_metadata``, a map of bytes that is null where a page has none.
+        """
+        metadata = as_flag(metadata, "metadata")
+        parts = []
+        for name in check_columns(self.definition, None if column is None else [column]):
+            run = self.directory.chain(name).all_pages()
+            part = page_table(name, RunSlice(run, 0), 0)
+            if metadata:
+                part = part.append_column("page_metadata", metadata_of(self._source, run))
+            parts.append(part)
+        return pa.concat_tables(parts)
+
+    @reopening
+    def aggregate(self, column: str, start: int = 0, stop: int | None = None) -> Aggregate:
+        """Least and greatest value, counts of values and nulls, of rows [start, stop), exactly.
+
+        Notes
+        -----
+        Reads the two pages at the ends at most, and these only where statistics do not tell. Of text and
+        binary of more than 32 bytes also the pages of the outermost cut bounds, mostly one for each side. See
+        docs/statistics.md.
+        """
+        check_column(self.definition, column)
+        start, stop = self._row_range(start, stop)
+        kind, chain = self.schema.field(column).type, self.directory.chain(column)
+        read = partial(self.page_values, column)
+        return aggregate_rows(chain, kind, start, stop, read, told=self._source.stored_as_read(column))
+
+    @reopening
+    def blocks(self, by: str | int | None = None) -> pa.Table:
+        """Which pages of each column hold the rows of each block: the pages of a column, or so many rows."""
+        if by is not None and not isinstance(by, str):
+            by = as_whole(by, "by", "a column, or a number of rows", 1, MOST_NUMBER)
+        check_columns(self.definition, [by] if isinstance(by, str) else None)
+        chains = {name: self.directory.chain(name) for name in self.columns}
+        return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version from what is kept now; see `tables.reading.expiry`."""
+        self.directory.reopen(missing)
+
+    @property
+    def page_handler(self) -> PageHandler:
+        """What fetches and caches the pages."""
+        return self._source.pages
+
+    @property
+    def page_options(self) -> PageOptions:
+        """How pages of the table are written, by its properties and those of its namespace."""
+        namespace = self._namespace()
+        return PageOptions.of(self.definition, inherited=namespace.properties if namespace else None)
+
+    @property
+    def page_folder(self) -> str:
+        """Where page files of the table are written, by the location of its namespace."""
+        return location_of(self._namespace())
+
+    def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
+        """The values of some pages of a column, page by page."""
+        check_column(self.definition, column)
+        return self._source.page_values(column, as_list(pages, PageDescriptor, "pages", "page descriptors"))
+
+    def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
+        """The rows that statistics cannot rule out."""
+        start, stop = self._row_range(start, stop)
+        return CandidateSearch(self._source, self._parse_one(filter).tree).rows(start, stop)
+
+    def rows_in(self, columns: Iterable[str], ranges: RowRanges) -> pa.Table:
+        """The rows of some ranges, in order; the caches are left to others."""
+        check_kind(ranges, RowRanges, "ranges", "RowRanges")
+        return self._source.slices(check_columns(self.definition, columns), ranges, Reading(admit=False))
+
+    def filter_columns(self, filter: Filter | None) -> Sequence[str]:
+        """The columns that a filter reads, which is known to fit the table."""
+        parsed = self._parse(filter)
+        return check_columns(self.definition, parsed.columns) if parsed is not None else ()
+
+    def rows_to_read(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
+        """The rows that neither statistics nor bloom filters rule out."""
+        start, stop = self._row_range(start, stop)
+        return rows_to_read(self._source, self._parse_one(filter).tree, start, stop)
+
+    def _namespace(self) -> TableDefinition | None:
+        """What tells of the table's namespace, where users made that."""
+        if self._log is None or self.definition.namespace_id in BUILT_IN.values():
+            return None
+        return self._log.table((NAMESPACE_NAMES, self.definition.namespace))
+
+    def _parse_one(self, given: Filter) -> ParsedFilter:
+        """As `_parse`, where there must be a condition."""
+        parsed = self._parse(given)
+        if parsed is None:
+            raise InvalidInputError(f"filter is {shortened(given)}: expected a condition on rows.")
+        return parsed
+
+    def _parse(self, given: Filter | None) -> ParsedFilter | None:
+        """The filter, tried on no rows and a row of nulls: one that does not fit is refused at once."""
+        parsed = parse_filter(given, self.schema, visible_table(self.definition))
+        if parsed is not None:
+            kinds = self._source.schema_of(check_columns(self.definition, parsed.columns))
+            try:
+                for rows in (empty_table, _row_of_nulls):  # of some types Arrow makes no sound nulls
+                    passing(rows(kinds or _NO_COLUMN), parsed.predicate)
+            except (pa.ArrowException, TypeError) as error:
+                types = ", ".join(f"{field.name}: {field.type}" for field in kinds)
+                raise InvalidInputError(
+                    f"The filter {parsed.shown} does not fit table {self.name!r}, which has {types}: "
+                    f"{error}.",
+                    hint="A filter is true or false for each row.",
+                ) from error
+        return parsed
+
+    def _scan_request(
+        self,
+        columns: Iterable[str] | None,
+        start: int,
+        stop: int | None,
+        filter: Filter | None,
+        batch_rows: int | None,
+        ahead: bool = True,
+    ) -> ScanRequest:
+        names = check_columns(self.definition, columns)
+        start, stop = self._row_range(start, stop)
+        batch_rows = None if batch_rows is None else as_whole(batch_rows, "batch_rows")
+        if batch_rows is not None and batch_rows <= 0:
+            raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
+        most = None if batch_rows is None else min(batch_rows, max(1, stop - start))
+        return ScanRequest(names, start, stop, self._parse(filter), most, ahead=ahead)
+
+    def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
+        start = as_whole(start, "start")
+        stop = self.num_rows if stop is None else as_whole(stop, "stop")
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowOutOfRangeError(
+                f"Rows [{start}, {stop}) are not in table {self.name!r}: it has {self.num_rows} rows, "
+                f"numbered from 0.",
+                num_rows=self.num_rows,
+            )
+        return start, stop
+
+
+def _row_of_nulls(schema: pa.Schema) -> pa.Table:
+    """What Arrow tests in full: without rows it does not see, for example, that a time lacks its zone."""
+    return pa.table([null_column(field.type, 1) for field in schema], schema=schema)
+
+
+_TRACE = ReadTrace | None
+_NO_COLUMN = pa.schema([("", pa.null())])

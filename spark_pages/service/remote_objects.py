@@ -1,0 +1,194 @@
+"""The store as a client without storage sees it: bytes of pages that its snapshots name, and nothing else."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
+from spark_pages.service.client import ServiceCalls
+from spark_pages.service.page_index import LearnedPieces
+from spark_pages.service.requests import piece_to_plain
+from spark_pages.service.responses import PieceName
+from spark_pages.service.wire import BYTES
+from spark_pages.storage.keys import check_key
+from spark_pages.storage.store import CreateOutcome, ObjectInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_MOST_BYTES = 16 << 20
+_MOST_RANGES = 256
+
+
+class NamedTable(Protocol):
+    """A table at a version, as the service knows it."""
+
+    @property
+    def names(self) -> tuple[str, str, int]:
+        """Namespace, table and version."""
+        ...
+
+
+class ServedObjects:
+    """An `ObjectStore` that reads pages through the service.
+
+    Parameters
+    ----------
+    calls
+        Asks the service.
+    learned
+        Where pages were learned of.
+    """
+
+    def __init__(self, calls: ServiceCalls, learned: LearnedPieces[NamedTable]) -> None:
+        self._calls = calls
+        self._learned = learned
+
+    def __repr__(self) -> str:
+        return f"ServedObjects({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """Address of the service."""
+        return self._calls.url
+
+    def get_range(self, key: str, offset: int, length: int) -> bytes:
+        """See `ObjectStore.get_range`; bytes that are no page of a snapshot are zero."""
+        return self.get_ranges(key, [(offset, length)])[0]
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """See `ObjectStore.get_ranges`."""
+        check_key(key)
+        found: list[bytes] = []
+        for some in _in_parts([each for each in ranges if each[1]]):
+            found += self._read(key, some)
+        answers = iter(found)
+        return [next(answers) if length else b"" for _, length in ranges]
+
+    def _read(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Asks each table for the ranges that it has pages in; what one may not see comes from another."""
+        asked: dict[tuple[NamedTable, bool], tuple[list[int], dict[PieceName, None]]] = {}
+        for number, (offset, length) in enumerate(ranges):
+            found = self._learned.of(key, offset, length)
+            if not found:
+                raise ObjectNotFoundError(
+                    f"No snapshot that is open names a page in {key} at {offset}.",
+                    hint="Open it again.",
+                    key=key,
+                )
+            for which, names in found.items():
+                numbers, known = asked.setdefault(which, ([], {}))
+                numbers.append(number)
+                known.update(dict.fromkeys(names))
+        parts: list[list[bytes]] = [[] for _ in ranges]
+        for (source, blooms), (numbers, known) in asked.items():
+            answers = self._ask(source, key, [ranges[number] for number in numbers], [*known], blooms)
+            for number, data in zip(numbers, answers, strict=True):
+                parts[number].append(data)
+        return [each[0] if len(each) == 1 else _overlaid(each) for each in parts]
+
+    def _ask(
+        self,
+        source: NamedTable,
+        key: str,
+        ranges: Sequence[tuple[int, int]],
+        names: Sequence[PieceName],
+        blooms: bool,
+    ) -> builtins.list[bytes]:
+        db, table, version = source.names
+        _, batches = self._calls.get(
+            "bytes",
+            db=db,
+            table=table,
+            version=version,
+            path=key,
+            ranges=[list(each) for each in ranges],
+            pieces=[piece_to_plain(name) for name in names],
+            blooms=blooms or None,
+        )
+        parts: list[list[bytes]] = [[] for _ in ranges]
+        for batch in batches:
+            if not batch.schema.equals(BYTES):
+                raise DamageError("The service answered with columns that are not those of bytes.")
+            for number, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if data is None or number is None or not 0 <= number < len(parts):
+                    raise DamageError("The service answered with bytes that nobody asked for.")
+                parts[number].append(data)
+        found = [each[0] if len(each) == 1 else b"".join(each) for each in parts]
+        for (offset, length), data in zip(ranges, found, strict=True):
+            if len(data) != length:
+                raise DamageError(
+                    f"The service gave {len(data)} bytes of {key} from {offset}: expected {length}.", key=key
+                )
+        return found
+
+    # what nothing that reads a snapshot asks for
+
+    def get(self, key: str, most_bytes: int = 0) -> bytes:  # noqa: ARG002
+        """Refused."""
+        raise _refused("get")
+
+    def size(self, key: str) -> int:  # noqa: ARG002
+        """Refused."""
+        raise _refused("size")
+
+    def stamps(self, keys: Sequence[str]) -> builtins.list[str | None]:  # noqa: ARG002
+        """Refused."""
+        raise _refused("stamps")
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:  # noqa: ARG002
+        """Refused."""
+        raise _refused("list")
+
+    def create(self, key: str, data: bytes) -> CreateOutcome:  # noqa: ARG002
+        """Refused."""
+        raise _refused("create")
+
+    def put(self, key: str, data: Buffer) -> None:  # noqa: ARG002
+        """Refused."""
+        raise _refused("put")
+
+    def delete(self, key: str) -> None:  # noqa: ARG002
+        """Refused."""
+        raise _refused("delete")
+
+    def local_path(self, key: str) -> str | None:
+        """None: reads go through the service."""
+        check_key(key)
+        return None
+
+    def now_us(self) -> int | None:
+        """None: the service does not tell."""
+        return None
+
+
+def _in_parts(ranges: Sequence[tuple[int, int]]) -> builtins.list[builtins.list[tuple[int, int]]]:
+    """The ranges in as many questions as the limits of one ask for."""
+    parts: list[list[tuple[int, int]]] = []
+    size = 0
+    for each in ranges:
+        if not parts or len(parts[-1]) == _MOST_RANGES or size + each[1] > _MOST_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(each)
+        size += each[1]
+    return parts
+
+
+def _overlaid(parts: Sequence[bytes]) -> bytes:
+    """What several tables see of the same bytes: where one may not see it has zeros."""
+    whole = np.frombuffer(parts[0], np.uint8).copy()
+    for part in parts[1:]:
+        whole |= np.frombuffer(part, np.uint8)
+    return whole.tobytes()
+
+
+def _refused(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"A connected store reads pages of its snapshots; it has no {what!r}.",
+        hint="Open the store itself with spark_pages.open(url).",
+    )

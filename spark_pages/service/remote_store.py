@@ -1,0 +1,368 @@
+"""What `spark_pages.connect` gives: snapshots whose metadata comes from a service (seed 004, "CN")."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Self
+
+import pyarrow as pa
+
+from spark_pages.arguments import (
+    MOST_NUMBER,
+    Moment,
+    as_flag,
+    as_microseconds,
+    as_path,
+    as_seconds,
+    as_text,
+    as_whole,
+    check_kind,
+)
+from spark_pages.boundary import guard, guarded
+from spark_pages.catalog.resolve import not_there, split_name
+from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError, StoreReplacedError
+from spark_pages.io import CacheConfig, CacheStats, PageHandler
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.table import TableDefinition
+from spark_pages.query.directory import PageDirectory
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.system_tables import SYSTEM_TABLES
+from spark_pages.query.table import Table
+from spark_pages.runtime import Runtime
+from spark_pages.service.client import ServiceCalls, Token
+from spark_pages.service.page_index import LearnedPieces
+from spark_pages.service.remote_log import ServedLog
+from spark_pages.service.remote_objects import NamedTable, ServedObjects
+from spark_pages.service.remote_pieces import ServedPieces
+from spark_pages.service.table_view import ServedTable, carried_on
+from spark_pages.service.wire import changes_of_frame, object_from_plain, snapshot_of_frame
+from spark_pages.storage import open_object_store
+from spark_pages.storage.store import ObjectStore
+
+_MOST_TABLES = 4096
+_MOST_CERTIFICATE = 1 << 20
+_SHORTEST_S = 1e-3
+
+
+@guarded()
+class ServedStore:
+    """A store behind a service, to be read. Obtained from `spark_pages.connect`.
+
+    Parameters
+    ----------
+    calls
+        Asks the service.
+    objects
+        Where pages are read directly; None reads them through the service.
+    cache
+        See `CacheConfig`.
+
+    Notes
+    -----
+    Safe to share between threads. What it has loaded of a table it takes along to newer versions.
+    """
+
+    def __init__(self, calls: ServiceCalls, objects: ObjectStore | None, cache: CacheConfig | None) -> None:
+        self._calls = calls
+        self._learned: LearnedPieces[NamedTable] = LearnedPieces()
+        self._pages = PageHandler(objects or ServedObjects(calls, self._learned), cache)
+        self._lock = threading.Lock()
+        self._store_id = ""
+        self._newest: dict[tuple[str, str], ServedTable] = {}
+
+    def __repr__(self) -> str:
+        return f"ServedStore({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            "A connected store cannot be pickled: it holds a token.",
+            hint="Call `connect` where it is needed.",
+        )
+
+    @property
+    def url(self) -> str:
+        """Address of the service."""
+        return self._calls.url
+
+    @property
+    def cache_stats(self) -> CacheStats:
+        """Hits, misses, requests and bytes of the page caches since the store was connected."""
+        return self._pages.stats()
+
+    def snapshot(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+    ) -> ServedSnapshot:
+        """The store as of a version, a time, a tag, or now; as `Store.snapshot`.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, InvalidInputError, AccessDeniedError, StorageError
+        StoreReplacedError
+            If the service serves another store by now.
+
+        Notes
+        -----
+        One call. The newest version may be as old as the service's bound of staleness says.
+        """
+        version = None if version is None else _version(version)
+        timestamp_us = None if timestamp is None else as_microseconds(timestamp)
+        tag = None if tag is None else as_text(tag, "The name of a tag")
+        told = self._calls.ask("version", version=version, timestamp_us=timestamp_us, tag=tag)
+        try:
+            found, time_us = int(told["version"]), int(told["timestamp_us"])
+            store_id = str(told.get("store", ""))  # services of earlier releases do not tell it
+        except (LookupError, TypeError, ValueError):
+            raise DamageError(f"The service at {self.url} told no version.") from None
+        self._store_id = self._store_id or store_id
+        if store_id not in ("", self._store_id):
+            raise StoreReplacedError(
+                f"Cannot read from the service at {self.url}: it serves another store than the one that was "
+                "connected.",
+                hint="Connect again, and look at what it serves now.",
+                url=self.url,
+            )
+        return ServedSnapshot(self, ServedLog(self, found, time_us))
+
+    def tables(self, version: int) -> dict[int, tuple[str, str]]:
+        """Namespace and name, by table id, of the tables of a version that may be read."""
+        told = self._calls.ask("tables", version=_version(version))
+        try:
+            return {int(table_id): (str(db), str(name)) for db, name, table_id in told["tables"]}
+        except (LookupError, TypeError, ValueError):
+            raise DamageError(f"The service at {self.url} told no tables.") from None
+
+    def namespaces_and_types(self, version: int) -> list[TableDefinition]:
+        """What tells of the namespaces that may be read, and of types, in a version."""
+        told = self._calls.ask("objects", version=_version(version))
+        try:
+            return [object_from_plain(each) for each in told["objects"]]
+        except (LookupError, TypeError, ValueError):
+            raise DamageError(f"The service at {self.url} told no namespaces and types.") from None
+
+    def sql(
+        self,
+        text: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """What a query gives; as `Store.sql`, for what changes nothing.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is no query, beside what `Store.sql` raises.
+        """
+        from spark_pages.sql.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+        return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag, params, limit)
+
+    def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:
+        """A table as of a version, with what is known of it from an earlier one.
+
+        Parameters
+        ----------
+        afresh
+            Whether to take over nothing: where what was known turned out to be gone.
+
+        Notes
+        -----
+        No call where it is known, else one; two where it went on to another checkpoint.
+        """
+        db, table = as_text(db, "The name of a namespace"), as_text(table, "The name of a table")
+        version, afresh = _version(version), as_flag(afresh, "afresh")
+        known = None if afresh else self._newest.get((db, table))
+        if known is not None and known.state.version == version:
+            return known
+        found = self._carry_on(known, db, table, version) if known is not None else None
+        found = found or self._ask(db, table, version)
+        with self._lock:
+            newest = self._newest.get((db, table))
+            if newest is None or newest.state.version < version or afresh:
+                if len(self._newest) >= _MOST_TABLES and (db, table) not in self._newest:
+                    self._newest.clear()
+                self._newest[db, table] = found
+        return found
+
+    def _ask(self, db: str, table: str, version: int) -> ServedTable:
+        pieces = ServedPieces(self._calls, self._learned, db, table)
+        header, batches = self._calls.get("get_table_meta_snapshot", db=db, table=table, version=version)
+        answer = snapshot_of_frame(header, batches, pieces.stats)
+        if answer.version != version:
+            raise DamageError(f"The service told version {answer.version} of a table: expected {version}.")
+        pieces.seen(answer)
+        return ServedTable(answer, pieces)
+
+    def _carry_on(self, known: ServedTable, db: str, table: str, version: int) -> ServedTable | None:
+        if known.state.version > version:
+            return None
+        pieces = known.pieces
+        assert isinstance(pieces, ServedPieces)
+        fields = {"from": known.state.version, "to": version}
+        header, batches = self._calls.get("collect_table_meta_changes_in_range", db=db, table=table, **fields)
+        changes = changes_of_frame(header, batches, pieces.stats)
+        answer = carried_on(known.answer, changes)
+        if answer is None:
+            return None
+        pieces.seen(replace(answer, redo=changes.hot_redo))
+        return ServedTable(answer, pieces, known)
+
+    @property
+    def pages(self) -> PageHandler:
+        """What fetches and caches pages."""
+        return self._pages
+
+    def close(self) -> None:
+        """The channel and the caches are closed; the store may be used again."""
+        self._pages.close()
+        self._calls.close()
+
+    def __enter__(self) -> Self:
+        """The store, to be closed on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
+
+
+@guarded()
+class ServedSnapshot(Snapshot):
+    """A version of a store behind a service; read like any other snapshot."""
+
+    log: ServedLog
+
+    def __init__(self, store: ServedStore, log: ServedLog) -> None:
+        super().__init__(log, store.pages)
+        self._served = store
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInputError(
+            "A snapshot of a connected store cannot be pickled: it holds a token.",
+            hint="Call `connect` where it is needed.",
+        )
+
+    def table(self, name: str) -> Table:
+        """A table by name; see `Snapshot.table`.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is none.
+        AccessDeniedError
+            If the token does not allow its namespace.
+        """
+        namespace, table = split_name(name)
+        db = namespace or "default"
+        if db == "system" and table in SYSTEM_TABLES:
+            return self._system_table(table)
+        store, version = self._served, self.version
+
+        def as_of(timestamp_us: int) -> PageDirectory:
+            then = store.snapshot(timestamp=timestamp_us)
+            at = then.log.names.get(found.definition.table_id)
+            if at is None:
+                raise not_there(found.definition, then.version)
+            return then.table(".".join(at)).directory
+
+        def open_again(_: int) -> LogSnapshot:
+            return store.table_at(db, table, version, afresh=True)
+
+        found = store.table_at(db, table, version)
+        directory = PageDirectory(found, found.definition, as_of, open_again)
+        return Table(found.definition, directory, store.pages, self.log, self.table)
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Nothing to open again: what it knows comes table by table."""
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
+        raise missing
+
+
+def _version(version: int) -> int:
+    return as_whole(version, "version", least=0, most=MOST_NUMBER)
+
+
+def _refuse_to_write(_: str) -> NoReturn:
+    raise InvalidInputError(
+        "A connected store is only read.", hint="Open the store itself to change it: `spark_pages.open`."
+    )
+
+
+@guard
+def connect(
+    url: str,
+    token: Token | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    storage_url: str | None = None,
+    certificate: str | os.PathLike[str] | bytes | None = None,
+    cache: CacheConfig | None = None,
+    timeout_s: float = 30.0,
+    retry_s: float = 15.0,
+) -> ServedStore:
+    """A store behind a service.
+
+    Parameters
+    ----------
+    url
+        ``grpc+tls://host:port``; ``grpc://host:port`` without a token, for tests.
+    token
+        A bearer token, or a function that gives one: it is asked before each call, so that it can renew it.
+    storage_options
+        If given, also as an empty dict: pages are read from storage directly, with these options, as `open`
+        takes them. Else through the service.
+    storage_url
+        Where storage is, if it is elsewhere for this client than for the service.
+    certificate
+        Of the authority that signed the service's certificate, in PEM: a path, or its bytes. By default those
+        of the system.
+    cache
+        See `CacheConfig`.
+    timeout_s
+        A call that takes longer fails.
+    retry_s
+        So long a service that cannot be reached, or is busy, is tried again.
+
+    Raises
+    ------
+    AccessDeniedError
+        If the token is not valid.
+    StorageError
+        If the service cannot be reached.
+    InvalidInputError
+        If the address is none, or a token would be sent in the clear.
+    """
+    pem = _read_certificate(certificate)
+    as_text(url, "The address of a service")
+    check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
+    timeout_s, retry_s = as_seconds(timeout_s, "timeout_s", _SHORTEST_S), as_seconds(retry_s, "retry_s")
+    calls = ServiceCalls(url, token, pem, timeout_s, retry_s, Runtime())
+    told = calls.greet()
+    objects = None
+    if storage_options is not None or storage_url is not None:
+        objects = open_object_store(told["url"] if storage_url is None else storage_url, storage_options)
+    return ServedStore(calls, objects, cache)
+
+
+def _read_certificate(certificate: str | os.PathLike[str] | bytes | None) -> bytes | None:
+    if certificate is None or isinstance(certificate, bytes):
+        return certificate
+    path = as_path(certificate, "certificate")
+    try:
+        with builtins.open(path, "rb") as file:
+            return file.read(_MOST_CERTIFICATE)
+    except OSError as error:
+        raise InvalidInputError(
+            f"Cannot read the certificate {path!r}: {error.strerror}.",
+            hint="Give the path of a file in PEM, or its bytes.",
+        ) from error

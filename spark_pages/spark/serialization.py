@@ -1,0 +1,124 @@
+"""What travels between driver and executors: stores by address, pages as Arrow bytes. No pyspark here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.errors import InvalidInputError
+from spark_pages.io import PageHandler
+from spark_pages.model.page_schema import PAGE_SCHEMA, concat_batches
+from spark_pages.model.run import PageRun
+from spark_pages.spark.profiles import split_profile, with_profile
+from spark_pages.storage import open_object_store
+from spark_pages.storage.factory import folder_of
+from spark_pages.storage.profiles import storage_options
+from spark_pages.storage.store import ObjectStore
+from spark_pages.store import Store
+from spark_pages.store import open as open_store
+
+_WORTH_COMPRESSING = 64
+"""From so many rows on zstd makes a batch smaller; starting it takes longer than all else of fewer."""
+
+
+def store_url(url: str, profile: str | None = None) -> str:
+    """The address as an executor needs it: absolute, one that other processes can reach, and with its
+    profile.
+    """
+    if url.startswith("memory://"):
+        raise InvalidInputError(
+            f"Spark cannot read {url}: a store in memory belongs to one process, and Spark has others.",
+            hint="Use a folder or an object store.",
+        )
+    folder = None if "://" in url else folder_of(url)
+    return with_profile(url if folder is None else os.path.abspath(folder), profile)
+
+
+def store_of(url: str) -> Store:
+    """The store of an address, opened anew."""
+    plain, profile = split_profile(url)
+    return open_store(plain, storage_options(profile))
+
+
+def objects_of(url: str) -> ObjectStore:
+    """The object store of an address, opened once in each process, by its environment or a profile of its
+    own.
+    """
+    return _opened(url, os.getpid())[0]
+
+
+def pages_of(url: str) -> PageHandler:
+    """A page handler without caches: a task reads each page once."""
+    return _opened(url, os.getpid())[1]
+
+
+@lru_cache(8)
+def _opened(url: str, _pid: int) -> tuple[ObjectStore, PageHandler]:
+    plain, profile = split_profile(url)
+    objects = open_object_store(plain, storage_options(profile))
+    return objects, PageHandler(objects, upc_bytes=0, cpc_bytes=0)
+
+
+def pack_run(run: PageRun) -> bytes:
+    """The descriptors of a run as an Arrow stream; statistics stay behind."""
+    return pack_runs([run])
+
+
+def pack_runs(runs: Sequence[PageRun]) -> bytes:
+    """The same for several runs, which are unpacked as one: that takes hardly longer than one of them."""
+    return _packed(concat_batches([_with_own_paths(run.pages) for run in runs], PAGE_SCHEMA))
+
+
+def pack_with_stats(run: PageRun) -> tuple[bytes, bytes]:
+    """The descriptors and the statistics of a run, each as an Arrow stream."""
+    return pack_run(run), _packed(run.stats)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    compression = "zstd" if batch.num_rows >= _WORTH_COMPRESSING else None
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _with_own_paths(pages: pa.RecordBatch) -> pa.RecordBatch:
+    """The same pages, without the paths of others."""
+    index = PAGE_SCHEMA.get_field_index("path")
+    own = pages.column(index).cast(pa.string()).dictionary_encode()
+    return pages.set_column(index, PAGE_SCHEMA.field(index), own)
+
+
+def unpack_run(data: bytes) -> PageRun:
+    """The run that `pack_run` was given."""
+    return PageRun(_unpacked(data))
+
+
+def unpack_with_stats(pages: bytes, stats: bytes) -> PageRun:
+    """The run that `pack_with_stats` was given."""
+    beside = _unpacked(stats)
+    return PageRun(_unpacked(pages), lambda: beside)
+
+
+def _unpacked(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+def even_groups(weights: NDArray[np.int64], groups: int) -> list[tuple[int, int]]:
+    """[start, stop) of consecutive items, in at most `groups` groups of about equal weight."""
+    if not len(weights):
+        return []
+    middle = np.cumsum(weights) - weights / 2
+    total = max(float(weights.sum()), 1.0)
+    group = np.minimum((middle * groups / total).astype(np.int64), groups - 1)
+    edges = np.flatnonzero(np.diff(group)) + 1
+    bounds = [0, *edges.tolist(), len(weights)]
+    return list(pairwise(bounds))

@@ -1,0 +1,156 @@
+"""SQL on a store: queries are read, statements that change something are one transaction each.
+
+Follow a query from `run_sql` through `spark_pages.sql.reader` (a statement), `spark_pages.sql.resolver`
+(names) and `spark_pages.sql.engine` (DuckDB) back to `Table.scan`, which DuckDB asks for columns and rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from spark_pages.arguments import MOST_NUMBER, Moment, as_text, as_whole
+from spark_pages.arrow.nested import null_column
+from spark_pages.catalog.identifiers import match_name
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from spark_pages.format.fitting import LossError, fitted, whole_as_decimal
+from spark_pages.query.predicates.literals import times_of_text
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.query.table_names import table_called
+from spark_pages.sql.engine import check_syntax, run_query
+from spark_pages.sql.parameters import GivenParameters, Parameters
+from spark_pages.sql.reader import read_statement
+from spark_pages.sql.resolver import resolve
+from spark_pages.sql.sql_changes import apply_change, new_name, title
+from spark_pages.sql.sql_relations import StoreRelations
+from spark_pages.sql.statements import CreateTable, Insert, Select, Write
+from spark_pages.transaction.transaction import Transaction
+
+RESULT = pa.schema([("statement", pa.string()), ("version", pa.int64()), ("rows", pa.int64())])
+"""What a statement gives that is no query."""
+
+
+def run_sql(
+    text: str,
+    open_version: Callable[..., Snapshot],
+    begin: Callable[[str], Transaction],
+    version: int | None = None,
+    timestamp: Moment | None = None,
+    tag: str | None = None,
+    parameters: GivenParameters = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """What the statement gives.
+
+    Parameters
+    ----------
+    open_version
+        Opens a version, by version, timestamp or tag; the newest one by default.
+    begin
+        Begins a transaction for an operation.
+    version, timestamp, tag
+        What a query reads.
+    parameters
+        Values for the parameters of the statement.
+    limit
+        Rows of a query, of which no more are computed.
+    """
+    text = as_text(text, "The statement")
+    if limit is not None:
+        limit = as_whole(limit, "limit", "a number of rows, 0 or more", 0, MOST_NUMBER)
+    statement = read_statement(text)
+    if not isinstance(statement, Select) and any(each is not None for each in (version, timestamp, tag)):
+        raise InvalidInputError(
+            f"{title(statement)} changes the newest version: leave out which one is read."
+        )
+    relations = StoreRelations(open_version(version, timestamp, tag), open_version)
+    if isinstance(statement, Select):
+        return _rows(statement.tree, text, relations, parameters, limit)
+    version, rows = _change(statement, text, relations, begin, parameters)
+    return pa.table([[title(statement)], [version], [rows]], schema=RESULT)
+
+
+def _rows(
+    tree: exp.Expr,
+    text: str,
+    relations: StoreRelations,
+    parameters: GivenParameters,
+    limit: int | None = None,
+) -> pa.Table:
+    query = resolve(tree, text, relations, parameters)
+    check_syntax(text, tree.root())
+    return run_query(query, limit)
+
+
+def _change(
+    statement: Write,
+    text: str,
+    relations: StoreRelations,
+    begin: Callable[[str], Transaction],
+    parameters: GivenParameters,
+) -> tuple[int | None, int | None]:
+    """The version of the commit, and how many rows were written where rows were."""
+    rows: int | None = None
+    # What can be refused is, before the transaction begins; what is read is read from one version.
+    made = inserted = None
+    if isinstance(statement, CreateTable) and statement.query is not None:
+        made = _rows(statement.query, text, relations, parameters)
+    elif isinstance(statement, Insert):
+        given = _rows(statement.query, text, relations, parameters)
+        inserted = _fitting(statement, given, relations.base)
+    else:
+        Parameters(parameters, None)  # there are none to bind
+    with begin(title(statement).lower()) as transaction:
+        if inserted is not None:
+            name, data = inserted
+            transaction.append(name, data)
+            rows = data.num_rows
+        elif isinstance(statement, CreateTable) and made is not None:
+            name_new = new_name(relations.base, statement.table, statement.if_not_exists)
+            if name_new is not None:
+                transaction.create_table(name_new, made.schema, properties=statement.properties)
+                transaction.append(name_new, made)
+                rows = made.num_rows
+        else:
+            apply_change(statement, transaction, relations.base)
+    return transaction.version, rows
+
+
+def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[str, pa.Table]:
+    """The table's name, and the rows with all of its columns in its types."""
+    table = table_called(snapshot, statement.table)
+    names = [_column(name, table.columns, table.name) for name in statement.columns] or table.columns
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"The rows for table {table.name!r} name a column twice.")
+    if len(names) != given.num_columns:
+        raise SchemaMismatchError(
+            f"The rows for table {table.name!r} have {given.num_columns} values for {len(names)} columns "
+            f"({', '.join(names)})."
+        )
+    columns = []
+    for field in table.schema:
+        if field.name not in names:
+            columns.append(pa.chunked_array([null_column(field.type, given.num_rows)]))
+            continue
+        values = given.column(names.index(field.name))
+        try:
+            if pa.types.is_nested(field.type):  # where Arrow leaves out what the type lacks
+                values = fitted(values, field.type)
+            if pa.types.is_time(field.type) and pa.types.is_string(values.type):
+                values = times_of_text(values)
+            columns.append(whole_as_decimal(values, field.type).cast(field.type))
+        except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatchError(
+                f"Values of type {values.type} do not fit column {field.name!r} of table {table.name!r}, "
+                f"which is of type {field.type}: {error}"
+            ) from error
+    return table.name, pa.table(columns, schema=table.schema)
+
+
+def _column(name: str, known: Sequence[str], table: str) -> str:
+    found = match_name(name, known)
+    if found is None:
+        raise InvalidInputError(f"Table {table!r} has no column {name!r}: it has {', '.join(known)}.")
+    return found

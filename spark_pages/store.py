@@ -1,0 +1,603 @@
+"""The store: opening it, its versions, its transactions, its upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+
+from spark_pages.arguments import (
+    Moment,
+    as_flag,
+    as_microseconds,
+    as_seconds,
+    as_text,
+    as_whole,
+    check_kind,
+    check_texts,
+)
+from spark_pages.boundary import guard, guarded
+from spark_pages.catalog.bootstrap import first_record
+from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
+from spark_pages.changes.feed import read_changes
+from spark_pages.changes.history import history_table
+from spark_pages.changes.row_counts import RowCounts
+from spark_pages.display.cards import store_card
+from spark_pages.display.text import moment
+from spark_pages.errors import CommitUnknownError, InvalidInputError, SparkPagesError
+from spark_pages.io import CacheConfig, CacheStats, PageHandler
+from spark_pages.log.commit.protocol_types import Unknown
+from spark_pages.log.compaction.writer import LogCompaction
+from spark_pages.log.log import Log
+from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
+from spark_pages.maintenance.claims import ClaimVerbs
+from spark_pages.maintenance.compact import compact_table
+from spark_pages.maintenance.repair import RepairPlan, plan_repair
+from spark_pages.maintenance.store_info import InfoVerbs
+from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
+from spark_pages.maintenance.verify.faults import Verification
+from spark_pages.maintenance.verify.verify import verify
+from spark_pages.model.actions import CheckpointRef
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.runtime import Runtime
+from spark_pages.storage import open_object_store
+from spark_pages.storage.reserve import keep_reserve
+from spark_pages.storage.store import ObjectStore
+from spark_pages.transaction.transaction import MEMORY_BYTES, Transaction
+from spark_pages.versions.blame import Blame, blame
+from spark_pages.versions.clock import reset_clock
+from spark_pages.versions.leases import Leases
+from spark_pages.versions.restore import restore
+from spark_pages.versions.tags import delete_tag, set_tag, tagged_version
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+@guarded()
+class Store(InfoVerbs, ClaimVerbs):
+    """One store: a log of commits and the pages that it names.
+
+    Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, runtime: Runtime | None = None, cache: CacheConfig | None = None
+    ) -> None:
+        check_kind(objects, ObjectStore, "objects", "an ObjectStore")
+        check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
+        self._runtime = Runtime() if runtime is None else runtime
+        self._objects = objects
+        self._log = Log(objects, self._runtime)
+        self._pages = PageHandler(objects, cache)
+        self._told: tuple[object, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        try:
+            snapshot = self.snapshot()
+            read = self.cache_stats
+            cache = read.card if read.hits + read.misses else ""
+            return store_card(self.url, snapshot._repr_html_(), snapshot.log.state.tags, cache)
+        except SparkPagesError as error:  # a notebook shows as much as it can, and does not fail
+            return store_card(self.url, f"cannot be read now: {error}")
+
+    def __reduce__(self) -> tuple[type[Store], tuple[ObjectStore, None, CacheConfig]]:
+        """Pickled as its address and cache settings; a store whose address may hold secrets refuses."""
+        return (Store, (self._objects, None, self._pages.config))
+
+    @property
+    def url(self) -> str:
+        """Where the store is, without secrets."""
+        return self._objects.url
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The objects that the store is made of."""
+        return self._objects
+
+    @property
+    def cache_stats(self) -> CacheStats:
+        """Hits, misses, requests and bytes of the page caches since the store was opened."""
+        return self._pages.stats()
+
+    def snapshot(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+    ) -> Snapshot:
+        """The store as of a version, a time, a tag, or now.
+
+        Parameters
+        ----------
+        version
+            A version.
+        timestamp
+            The last version committed not later than this: a datetime (naive means UTC), also of pandas,
+            numpy or pyarrow, such as `history` returns; ISO 8601 text; or microseconds since 1970.
+        tag
+            The version that the tag names.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, InvalidInputError
+        """
+        if sum(each is not None for each in (version, timestamp, tag)) > 1:
+            raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+        version = None if version is None else as_whole(version, "version")
+        asked = ""
+        if tag is not None:
+            version, asked = tagged_version(self._log.refresh().state, tag), f"tag {tag!r}"
+        timestamp_us = None if timestamp is None else as_microseconds(timestamp)
+        if timestamp_us is not None:
+            asked = f"as of {moment(timestamp_us, precise=True)} UTC"
+        return self._wrap(self._log.snapshot(version, timestamp_us, asked))
+
+    def transaction(
+        self,
+        operation: str | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        isolation: str = "snapshot",
+        parameters: Mapping[str, str] | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        read_version: int | None = None,
+    ) -> Transaction:
+        """A transaction on the newest version; commits on leaving its ``with`` block.
+
+        Parameters
+        ----------
+        operation, parameters
+            What is done, for the history. By default ``write``, or the name of the one kind of change of the
+            catalog that it makes; which changes those are is told in any case.
+        app_id, app_version
+            Exactly once: where the log holds this pair, the commit is a no-op and ``txn.version`` is the
+            version where it landed. Numbers of an application must grow: one that was passed over is refused.
+        isolation
+            ``"snapshot"``, or ``"serializable"``: conflicts too when another commit changed rows of a
+            table that this one writes to, or has read by `Transaction.table`.
+        memory_bytes
+            Memory that its pages take before some of them are written early. A sixteenth of it, between 64
+            KiB and 64 MiB, take the values of its updates before they go to a temporary file.
+        read_version
+            The version on which it stands, whatever has been committed since and is compared at the commit;
+            for rows that others have written, see `Transaction.append_written`.
+        """
+        return Transaction(
+            self._log,
+            self._wrap,
+            self._runtime,
+            operation=operation,
+            parameters=parameters,
+            app_id=app_id,
+            app_version=app_version,
+            isolation=isolation,
+            memory_bytes=memory_bytes,
+            base=None if read_version is None else self._log.snapshot(as_whole(read_version, "read_version")),
+        )
+
+    def resume(self, error: CommitUnknownError) -> int:
+        """Find out what became of a commit whose outcome was unknown, and bring it in if it can be.
+
+        Parameters
+        ----------
+        error
+            What the commit raised, in this process or another (it survives pickling).
+
+        Returns
+        -------
+        int
+            The version: the commit is in the log, exactly once.
+
+        Raises
+        ------
+        CommitConflictError
+            If another commit holds its place: it is not in the log, nor will ever be. Of a commit of several
+            transactions, `read_version` is the oldest that one of them read.
+        CommitUnknownError
+            If storage still gives no clear answer.
+        """
+        check_kind(error, CommitUnknownError, "error", "a CommitUnknownError")
+        known = error.context
+        if not {"version", "token", "data"} <= known.keys():
+            raise InvalidInputError(
+                "The error does not carry the commit that is in doubt: look for it in the history."
+            )
+        version, token, data = (known[name] for name in ("version", "token", "data"))
+        return self._log.resume(Unknown(version, token, data, error.message, known.get("tries", 1)))
+
+    def tag(self, name: str, version: int | None = None, replace: bool = False) -> int:
+        """The tag names the version, by default the newest one; gives the version.
+
+        Parameters
+        ----------
+        name
+            1 to 200 letters, digits, ``.``, ``_``, ``/`` and ``-``, the first a letter or digit.
+        replace
+            Whether a tag that names another version is moved.
+
+        Raises
+        ------
+        InvalidInputError, AlreadyExistsError, VersionNotFoundError, SnapshotExpiredError
+
+        Notes
+        -----
+        One commit, or none if nothing changes. Retention keeps what a tag names.
+        """
+        return set_tag(self._log, self._runtime, name, version, as_flag(replace, "replace"))
+
+    def delete_tag(self, name: str) -> int:
+        """There is no such tag any more; gives the version that it named.
+
+        Raises
+        ------
+        VersionNotFoundError
+            If there is no such tag.
+        """
+        return delete_tag(self._log, self._runtime, name)
+
+    def tags(self) -> dict[str, int]:
+        """The tags and the versions that they name, sorted by name."""
+        return dict(sorted(self._log.refresh().state.tags.items()))
+
+    def restore(
+        self,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+    ) -> int:
+        """Rows, tables and properties are what they were; gives the version of the new commit.
+
+        Parameters
+        ----------
+        version, timestamp, tag
+            Exactly one of them, as in `snapshot`.
+
+        Returns
+        -------
+        int
+            The newest version, without a new commit, if nothing differs.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, InvalidInputError, CommitConflictError
+
+        Notes
+        -----
+        The history stays: what is undone can be read at its version, and restored. Commits that land while
+        the restore is made are undone too. Tags, leases and the exactly-once pairs of applications stay as
+        they are. Grows with what differs.
+        """
+        if sum(each is not None for each in (version, timestamp, tag)) != 1:
+            raise InvalidInputError("Give exactly one of version, timestamp and tag.")
+        named = {} if tag is None else {"tag": as_text(tag, "The name of a tag")}
+        if timestamp is not None:
+            named["timestamp"] = str(_EPOCH + timedelta(microseconds=as_microseconds(timestamp)))
+        then = self.snapshot(version, timestamp, tag).version
+        return restore(self._log, self._pages, self._runtime, then, {**named, "version": str(then)})
+
+    def reset_clock(self) -> int:
+        """Date versions by the clock of now again, after a commit of a clock that was far ahead.
+
+        Returns
+        -------
+        int
+            The version of the new commit; the newest version, without a commit, if that is not far ahead.
+
+        Raises
+        ------
+        CommitError
+            If the clock of this machine is far ahead of the storage's own.
+
+        Notes
+        -----
+        See docs/versions.md. Versions of the wrong clock are dated to the last microseconds before the reset.
+        """
+        return reset_clock(self._log, self._runtime)
+
+    def sql(
+        self,
+        text: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Run one SQL statement: gives rows of a query, or statement, version and rows of a change.
+
+        Parameters
+        ----------
+        text
+            A query over tables and ``system.*``, or DDL, or INSERT; see docs/sql.md.
+        params
+            Values for its parameters: a list for ``?`` and ``$1``, a mapping for ``$name``.
+        version, timestamp, tag
+            What a query reads, as in `snapshot`; a table followed by ``VERSION AS OF`` is read as of that.
+        limit
+            Rows of a query, from the first; no more of them are computed.
+
+        Raises
+        ------
+        InvalidInputError
+            If it cannot be read, a name is ambiguous, or it says something that is not supported.
+        TableNotFoundError, ColumnNotFoundError, VersionNotFoundError
+            If a name means nothing; suggests names that look like it.
+        MissingDependencyError
+            If it is a query and DuckDB is not installed.
+
+        Notes
+        -----
+        A query reads the columns that it names, and of pages those that its conditions do not rule out. A
+        change is one transaction.
+        """
+        from spark_pages.sql.sql_statements import run_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
+
+        return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag, params, limit)
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """A row for each transaction and upkeep of the log, newest first; `limit` bounds the versions read.
+
+        Notes
+        -----
+        Maintenance is a transaction like any other, where it changes what can be read: page compaction,
+        restore, vacuum. Checkpoints, log compaction and what a vacuum deleted in fact (`delete objects`)
+        are none: their rows have no `transaction`, and the version that first tells of them, the newest
+        ones none. `checkpoint` is the newest one that was there at each commit. Versions that cannot be
+        read any more are left out.
+        """
+        if limit is not None:
+            limit = as_whole(limit, "limit", "a number of versions, 0 or more", 0)
+        head = self._log.refresh().state
+        first = 0 if limit is None else head.version + 1 - limit
+        start = max(oldest_readable(head), first)
+        counts = RowCounts.before(self._log, start)
+        commits = self._log.commits_left(start, head.version + 1)
+        return history_table(commits, counts, head.upkeep, newest_first=True)
+
+    def changes(
+        self, start: int, end: int, table: str | None = None, grain: Literal["pages", "rows"] = "pages"
+    ) -> pa.Table:
+        """What the commits after version `start`, up to and with `end`, did.
+
+        Parameters
+        ----------
+        start, end
+            Versions; a `start` of -1 is before the store was created.
+        table
+            Of this table only, by its name at `end`, or at `start` where it is gone since.
+        grain
+            ``"pages"``: a row for each page added, replaced or removed, or given another entry count, commit
+            by commit. ``"rows"``: the ranges of rows inserted, updated and removed between the two versions,
+            by column; compaction changes none.
+
+        Raises
+        ------
+        VersionNotFoundError, SnapshotExpiredError, TableNotFoundError, InvalidInputError
+
+        Notes
+        -----
+        Reads the commits, and lengths of the chains that they touch. Memory follows the result.
+        """
+        return read_changes(self._log, start, end, table, grain)
+
+    def blame(self, table: str, column: str, row: int) -> Blame:
+        """The commit that last wrote a row of a column.
+
+        Returns
+        -------
+        Blame
+            Version, time, operation and writer; where the log is cleaned and no longer tells, a version at or
+            before which the row was written, and `exact` false.
+
+        Raises
+        ------
+        TableNotFoundError, ColumnNotFoundError, RowOutOfRangeError
+
+        Notes
+        -----
+        Compaction does not count. Usually reads one commit; see `spark_pages.versions.blame`.
+        """
+        return blame(self._log, table, column, row)
+
+    def checkpoint(self) -> CheckpointRef:
+        """The newest version can be opened without the commits before it."""
+        return self._log.checkpoint()
+
+    def compact_log(self) -> LogCompaction:
+        """Long stretches of the log can be read in few requests; tells what was written for it.
+
+        Notes
+        -----
+        Commits are bundled beside their slots, so nothing that was there changes. May be stopped at any
+        point, repeated, and run twice at once. Processes that commit do it by themselves every 16 versions.
+        """
+        return self._log.compact()
+
+    def close(self, timeout_s: float | None = 60.0) -> None:
+        """What this process does beside its commits has ended: a checkpoint or log compaction that was due.
+
+        Parameters
+        ----------
+        timeout_s
+            Wait so long at most; what is cut off does no harm. None waits to the end.
+
+        Notes
+        -----
+        The store can still be used, but from now on nothing is done beside commits.
+        """
+        self._log.close(None if timeout_s is None else as_seconds(timeout_s, "timeout_s"))
+
+    def __enter__(self) -> Self:
+        """The store, to be closed on leaving the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See `close`."""
+        self.close()
+
+    def vacuum_plan(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumPlan:
+        """What `vacuum` would delete: a row for each object, with its size and the reason. Deletes nothing.
+
+        Parameters
+        ----------
+        retention
+            What stays readable: versions that were the newest at some time in so long (timedelta), or so many
+            of the newest versions. By default what the store's properties ``retention_versions`` and
+            ``retention_seconds`` say, else seven days. Tags and unexpired leases hold their versions, and all
+            later ones, besides.
+        orphans
+            Whether to list the whole store for objects that no commit ever named.
+
+        Notes
+        -----
+        May write a checkpoint, which lets more go. Requests grow with the commits and the checkpoint objects
+        that are kept or go; see `docs/retention.md`.
+        """
+        orphans = as_flag(orphans, "orphans")
+        return plan_vacuum(self._log, self._runtime, retention, orphans, pages=self._pages)
+
+    def vacuum(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumResult:
+        """What no version that is kept needs has been deleted; parameters as of `vacuum_plan`.
+
+        Raises
+        ------
+        CommitConflictError
+            If tags or leases kept coming on versions that were to go.
+
+        Notes
+        -----
+        May be killed at any point and run again; two at once do no harm. One commit, rarely two, and none
+        where nothing can go.
+        """
+        return vacuum(self._log, self._runtime, retention, as_flag(orphans, "orphans"), self._pages)
+
+    def compact_pages(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Runs of small pages are rewritten as full ones; rows stay what they are.
+
+        Returns
+        -------
+        list of dict
+            For each table: its name, pages before and after, the version (None where nothing was to do),
+            and how many columns another job was compacting at the moment.
+        """
+        snapshot = self.snapshot()
+        names = snapshot.tables() if table is None else [as_text(table, "The name of a table")]
+        return [
+            compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
+                name
+            )
+            for name in names
+        ]
+
+    def verify(self, pages: Literal["all", "sample", "none"] = "sample") -> Verification:
+        """Everything that the log names has been read and compared with itself; each fault is named.
+
+        Parameters
+        ----------
+        pages
+            Which pages are read and compared with their descriptors and statistics.
+
+        Returns
+        -------
+        Verification
+            ``ok`` tells whether there is damage; damage is never raised.
+
+        Notes
+        -----
+        Writes nothing. Costs as of `spark_pages.maintenance.verify.verify.verify`.
+        """
+        return verify(self._objects, self._runtime, pages)
+
+    def repair_plan(self, pages: Literal["all", "sample", "none"] = "all") -> RepairPlan:
+        """What of the damage can be mended, byte for byte, and what is lost. Mends nothing.
+
+        Notes
+        -----
+        ``plan.execute()`` does it. A store that cannot be opened is repaired by `spark-pages repair`.
+        """
+        return plan_repair(self._objects, self._runtime, pages)
+
+    def _wrap(self, log: LogSnapshot) -> Snapshot:
+        told = (log.state.base, log.state.changed.get(TABLE_ZERO_NAME))
+        if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
+            told_table_zero(log)
+            self._told = told
+        leases = Leases(self._log, self._runtime)
+        return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)
+
+    def leases(self) -> pa.Table:
+        """Leases that are not over: ``lease_id``, ``version``, ``expires_at``; the oldest version first."""
+        return Leases(self._log, self._runtime).table()
+
+
+@guard
+def create(
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    properties: Mapping[str, str] | None = None,
+    cache: CacheConfig | None = None,
+) -> Store:
+    """Make a store and open it.
+
+    Parameters
+    ----------
+    url
+        A folder, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://name``.
+    storage_options
+        For the object store, under obstore's names.
+    properties
+        Properties of the store, free text by key. Some are looked at, most as decimal numbers:
+        ``checkpoint_commits`` (64) and ``checkpoint_bytes`` (16 MiB), after how much a process that commits
+        makes a checkpoint, and ``log_compaction_commits`` (16), after how many commits it compacts the
+        log; 0 turns one off. ``tail_page_bytes`` (8192) is how large pages of small appends grow
+        before they stay as they are, see docs/writing.md. ``commit_turns`` = ``fair`` has processes that
+        write at once commit one after the other, see docs/performance.md.
+
+    Raises
+    ------
+    StoreExistsError
+        If there is one already.
+    InvalidInputError
+        If one of these properties has a value that it cannot have, or belongs to tables.
+    """
+    properties = {} if properties is None else properties
+    check_texts(properties, "properties")
+    runtime = Runtime()
+    objects = open_object_store(url, storage_options)
+    store = Store(objects, runtime, cache)
+    record = first_record(runtime, properties)
+    store._log.create(lambda _: record)
+    keep_reserve(objects)
+    return store
+
+
+@guard
+def open(
+    url: str, storage_options: Mapping[str, Any] | None = None, cache: CacheConfig | None = None
+) -> Store:
+    """Open a store that is there.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is none.
+
+    Notes
+    -----
+    Reads the head of the log: the hint, the root of the newest checkpoint, and the commits after it.
+    """
+    store = Store(open_object_store(url, storage_options), cache=cache)
+    store._wrap(store._log.refresh())
+    return store
+
+
+__all__ = ["CacheConfig", "Store", "create", "open"]

@@ -1,1 +1,0 @@
-"""Rows against the rules of their table: checks, domains, primary keys."""

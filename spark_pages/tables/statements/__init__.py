@@ -1,1 +1,0 @@
-"""SQL on a store: queries, and statements that change something. Start at `sql_statements`."""

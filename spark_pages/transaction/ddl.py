@@ -1,0 +1,392 @@
+"""The verbs of a transaction that change the catalog: tables, columns, namespaces, types, constraints.
+
+`Transaction` has them. What they do is in `table_changes.py`, `column_changes.py`, `object_changes.py` and
+`constraint_changes.py`; here it is said what users may rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from spark_pages.arguments import as_flag, as_text, check_kind, check_texts
+from spark_pages.boundary import guarded
+from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from spark_pages.log.reopen import moving_on
+from spark_pages.model.ids import CATALOG_TABLE, TableId
+from spark_pages.storage.store import ObjectStore
+from spark_pages.transaction.column_changes import ColumnChanges
+from spark_pages.transaction.constraint_changes import ConstraintChanges, ForeignKey
+from spark_pages.transaction.object_changes import ObjectChanges
+from spark_pages.transaction.read_version import Standing
+from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.staged_names import StagedNames
+from spark_pages.transaction.staged_rows import StagedRows
+from spark_pages.transaction.staged_tables import StagedTables
+from spark_pages.transaction.table_changes import TableChanges
+
+Verbs = TypeVar("Verbs", bound="CatalogVerbs")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatenate[Verbs, Given], Answer]:
+    """What users may do in a transaction; see `moving_on`. Who was refused has seen something of the catalog.
+
+    That a name is taken, or is not there, is known from then on, and serializable isolation keeps it so.
+    """
+    acting = moving_on(act)
+
+    @wraps(act)
+    def acted(txn: Verbs, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        try:
+            return acting(txn, *args, **kwargs)
+        except (NotFoundError, AlreadyExistsError, InvalidInputError):
+            txn._relies_on(CATALOG_TABLE)
+            raise
+
+    return acted
+
+
+@guarded()
+class CatalogVerbs:
+    """What `Transaction` can do to the catalog. Nobody sees any of it before the commit."""
+
+    _tables: TableChanges
+    _columns: ColumnChanges
+    _objects: ObjectChanges
+    _constraints: ConstraintChanges
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def _relies_on(self, table_id: TableId) -> None:
+        raise NotImplementedError
+
+    def move_on(self) -> int:
+        """It stands on what is kept now; see `Transaction.move_on`."""
+        raise NotImplementedError
+
+    def _begin_catalog(
+        self,
+        work: Workspace,
+        rows: StagedRows,
+        standing: Standing,
+        staged: StagedTables,
+        now_us: Callable[[], int],
+        store: ObjectStore,
+    ) -> None:
+        """Nothing has been changed yet."""
+        names = StagedNames(work, standing)
+        self._tables = TableChanges(work, rows, names, standing, staged, now_us)
+        self._columns = ColumnChanges(work, names, self._tables, standing, staged)
+        self._objects = ObjectChanges(work, names, standing, now_us, store)
+        self._constraints = ConstraintChanges(names, self._tables, staged)
+
+    # tables
+
+    @verb
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        properties: Mapping[str, str] | None = None,
+        aligned: bool = True,
+    ) -> None:
+        """The table exists from this commit on, without rows.
+
+        Parameters
+        ----------
+        name
+            ``table``, or ``namespace.table``. A table of namespace ``temp`` is seen by this transaction
+            alone, where it comes before others of its name, and ends with it; nothing of it reaches storage.
+        schema
+            Column names and types; each column gets an id that is never used again. Columns of types that
+            users made are told by `spark_pages.typed`.
+        properties
+            Free text by key. Some say how pages are written, see `spark_pages.catalog.page_options`.
+        aligned
+            Whether all columns must hold equally many rows after every commit.
+
+        Raises
+        ------
+        TableExistsError, NotFoundError, InvalidInputError
+        """
+        self._check_open()
+        check_kind(schema, pa.Schema, "schema", "a pyarrow.Schema")
+        properties = {} if properties is None else properties
+        check_texts(properties, "properties")
+        self._tables.create(name, schema, properties, as_flag(aligned, "aligned"))
+
+    @verb
+    def drop_table(self, table: str) -> None:
+        """The table is gone from this commit on. Earlier versions keep it; `undrop_table` brings it back.
+
+        What this transaction has staged for it is given up, but for a truncate.
+
+        Raises
+        ------
+        TableNotFoundError, InvalidInputError
+            If there is none, or foreign keys refer to it.
+        """
+        self._check_open()
+        self._tables.drop(table)
+
+    @verb
+    def undrop_table(self, table: str) -> None:
+        """The table of this name that was dropped last is there again, with its rows.
+
+        Raises
+        ------
+        TableNotFoundError, TableExistsError, InvalidInputError
+            If no table of the name was dropped, there is one by now, or what it needs is gone.
+        """
+        self._check_open()
+        self._tables.undrop(table)
+
+    @verb
+    def rename_table(self, table: str, name: str) -> None:
+        """The table has another name from this commit on, or is in another namespace; no page moves.
+
+        Raises
+        ------
+        TableNotFoundError, TableExistsError, NotFoundError, InvalidInputError
+        """
+        self._check_open()
+        self._tables.rename(table, name)
+
+    @verb
+    def truncate_table(self, table: str) -> None:
+        """The table has no rows from this commit on, but those appended after this call."""
+        self._check_open()
+        self._tables.truncate(table)
+
+    @verb
+    def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
+        """The table has these properties from this commit on; None takes one away."""
+        self._check_open()
+        check_texts(properties, "properties", removable=True)
+        self._tables.set_properties(table, properties)
+
+    @verb
+    def set_comment(self, table: str, comment: str | None, column: str | None = None) -> None:
+        """The table, or one of its columns, has this comment from this commit on; None takes it away."""
+        self._check_open()
+        if comment is not None:
+            as_text(comment, "comment")
+        self._columns.set_comment(table, comment, column)
+
+    # columns
+
+    @verb
+    def add_column(self, table: str, column: pa.Field, default: Any = None) -> None:
+        """The table has one more column, behind the others.
+
+        Parameters
+        ----------
+        column
+            Name, type and whether it may be null; or `spark_pages.typed`.
+        default
+            What the rows have that are there already; null by default.
+
+        Raises
+        ------
+        InvalidInputError, SchemaMismatchError
+            If the name is taken, the default is of another type, or rows would be null that may not be.
+
+        Notes
+        -----
+        No row is rewritten: the column begins with pages that say one value and a count.
+        """
+        self._check_open()
+        check_kind(column, pa.Field, "column", "a pyarrow.Field")
+        self._columns.add(table, column, default)
+
+    @verb
+    def drop_column(self, table: str, column: str) -> None:
+        """The table no longer has the column. Earlier versions keep it; its id is never used again."""
+        self._check_open()
+        self._columns.drop(table, column)
+
+    @verb
+    def rename_column(self, table: str, column: str, name: str) -> None:
+        """The column has another name from this commit on, and the pages that it had."""
+        self._check_open()
+        self._columns.rename(table, column, name)
+
+    @verb
+    def reorder_columns(self, table: str, columns: Sequence[str]) -> None:
+        """The columns named come first, in this order, and the others behind them as they were."""
+        self._check_open()
+        self._columns.reorder(table, columns)
+
+    @verb
+    def widen_column(self, table: str, column: str, type: pa.DataType) -> None:
+        """The column is of a wider type from this commit on; no page is rewritten.
+
+        Parameters
+        ----------
+        type
+            A wider integer of the same sign, double for float, a decimal of the same scale with more digits,
+            large_string for string, large_binary for binary.
+
+        Raises
+        ------
+        ColumnNotFoundError, InvalidInputError
+
+        Notes
+        -----
+        Pages that are there are cast whenever they are read.
+        """
+        self._check_open()
+        check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
+        self._columns.widen(table, as_text(column, "column"), type)
+
+    @verb
+    def set_nullable(self, table: str, column: str, nullable: bool) -> None:
+        """Rows of the column may be null from this commit on, or may not.
+
+        Raises
+        ------
+        SchemaMismatchError
+            If rows are null; pages of which statistics do not tell are read.
+        """
+        self._check_open()
+        self._columns.set_nullable(table, column, as_flag(nullable, "nullable"))
+
+    @verb
+    def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
+        """The column has these properties from this commit on; None takes one away."""
+        self._check_open()
+        check_texts(properties, "properties", removable=True)
+        self._columns.set_properties(table, column, properties)
+
+    # namespaces
+
+    @verb
+    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Tables can be made in the namespace from now on.
+
+        Parameters
+        ----------
+        properties
+            Free text by key. ``page_bytes``, ``codec`` and ``bloom`` hold for tables of it that say nothing
+            themselves, ``location`` says in which folder of the store their page files are written, and
+            ``retention_seconds`` how long those that are dropped can come back.
+
+        Raises
+        ------
+        AlreadyExistsError, InvalidInputError
+        """
+        self._check_open()
+        properties = {} if properties is None else properties
+        check_texts(properties, "properties")
+        self._objects.create_namespace(name, properties)
+
+    @verb
+    def drop_namespace(self, name: str) -> None:
+        """The namespace is gone from this commit on.
+
+        Raises
+        ------
+        NotFoundError, InvalidInputError
+            If there is none, or it holds tables.
+        """
+        self._check_open()
+        self._objects.drop_namespace(name)
+
+    @verb
+    def set_namespace_properties(self, name: str, properties: Mapping[str, str | None]) -> None:
+        """The namespace has these properties from this commit on; None takes one away."""
+        self._check_open()
+        check_texts(properties, "properties", removable=True)
+        self._objects.set_namespace_properties(name, properties)
+
+    # types
+
+    @verb
+    def create_type(
+        self, name: str, base: pa.DataType | str, not_null: bool = False, check: str | None = None
+    ) -> None:
+        """Columns can be of the type from now on: a domain where it has a rule, else another name for its
+        base.
+
+        Parameters
+        ----------
+        base
+            An Arrow type, or the name of another type whose rules hold too.
+        not_null
+            Whether no value may be null.
+        check
+            SQL text about ``VALUE`` that no value may fail; null passes.
+
+        Raises
+        ------
+        AlreadyExistsError, NotFoundError, InvalidInputError
+        """
+        self._check_open()
+        not_null = as_flag(not_null, "not_null")
+        if check is not None:
+            as_text(check, "check")
+        self._objects.create_type(name, base, not_null, check)
+
+    @verb
+    def drop_type(self, name: str) -> None:
+        """The type is gone from this commit on.
+
+        Raises
+        ------
+        NotFoundError, InvalidInputError
+            If there is none, or columns or other types are made of it.
+
+        Notes
+        -----
+        Reads the whole catalog.
+        """
+        self._check_open()
+        self._objects.drop_type(name)
+
+    # constraints
+
+    @verb
+    def add_constraint(
+        self,
+        table: str,
+        name: str,
+        *,
+        check: str | None = None,
+        primary_key: Sequence[str] | None = None,
+        foreign_key: ForeignKey | None = None,
+    ) -> None:
+        """Rows of the table keep the constraint from this commit on; those that are there already do.
+
+        Parameters
+        ----------
+        check
+            SQL text about columns that no row may fail; a row for which it is unknown passes.
+        primary_key
+            Columns that are never null, and in no two rows the same.
+        foreign_key
+            Columns, the other table, and columns there. The other table and its columns cannot be dropped or
+            renamed while it is there; rows are not compared.
+
+        Raises
+        ------
+        ConstraintError, InvalidInputError, ColumnNotFoundError, TableNotFoundError
+
+        Notes
+        -----
+        A check reads pages whose statistics leave it open; a primary key reads its columns whole.
+        """
+        self._check_open()
+        self._constraints.add(table, name, check, primary_key, foreign_key)
+
+    @verb
+    def drop_constraint(self, table: str, name: str) -> None:
+        """The table no longer has the constraint."""
+        self._check_open()
+        self._constraints.drop(table, as_text(name, "The name of a constraint"))

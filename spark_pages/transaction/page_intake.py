@@ -1,0 +1,233 @@
+"""Pages that other writers have put below the root: looked at before a transaction stages them.
+
+The log names a page by key, place and checksum. Whoever puts these into the log vouches for the bytes, so
+each page is read here once, whole, and its statistics are made from what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_pages.arguments import as_text, as_whole
+from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SchemaMismatchError
+from spark_pages.format.foreign_bounds import bounds_hold
+from spark_pages.format.pages.untrusted_page import UntrustedPage, check_untrusted_page
+from spark_pages.io import page_stats, parse_header
+from spark_pages.io.file_writer import check_padding, padding_of
+from spark_pages.model.new_page import NewPage
+from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind, PageStats, PendingPage
+from spark_pages.storage.keys import check_key
+from spark_pages.storage.store import ObjectStore
+
+_RUN_BYTES = 32 << 20
+"""Neighbouring pages are read together up to so many bytes."""
+
+_FOREIGN_FOLDERS = ("_log", "_doctor")
+
+
+@dataclass(frozen=True, slots=True)
+class PageIntake:
+    """Takes pages of files that are there.
+
+    Attributes
+    ----------
+    store
+        Where they are.
+    is_of_another
+        Whether a key is that of a page file which this transaction has not asked for.
+    """
+
+    store: ObjectStore
+    is_of_another: Callable[[str], bool]
+
+    def header_of(self, column: str, path: str, offset: int) -> PendingPage:
+        """What the header at a place says of its page; two requests."""
+        self._check_place(as_text(path, "The path of a page"))
+        if as_whole(offset, "offset") < 0 or offset % PAGE_ALIGNMENT:
+            raise InvalidInputError(
+                f"Cannot register a page of column {column!r} at {path}: offset {offset} is not a multiple "
+                f"of {PAGE_ALIGNMENT}."
+            )
+        size = self.store.size(path)
+        if size - offset < PAGE_ALIGNMENT:
+            raise _cut(path, offset, PAGE_ALIGNMENT, size)
+        data = self.store.get_range(path, offset, PAGE_HEADER_SIZE)
+        header = parse_header(data, where=f"{path}@{offset}")
+        if header.actual_len > size - offset:  # a header that lies; no multiple of it is believed either
+            raise _cut(path, offset, header.actual_len, size)
+        alloc_len = -(-header.actual_len // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
+        return PendingPage(
+            column, path, offset, alloc_len, header.actual_len, header.entry_count, header.checksum
+        )
+
+    def take(self, pages: Sequence[PendingPage], fields: Sequence[pa.Field]) -> list[NewPage]:
+        """The pages, each read whole and found to be right, as the log will describe them.
+
+        Parameters
+        ----------
+        pages
+            In any order.
+        fields
+            Of their columns, page by page.
+
+        Raises
+        ------
+        InvalidKeyError, ObjectNotFoundError, InvalidInputError, SchemaMismatchError, DamageError
+            See `tables.registration.StagedDirectory.register_batch`.
+
+        Notes
+        -----
+        One request for each file, and one for each run of neighbouring pages, of up to 32 MiB. Memory of one
+        such run.
+        """
+        by_path: dict[str, list[int]] = {}
+        for index, page in enumerate(pages):
+            by_path.setdefault(page.disk_path, []).append(index)
+        taken: dict[int, NewPage] = {}
+        for path, indices in by_path.items():
+            self._check_place(path)
+            size = self.store.size(path)
+            for index in indices:
+                if pages[index].offset + pages[index].alloc_len > size:
+                    raise _cut(path, pages[index].offset, pages[index].alloc_len, size)
+            for start, end, run in _runs(indices, pages):
+                data = memoryview(self.store.get_range(path, start, end - start))
+                for index in run:
+                    first = pages[index].offset - start
+                    behind = first + pages[index].actual_len
+                    taken[index] = _described(pages[index], fields[index], data[first:behind])
+                    padding = data[behind : behind + padding_of(pages[index].actual_len)]
+                    check_padding(padding, where=f"{path}@{pages[index].offset}")
+                    self._check_reserved(pages[index])
+        return [taken[index] for index in range(len(pages))]
+
+    def _check_reserved(self, page: PendingPage) -> None:
+        """Check that a page reserves nothing of another one: what lies behind its padding is zeros.
+
+        Raises
+        ------
+        InvalidInputError
+            If it is not.
+
+        Notes
+        -----
+        Reads nothing unless the page reserves more than it needs, and then one run at a time.
+        """
+        start = page.offset + page.actual_len + padding_of(page.actual_len)
+        end = page.offset + page.alloc_len
+        while start < end:
+            data = self.store.get_range(page.disk_path, start, min(end - start, _RUN_BYTES))
+            others = len(data) - len(bytes(data).lstrip(b"\0"))
+            if others < len(data):
+                raise InvalidInputError(
+                    f"Cannot register a page of column {page.column!r} at {page.disk_path}@{page.offset}: "
+                    f"its alloc_len of {page.alloc_len} bytes covers other data, which begins at "
+                    f"{start + others}.",
+                    hint=f"Reserve the page alone: its actual_len up to a multiple of {PAGE_ALIGNMENT}.",
+                    key=page.disk_path,
+                )
+            start += len(data)
+
+    def _check_place(self, path: str) -> None:
+        """The path is a key below the root, behind no link, and of a file that stays as long as it is named.
+
+        Raises
+        ------
+        InvalidKeyError
+        """
+        check_key(path)
+        if path.partition("/")[0] in _FOREIGN_FOLDERS:
+            raise InvalidKeyError(
+                f"Cannot register pages of {path!r}: what is in that folder is not data.", key=path
+            )
+        if self.is_of_another(path):
+            raise InvalidKeyError(
+                f"Cannot register pages of {path!r}: that is the name of another transaction's page file, "
+                f"which vacuum deletes by the rules of that one.",
+                hint="Copy it to a name of your own, or to the next_page_file() of this transaction.",
+                key=path,
+            )
+        self.store.local_path(path)  # refuses symbolic links
+
+
+def shown_rows(values: pa.Array, entry_count: int) -> PageStats:
+    """Statistics of the first `entry_count` rows of a page; those behind its entries are null."""
+    lacking = max(0, entry_count - len(values))
+    stats = page_stats(values.slice(0, entry_count))
+    return replace(stats, null_count=stats.null_count + lacking)
+
+
+def check_rows(page: UntrustedPage, entry_count: int, field: pa.Field, where: str) -> PageStats:
+    """Statistics of the rows that a page is to show, known to be rows that its column may have.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If some are null, and the column is not nullable.
+    InvalidInputError
+        If they are more than a page can show.
+    """
+    if not page.reaches(entry_count):
+        raise InvalidInputError(
+            f"Cannot give {where} {entry_count} rows: read back, they would need more than 2 GiB.",
+            hint="Use more pages.",
+        )
+    stats = shown_rows(page.batch.column("data"), entry_count)
+    if not field.nullable and stats.null_count:
+        raise SchemaMismatchError(
+            f"Cannot give {where} {entry_count} rows: {stats.null_count} of them are null, and column "
+            f"{field.name!r} is not nullable. Its payload holds {page.header.entry_count} entries."
+        )
+    return stats
+
+
+def _described(pending: PendingPage, field: pa.Field, data: memoryview) -> NewPage:
+    where = f"{pending.disk_path}@{pending.offset}"
+    page = check_untrusted_page(data, field.type, where=where)
+    if pending.checksum is not None and pending.checksum != page.header.checksum:
+        raise DamageError(
+            f"Cannot register {where}: its checksum should be {pending.checksum:016x}, found "
+            f"{page.header.checksum:016x}: it is another page."
+        )
+    stats = check_rows(page, pending.entry_count, field, where)
+    if pending.stats is not None:
+        values = page.batch.column("data").slice(0, pending.entry_count)
+        if pending.stats.null_count != stats.null_count or not bounds_hold(values, pending.stats):
+            raise InvalidInputError(
+                f"Cannot register {where}: the statistics given are not true of its rows: {pending.stats}.",
+                hint="Leave them out: they are made from the page.",
+            )
+        stats = replace(pending.stats, bloom=None)  # a filter that nobody has looked at is not named
+    return NewPage(
+        pending.entry_count, page.header.entry_count, PageKind.FILE, pending.disk_path, pending.offset,
+        pending.alloc_len, pending.actual_len, page.header.checksum, None, stats,
+    )  # fmt: skip
+
+
+def _runs(indices: Sequence[int], pages: Sequence[PendingPage]) -> Iterator[tuple[int, int, list[int]]]:
+    """Start, end, and the pages of each stretch of a file in which one page follows another."""
+    start = end = used = 0
+    run: list[int] = []
+    for index in sorted(indices, key=lambda index: pages[index].offset):
+        page = pages[index]
+        if run and (page.offset > end or page.offset + page.actual_len - start > _RUN_BYTES):
+            yield start, used, run
+            run = []
+        if not run:
+            start = end = used = page.offset
+        run.append(index)
+        end = max(end, page.offset + page.alloc_len)
+        used = max(used, page.offset + page.actual_len + padding_of(page.actual_len))
+    if run:
+        yield start, used, run
+
+
+def _cut(path: str, offset: int, length: int, size: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"Cannot register {length} bytes at {offset} of {path}: the file ends at {size}.",
+        hint=f"Pages reserve multiples of {PAGE_ALIGNMENT} bytes: pad the file with zeros.",
+        key=path,
+    )

@@ -1,0 +1,148 @@
+"""From staged changes to placed pages: what a transaction brings to storage before it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from spark_pages.errors import InternalError
+from spark_pages.format.digest import locate
+from spark_pages.format.names import manifest_key
+from spark_pages.format.segment import encode_manifest
+from spark_pages.model.actions import ManifestRef, Splice
+from spark_pages.model.added_pages import NO_PAGES, OwnPages
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.new_page import NewPage, page_batches
+from spark_pages.model.page import PageKind
+from spark_pages.model.page_schema import have_nan
+from spark_pages.storage.store import ObjectStore
+from spark_pages.transaction.page_writer import PlacedPages, StagedPage, fits_inline
+
+MANIFEST_PAGES = 1000
+"""A transaction with more pages than this lists them in a page manifest."""
+
+
+@dataclass(eq=False, slots=True)
+class StagedSplice:
+    """A splice whose pages may still be without a place; fields as in `model.actions.Splice`."""
+
+    table_id: TableId
+    field_id: FieldId
+    first_row: int
+    removed: tuple[int, ...]
+    removed_entries: int
+    pages: Sequence[StagedPage | NewPage]
+    data_change: bool = True
+    touched: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def added_entries(self) -> int:
+        """Rows that its pages hold."""
+        return sum([p.entries if isinstance(p, StagedPage) else p.entry_count for p in self.pages])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Prepared:
+    """What stays the same over all rebases of a transaction."""
+
+    own: OwnPages
+    splices: tuple[Splice, ...]
+    manifests: tuple[ManifestRef, ...] = ()
+
+
+def stays_inline(splices: Sequence[StagedSplice]) -> bool:
+    """Whether no page file and no page manifest will be written for them."""
+    pages = [page for splice in splices for page in splice.pages]
+    riding = [page for page in pages if isinstance(page, StagedPage) or page.kind is PageKind.INLINE]
+    return fits_inline(riding) and len(pages) <= MANIFEST_PAGES
+
+
+def place_splices(
+    store: ObjectStore,
+    splices_in: Sequence[StagedSplice],
+    next_page_file: Callable[[TableId], str],
+    manifest: str,
+) -> Prepared:
+    """Every page has its place, and keeps it in these splices; nothing refers to them before the commit.
+
+    Parameters
+    ----------
+    next_page_file
+        Gives the key of the next page file for a table.
+    manifest
+        Id of a page manifest, where one is needed.
+
+    Notes
+    -----
+    One request for each page file, which holds the pages of one table, and one for the manifest of a
+    large transaction. A crash leaves orphans that no snapshot sees.
+    """
+    pages, splices = _place(store, splices_in, next_page_file, stays_inline(splices_in))
+    for staged, placed in zip(_by_chain(splices_in), splices, strict=True):
+        staged.pages = pages[placed.start : placed.stop]
+    if len(pages) <= MANIFEST_PAGES:
+        return Prepared(OwnPages.of(pages), splices)
+    batch, stats = page_batches(pages)
+    data = encode_manifest(batch, stats)
+    location = locate(manifest_key(manifest), data)
+    store.put(location.key, data)
+    return Prepared(
+        NO_PAGES,
+        tuple(replace(splice, source=1) for splice in splices),
+        (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages), have_nan(stats)),),
+    )
+
+
+def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> Prepared:
+    """Every page stays in memory: for a transaction that reads what it has staged."""
+
+    def no_file(_: TableId) -> str:
+        raise InternalError("A page that was to stay in memory asked for a page file.")
+
+    pages, splices = _place(store, splices_in, no_file, inline=True)
+    return Prepared(OwnPages.of(pages), splices)
+
+
+def pages_in_order(splices: Sequence[StagedSplice]) -> list[StagedPage | NewPage]:
+    """The pages of some splices, by their ordinals once they are placed."""
+    return [page for splice in _by_chain(splices) for page in splice.pages]
+
+
+def _by_chain(splices: Sequence[StagedSplice]) -> list[StagedSplice]:
+    return sorted(splices, key=lambda each: (each.table_id, each.field_id))
+
+
+def _place(
+    store: ObjectStore,
+    splices_in: Sequence[StagedSplice],
+    next_page_file: Callable[[TableId], str],
+    inline: bool,
+) -> tuple[list[NewPage], tuple[Splice, ...]]:
+    pages: list[NewPage] = []
+    splices: list[Splice] = []
+    table: TableId | None = None
+    placed = PlacedPages(store)
+    for splice in _by_chain(splices_in):
+        if splice.table_id != table:
+            table = splice.table_id
+            placed.begin(partial(next_page_file, table))
+        start = len(pages)
+        pages += placed.place(splice.pages, inline)
+        splices.append(
+            Splice(
+                splice.table_id,
+                splice.field_id,
+                splice.first_row,
+                splice.removed,
+                splice.removed_entries,
+                0,
+                start,
+                len(pages),
+                splice.added_entries,
+                splice.data_change,
+                splice.touched,
+            )
+        )
+    placed.finish_file()
+    return pages, tuple(splices)

@@ -1,0 +1,397 @@
+"""The directory of a transaction: shows what is staged, and stages pages of other writers (seed 000).
+
+Start at `StagedDirectory.register_batch`. `page_intake.py` looks at the pages; here they are put into the
+staged splices of their columns: behind the last page, or in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import overload
+
+import numpy as np
+
+from spark_pages.arguments import MOST_NUMBER, as_list, as_text, as_whole, check_kind, shortened
+from spark_pages.boundary import guarded
+from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.identifiers import PhysicalKey
+from spark_pages.catalog.resolve import check_column, check_columns, show_name
+from spark_pages.catalog.widening import stored_types
+from spark_pages.errors import InvalidInputError, ObjectNotFoundError
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.chain import ColumnChain
+from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.new_page import NewPage
+from spark_pages.model.page import PageDescriptor, PendingPage
+from spark_pages.model.table import TableDefinition
+from spark_pages.query.directory import PageDirectory
+from spark_pages.storage.store import ObjectStore
+from spark_pages.transaction.constraints import RowTests
+from spark_pages.transaction.page_intake import PageIntake
+from spark_pages.transaction.page_writer import StagedPage
+from spark_pages.transaction.placement import StagedSplice
+from spark_pages.transaction.provisional_ids import ProvisionalIds, Staged, with_provisional_ids
+from spark_pages.transaction.resized_page import described, resized_page, same_payload
+from spark_pages.transaction.staged import Workspace
+
+_MOST_PAGES = 1024
+"""A splice with so many pages is not added to, so that pages registered one by one cost the same each."""
+
+
+@guarded()
+class StagedDirectory(PageDirectory):
+    """A `PageDirectory` that shows what its transaction has staged, and stages more.
+
+    Obtained from `Transaction.directory`. Until the commit a staged page has a provisional id, which is
+    negative, and by which `lookup` finds it.
+
+    Parameters
+    ----------
+    base, definition
+        The version that the transaction stands on, and the table; its id is negative while it is new.
+    work, store
+        What is staged, and where pages are.
+    committed, staged
+        Give the directory of the same table in the base, and with everything that is staged.
+    check_current, is_of_another
+        Raises once the transaction has ended or changed the table; whether a key is that of a page file which
+        it has not asked for.
+    ids
+        Of all pages that the transaction stages.
+
+    Notes
+    -----
+    For one thread, as its transaction is. What is asked after something has been staged forms the state anew:
+    that takes as long as the transaction has pages.
+    """
+
+    def __init__(
+        self,
+        base: LogSnapshot,
+        definition: TableDefinition,
+        work: Workspace,
+        store: ObjectStore,
+        committed: Callable[[], PageDirectory],
+        staged: Callable[[], tuple[PageDirectory, Sequence[Staged]]],
+        check_current: Callable[[], None],
+        is_of_another: Callable[[str], bool],
+        ids: ProvisionalIds,
+    ) -> None:
+        super().__init__(base, definition)
+        self._work = work
+        self._intake = PageIntake(store, is_of_another)
+        self._committed = committed
+        self._staged = staged
+        self._check_current = check_current
+        self._seen: tuple[object, ...] = ()
+        self._shown: PageDirectory | None = None
+        self._ids = ids
+        self._ids_by_ordinal = np.zeros(0, np.int64)
+        self._provisional: dict[str, ColumnChain] = {}
+        self._registered = 0
+        self._own: list[StagedSplice] = []
+
+    def __repr__(self) -> str:
+        version = self._snapshot.state.version
+        return f"StagedDirectory({show_name(self.definition)!r}, on version {version})"
+
+    def reopen(self, missing: ObjectNotFoundError) -> None:
+        """Reads the same version, with what is staged, from what is kept now."""
+        check_kind(missing, ObjectNotFoundError, "missing", "an ObjectNotFoundError")
+        if self._shown is None:
+            raise missing
+        self._shown.reopen(missing)
+        self._provisional = {}
+
+    def chain(self, column: str) -> ColumnChain:
+        """The chain of a column with what is staged; see `PageDirectory.chain`."""
+        check_column(self.definition, column)
+        shown = self._now()
+        chain = self._provisional.get(column)
+        if chain is None:
+            chain = self._provisional[column] = self._with_provisional_ids(shown.chain(column))
+        return chain
+
+    def chain_of(self, key: PhysicalKey) -> ColumnChain:
+        """The chain of a key with what is staged."""
+        return self._with_provisional_ids(self._now().chain_of(key))
+
+    def _with_provisional_ids(self, chain: ColumnChain) -> ColumnChain:
+        return with_provisional_ids(chain, self._snapshot.state.version + 1, self._ids_by_ordinal)
+
+    def _described(self, page: NewPage | StagedPage) -> PageDescriptor:
+        return described(page, self._ids.of(page))
+
+    def _now(self) -> PageDirectory:
+        """The directory of all that is staged by now."""
+        self._check_current()
+        work = self._work
+        seen = (self._registered, len(work.splices), sum(each.count for each in work.updates.values()))
+        if self._shown is None or seen != self._seen:
+            shown, pages = self._staged()
+            self._shown, self._seen = shown.of_unfinished(), seen
+            self._ids_by_ordinal, self._provisional = self._ids.of_all(pages), {}
+        return self._shown
+
+    def _directory_at(self, timestamp_us: int) -> PageDirectory:
+        """The directory of the same table as of a time, without what is staged."""
+        return self._committed()._directory_at(timestamp_us)
+
+    # staging
+
+    def register_page(self, column: str, path: str, offset: int) -> PageDescriptor:
+        """The page at a place in a file becomes the last one of the column; its header tells the sizes.
+
+        Raises
+        ------
+        InvalidKeyError, ObjectNotFoundError, InvalidInputError, SchemaMismatchError, DamageError
+            As in `register_batch`.
+
+        Notes
+        -----
+        Four requests: the header, then what `register_batch` takes.
+        """
+        self._check_current()
+        check_column(self.definition, column)
+        offset = as_whole(offset, "offset")
+        return self.register_batch([self._intake.header_of(column, path, offset)])[0]
+
+    def register_page_with_sizes(
+        self,
+        column: str,
+        path: str,
+        offset: int,
+        alloc_len: int,
+        actual_len: int,
+        entry_count: int,
+        *,
+        checksum: int | None = None,
+        replace_last: bool = False,
+    ) -> PageDescriptor:
+        """The page at a place in a file becomes the last one of the column, with so many rows.
+
+        Parameters and errors are those of `PendingPage` and `register_batch`.
+        """
+        page = PendingPage(column, path, offset, alloc_len, actual_len, entry_count, checksum, replace_last)
+        return self.register_batch([page])[0]
+
+    def register_batch(self, pages: Sequence[PendingPage]) -> list[PageDescriptor]:
+        """The pages become the last ones of their columns, in the order given, or none of them does.
+
+        Parameters
+        ----------
+        pages
+            Of files below the root of the store that are complete, durable, and never change again. Where
+            `replace_last` is set, the page takes the place of the last one there is at that moment.
+
+        Returns
+        -------
+        list of PageDescriptor
+            As they are staged, with provisional ids.
+
+        Raises
+        ------
+        InvalidKeyError
+            If a path is no key below the root, passes through a symbolic link, or names an object that the
+            store itself would delete.
+        ObjectNotFoundError
+            If there is no such file.
+        InvalidInputError
+            If a page does not lie in its file or reserves bytes of another one, statistics given are not
+            true, or there is no page to replace.
+        SchemaMismatchError
+            If a page is of another type than its column, or shows nulls that the column may not have.
+        DamageError
+            If a page is not whole, or its payload not valid; names file and offset.
+
+        Notes
+        -----
+        Each page is read once, whole: header, checksum, sizes, every offset and every character of its Arrow
+        payload are checked. One request for each file, and one for each run of neighbouring pages in it.
+
+        The commit fails with `CommitConflictError` if another one replaced the same page, or, where the
+        number of rows changes with `replace_last`, if another one appended to the table or shortened it.
+        """
+        self._check_current()
+        pages = as_list(pages, PendingPage, "pages", "PendingPages")
+        for page in pages:
+            check_columns(self.definition, [page.column])
+        self._refuse_rules()
+        fields = [self.definition.bare_schema.field(page.column) for page in pages]
+        taken = self._intake.take(pages, fields)
+        self._check_replaced(pages)
+        described_pages = [self._described(page) for page in taken]
+        by_column: dict[str, list[tuple[NewPage, bool]]] = {}
+        for pending, new in zip(pages, taken, strict=True):
+            by_column.setdefault(pending.column, []).append((new, pending.replace_last))
+        for column, changes in by_column.items():
+            self._change_end(column, changes, registered=True)
+        return described_pages
+
+    @overload
+    def update_latest_entry_count(self, column: str, entry_count: int, /) -> None: ...
+
+    @overload
+    def update_latest_entry_count(self, table: str, column: str, entry_count: int, /) -> None: ...
+
+    def update_latest_entry_count(self, *place_and_count: str | int) -> None:
+        """The last page of a column shows so many rows, without being written again.
+
+        Parameters
+        ----------
+        table
+            May stand first, as in seed 000; it must be the table of this directory.
+        column
+            The column.
+        entry_count
+            Fewer than the payload has entries: the first ones. More: the rows behind are null.
+
+        Raises
+        ------
+        InvalidInputError
+            If the column has no page, or cannot show so many rows.
+        SchemaMismatchError
+            If rows would be null, and the column is not nullable.
+
+        Notes
+        -----
+        One request, for the bytes of the page. One of at most 16 KiB is written again all the same: its only
+        place may be one that a checkpoint gave it. Conflicts as `replace_last` does.
+        """
+        self._check_current()
+        if len(place_and_count) not in (2, 3):
+            raise InvalidInputError(
+                f"update_latest_entry_count was given {shortened(place_and_count)}: expected ([table,] "
+                "column, entry_count)."
+            )
+        names = [as_text(each, "A name of a table or column") for each in place_and_count[:-1]]
+        column = names[-1]
+        entry_count = as_whole(place_and_count[-1], "entry_count", "a number of rows", 0, MOST_NUMBER)
+        known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")
+        if len(names) == 2 and names[0] not in known_as:
+            raise InvalidInputError(
+                f"This is the directory of table {show_name(self.definition)!r}, not of {names[0]!r}."
+            )
+        check_column(self.definition, column)
+        self._refuse_rules()
+        page = self._last(column)
+        if page.entry_count != entry_count:
+            field = self.definition.schema.field(column)
+            resized = resized_page(self._intake.store, page, field, entry_count, stored_types(field))
+            if (tail := self._tail(column)) is not None:
+                self._ids.pass_on(tail.pages[-1], resized)
+            self._change_end(column, [(resized, True)], registered=False)
+
+    def _refuse_rules(self) -> None:
+        if key_columns(self.definition) or RowTests.of(self.definition).tests:
+            raise InvalidInputError(
+                f"Cannot stage pages of {show_name(self.definition)!r}: nobody would look whether their rows "
+                "keep its constraints.",
+                hint="Append the rows, or update them.",
+            )
+
+    # how splices are put together
+
+    def _tail(self, column: str) -> StagedSplice | None:
+        """The staged splice with the last page of a column; None where that one is in the base."""
+        key = self._key(column)
+        latest = self._base_latest(column)
+        for splice in reversed(self._work.splices):
+            if (splice.table_id, splice.field_id) != key or not splice.pages:
+                continue
+            if not splice.removed or (latest is not None and splice.removed[-1] == latest.page_id):
+                return splice
+        return None
+
+    def _last(self, column: str) -> PageDescriptor:
+        """The last page of a column with what is staged.
+
+        Raises
+        ------
+        InvalidInputError
+            If there is none, or this transaction has compacted it.
+        """
+        tail = self._tail(column)
+        if tail is not None and not tail.data_change:
+            raise InvalidInputError(
+                f"The last page of column {column!r} was compacted by this transaction.",
+                hint="Change it in another one.",
+            )
+        latest = self._base_latest(column) if tail is None else self._described(tail.pages[-1])
+        if latest is None:
+            raise InvalidInputError(
+                f"Column {column!r} of {show_name(self.definition)!r} has no page that could be changed.",
+                hint="Register or append one first.",
+            )
+        return latest
+
+    def _base_latest(self, column: str) -> PageDescriptor | None:
+        """The last page of the column in the version that the transaction stands on."""
+        table_id, _ = key = self._key(column)
+        return self._snapshot.chain(key).latest() if table_id >= 0 else None
+
+    def _key(self, column: str) -> tuple[TableId, FieldId]:
+        return self.definition.table_id, self.definition.field_ids[column]
+
+    def _change_end(
+        self, column: str, changes: Sequence[tuple[NewPage | StagedPage, bool]], *, registered: bool
+    ) -> None:
+        """Each page stands behind the last one, or, where that is said, in its place."""
+        self._registered += 1
+        tail = self._tail(column)
+        pages = [] if tail is None else [*tail.pages]
+        changed = False
+        for page, replace_last in changes:
+            if tail is None or not (replace_last or (tail in self._own and len(pages) < _MOST_PAGES)):
+                if tail is not None and changed:
+                    self._finish(column, tail, pages, registered)
+                tail, pages = self._begin(column, replace_last), []
+            elif replace_last:
+                pages.pop()
+            pages.append(page)
+            changed = True
+        if tail is not None and changed:
+            self._finish(column, tail, pages, registered)
+
+    def _begin(self, column: str, replace_last: bool) -> StagedSplice:
+        """A staged splice without pages: an append, or one that takes the last page of the base away."""
+        table_id, field_id = key = self._key(column)
+        first_row = self._work.staged_rows(key[0]).get(key[1], 0)
+        if table_id >= 0:
+            first_row += self._snapshot.num_rows(key)
+        splice = StagedSplice(table_id, field_id, first_row, (), 0, [])
+        if replace_last:
+            latest = self._last(column)
+            splice.first_row -= latest.entry_count
+            splice.removed, splice.removed_entries = (latest.page_id,), latest.entry_count
+        self._work.definitions[self.definition.table_id] = self.definition
+        self._work.splices.append(splice)
+        self._own.append(splice)
+        return splice
+
+    def _finish(
+        self, column: str, tail: StagedSplice, pages: Sequence[NewPage | StagedPage], registered: bool
+    ) -> None:
+        """The splice has its pages, and says which of its rows are new or other ones.
+
+        A page that shows its old number of rows again is no change. One that was registered stays even with
+        the rows of the page before: it lies elsewhere.
+        """
+        tail.pages = pages
+        begin, end = tail.first_row, tail.first_row + tail.added_entries
+        latest = self._base_latest(column) if tail.removed else None
+        first = self._described(pages[0])
+        if latest is not None and len(tail.removed) == 1 and same_payload(first, latest):
+            begin += min(first.entry_count, latest.entry_count)
+            if len(pages) == 1 and first.entry_count == latest.entry_count and not registered:
+                self._work.splices.remove(tail)
+                self._own = [splice for splice in self._own if splice is not tail]
+        tail.touched = ((begin, end),) if begin < end else ()
+
+    def _check_replaced(self, pages: Sequence[PendingPage]) -> None:
+        """Each page that is to be replaced is there: in the column, or earlier among these."""
+        there: set[str] = set()
+        for page in pages:
+            if page.replace_last and page.column not in there:
+                self._last(page.column)
+            there.add(page.column)

@@ -1,0 +1,279 @@
+"""Small appends rewrite the small pages at the end of a table, so that a stream of them leaves few pages.
+
+Each append of one row would leave a page of one row in every column. Instead its commit may take the last
+pages out again and put one page in their place, with their rows and the new ones (seed 000, `replace_last`).
+Their bytes are known from earlier commits, so nothing is read. `pages_to_swap` is the rule.
+
+Another append that lands first makes the swap a plain append, and so does a claim of these pages, so that a
+compaction does not lose its work to a stream of appends: see `SwapOrAppend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_pages.arrow.join import DoesNotFitError, as_type, join, page_of_another_column
+from spark_pages.arrow.nested import null_scalar
+from spark_pages.arrow.wider_types import may_hold
+from spark_pages.io import decode_page, page_stats
+from spark_pages.log.properties import TAIL_BYTES_PROPERTY
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import CheckpointRef, Claim
+from spark_pages.model.chain_tree import ChainEdit, ChainKey
+from spark_pages.model.tail import ChainTail, TailPage
+from spark_pages.query.page_metadata import PageMeta
+from spark_pages.transaction.ingest import FRAME_BYTES, ColumnIngest, TableIngest
+from spark_pages.transaction.page_writer import (
+    INLINE_PAGE_BYTES,
+    INLINE_TRANSACTION_BYTES,
+    StagedPage,
+    fits_inline,
+    stage_constant,
+    stage_page,
+)
+from spark_pages.transaction.placement import Prepared, StagedSplice
+
+TAIL_PAGE_BYTES = 8 << 10
+"""A page of this size at the end of a chain stays as it is, where the store says nothing."""
+
+RUN = 3
+"""So many pages at the end of a chain that are about as small as what comes are joined with it."""
+
+
+def tail_page_bytes(properties: Mapping[str, str]) -> int:
+    """How large a page at the end of a chain may become, as a store's properties say; 0 for not at all."""
+    value = properties.get(TAIL_BYTES_PROPERTY, "")
+    return min(int(value), INLINE_PAGE_BYTES) if value.isascii() and value.isdigit() else TAIL_PAGE_BYTES
+
+
+def pages_to_swap(pages: Sequence[TailPage], new_rows: int, new_bytes: int, most_bytes: int) -> int:
+    """How many of the last pages an append takes along.
+
+    Parameters
+    ----------
+    pages
+        The last pages, in row order.
+    new_rows, new_bytes
+        Rows of the append, and bytes of their page, about.
+    most_bytes
+        Bytes that the page may have which takes their place.
+
+    Notes
+    -----
+    Pages are of one size if their rows have the same power of 4 below them. As in a counter, `RUN` pages that
+    are not larger than what comes are joined with it, and then perhaps those before them. So n appends of one
+    size leave at most ``RUN * log4(n)`` pages, each row is written log4(n) times, and three of four appends
+    write nothing but their own rows. A page with which the new one would be too large ends what can be
+    joined, as a larger one does.
+    """
+    rows, size = new_rows, new_bytes
+    taken = 0
+    while True:
+        more: list[TailPage] = []
+        grown = size
+        for page in reversed(pages[: len(pages) - taken]):
+            added = max(0, len(page.data) - FRAME_BYTES)
+            if _power(page.entries) > _power(rows) or grown + added > most_bytes:
+                break
+            more.append(page)
+            grown += added
+        if len(more) < RUN:
+            return taken
+        taken, rows, size = taken + len(more), rows + sum(page.entries for page in more), grown
+
+
+def _power(rows: int) -> int:
+    return (rows.bit_length() - 1) // 2
+
+
+def swapped_tails(
+    ingests: Sequence[TableIngest], base: LogSnapshot, most_bytes: int
+) -> list[StagedSplice] | None:
+    """The appends of a small transaction, with the pages that they swap; None where that does not pay.
+
+    Parameters
+    ----------
+    ingests
+        Rows that all still wait: no page of them has been made.
+    base
+        The version that the transaction stands on.
+    most_bytes
+        See `pages_to_swap`.
+    """
+    columns = [(ingest, column) for ingest in ingests for column in ingest.columns]
+    left = INLINE_TRANSACTION_BYTES - sum([column.waiting_bytes for _, column in columns])
+    if left < 0:
+        return None
+    plan: list[tuple[ColumnIngest, ChainTail, _Carried]] = []
+    for _, column in columns:
+        key = (column.splice.table_id, column.splice.field_id)
+        tail = base.tail(key) if column.splice.table_id >= 0 else ChainTail(0)
+        gone = _gone(column, tail, min(most_bytes, left))
+        left -= sum(len(page.data) for page in gone.pages)
+        plan.append((column, tail, gone))
+    if not any(gone.pages for _, _, gone in plan):
+        return None  # three times of four, and no page has been encoded for that
+    splices = [_swap(column, tail, gone) for column, tail, gone in plan]
+    if not any(splice.removed for splice in splices):
+        return None
+    staged = [page for splice in splices for page in splice.pages if isinstance(page, StagedPage)]
+    return splices if fits_inline(staged) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """Pages that an append takes along, and what is in them, if they are no constants."""
+
+    pages: Sequence[TailPage] = ()
+    batches: Sequence[pa.RecordBatch] = ()
+
+
+def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> _Carried:
+    """The last pages that the append of one column takes along, if they fit what comes."""
+    if not column.nulls:
+        pages = _last(_plain_tail(tail.pages), column, most_bytes)
+        batches = [_decoded(page) for page in pages]
+        others = [i for i, each in enumerate(batches) if (each.schema.metadata or None) != column.meta.page]
+        if others:  # pages with other metadata are not joined: they end what can be
+            pages = _last(pages[others[-1] + 1 :], column, most_bytes)
+        return _Carried(pages, batches[len(batches) - len(pages) :])
+    last = tail.pages[-1:]
+    if len(column.waiting) or not last or not last[0].constant:
+        return _Carried()
+    return _Carried(last) if last[0].data == _nulls(column, 1).encoded.data else _Carried()
+
+
+def _last(pages: Sequence[TailPage], column: ColumnIngest, most_bytes: int) -> Sequence[TailPage]:
+    count = pages_to_swap(pages, column.waiting_rows, column.waiting_bytes, most_bytes)
+    return pages[len(pages) - count :]
+
+
+def _decoded(page: TailPage) -> pa.RecordBatch:
+    return decode_page(
+        page.data,
+        where=f"inline page {page.page_id:016x}",
+        expected_checksum=None,
+        expected_entries=page.entries,
+    )
+
+
+def _nulls(column: ColumnIngest, count: int) -> StagedPage:
+    return stage_constant(null_scalar(column.wanted.type), count)
+
+
+def _swap(column: ColumnIngest, tail: ChainTail, gone: _Carried) -> StagedSplice:
+    """The append of one column, and what it takes along."""
+    if column.nulls and not len(column.waiting):
+        pages = [_nulls(column, column.nulls + sum(page.entries for page in gone.pages))]
+    else:
+        joined = _joined(gone, column)
+        if joined is None:
+            gone, joined = _Carried(), (column.waiting, column.meta)
+        values, meta = joined
+        pages = []
+        if len(values):  # inline: no bloom filter
+            pages.append(stage_page(values, page_stats(values), column.codec, meta=meta))
+        if column.nulls:
+            pages.append(_nulls(column, column.nulls))
+    rows = sum(page.entries for page in gone.pages)
+    return replace(
+        column.splice,
+        first_row=tail.rows - rows,
+        removed=tuple(page.page_id for page in gone.pages),
+        removed_entries=rows,
+        pages=pages,
+        touched=((tail.rows, tail.rows + column.waiting_rows),),
+    )
+
+
+def _plain_tail(pages: Sequence[TailPage]) -> Sequence[TailPage]:
+    """The last pages that are not constants."""
+    count = next((i for i, page in enumerate(reversed(pages)) if page.constant), len(pages))
+    return pages[len(pages) - count :]
+
+
+def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] | None:
+    """The entries of these pages and those that wait; None where they do not fit one page."""
+    kind = column.wanted.type
+    arrays, metas = [], []
+    for page, batch in zip(gone.pages, gone.batches, strict=True):
+        values = batch.column("data")
+        what = f"column {column.wanted.name!r}"
+        if not may_hold(kind, values.type):
+            shown = f"inline page {page.page_id:016x}"
+            raise page_of_another_column(what, shown, kind, values.type)
+        arrays += as_type([values], kind, what)
+        metas.append((PageMeta.of([batch]), page.entries))
+    try:
+        meta = PageMeta.joined([*metas, (column.meta, len(column.waiting))])
+        return join([*arrays, column.waiting], kind), meta
+    except DoesNotFitError:
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class SwapOrAppend:
+    """Two ways to say the same: with the swap, where the chains are as they were and nobody claims what it
+    takes along; else a plain append.
+
+    Attributes
+    ----------
+    swap
+        What is committed where the chains are as they were.
+    checkpoint, edits
+        On what the transaction stands: the checkpoint, and the edits of these chains since.
+    taken
+        The rows [first, end) of each chain that the swap takes along.
+    now_us
+        Claims that have expired by then hold nothing.
+    append
+        Gives what is committed where they are not.
+    """
+
+    swap: Prepared
+    checkpoint: CheckpointRef | None
+    edits: Mapping[ChainKey, tuple[ChainEdit, ...]]
+    taken: Mapping[ChainKey, tuple[int, int]]
+    now_us: int
+    append: Callable[[], Prepared]
+    _appended: Prepared | None = None
+
+    @classmethod
+    def of(
+        cls,
+        swap: Prepared,
+        splices: Sequence[StagedSplice],
+        state: LogState,
+        now_us: int,
+        append: Callable[[], Prepared],
+    ) -> SwapOrAppend:
+        """Both ways, for a transaction that stands on `state`."""
+        tables = {splice.table_id for splice in splices if splice.removed}
+        keys = [(s.table_id, s.field_id) for s in splices if s.table_id in tables]
+        edits: dict[ChainKey, tuple[ChainEdit, ...]] = {key: state.edits.get(key, ()) for key in keys}
+        taken: dict[ChainKey, tuple[int, int]] = {
+            (s.table_id, s.field_id): (s.first_row, s.first_row + s.removed_entries)
+            for s in splices
+            if s.removed
+        }
+        return cls(swap, state.base, edits, taken, now_us, append)
+
+    def on(self, state: LogState) -> Prepared:
+        """What holds on top of a state."""
+        same = (state.edits.get(key, ()) is edits for key, edits in self.edits.items())
+        if state.base == self.checkpoint and all(same) and not self._claimed(state.claims):
+            return self.swap
+        if self._appended is None:
+            self._appended = self.append()
+        return self._appended
+
+    def _claimed(self, claims: Sequence[Claim]) -> bool:
+        return any(
+            claim.expires_at_us > self.now_us and claim.meets(key, *rows)
+            for claim in claims
+            for key, rows in self.taken.items()
+        )

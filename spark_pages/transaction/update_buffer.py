@@ -1,0 +1,271 @@
+"""Updates of single rows, gathered by column: the last ones as they came, in memory, and those before sorted,
+in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of
+from spark_pages.arrow.compact import is_loose, shown_bytes
+from spark_pages.arrow.join import DoesNotFitError, copied, join, take_entries, widened
+from spark_pages.errors import InvalidInputError
+from spark_pages.format.pages.page_codec import trimmed_for_ipc
+from spark_pages.transaction.spill import Spilled, SpillFile
+
+_ARRAY_BYTES = 512
+"""What an array takes besides its bytes, about; an update of one row is two of them."""
+
+_ROWS_AT_ONCE = 1 << 16
+
+Batch = tuple[NDArray[np.int64], pa.Array]
+"""Rows, and as many values."""
+
+
+class Updates:
+    """Updates of one column, in the order given: later ones win.
+
+    Attributes
+    ----------
+    count
+        How many were added.
+
+    Notes
+    -----
+    A batch in a file is older than all that wait.
+    """
+
+    __slots__ = ("_kind", "_sorted", "_spilled", "_waiting", "count")
+
+    def __init__(self) -> None:
+        self._spilled: list[Spilled] = []
+        self._waiting: list[Batch] = []
+        self._kind: pa.DataType | None = None
+        self._sorted: SortedUpdates | None = None
+        self.count = 0
+
+    def add(self, batches: Sequence[Batch] | Sequence[Spilled]) -> None:
+        """These are updates, too: waiting ones, or, where none waits, such as are in a file."""
+        for each in batches:
+            if isinstance(each, Spilled):
+                self._spilled.append(each)
+            else:
+                self._waiting.append(each)
+        self.count += len(batches)
+        self._sorted = None
+
+    def mark(self) -> tuple[int, int, int]:
+        """A place to `rewind` to, until something is gathered or spilled."""
+        return len(self._spilled), len(self._waiting), self.count
+
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """What was added since is none of them."""
+        spilled, waiting, self.count = mark
+        del self._spilled[spilled:], self._waiting[waiting:]
+        self._sorted = None
+
+    def gather(self) -> int:
+        """Those that wait are one batch, with the last value of each row; gives the bytes that it takes."""
+        if not self._waiting:
+            return 0
+        self._waiting = [last_wins(self._waiting)]
+        return memory_of(self._waiting[0])
+
+    def spill(self, file: SpillFile) -> None:
+        """None waits any more.
+
+        Raises
+        ------
+        StorageError
+            If the file takes no more: then they wait as before.
+        """
+        if self._waiting:
+            self._spilled.append(spilled(last_wins(self._waiting), file))
+            self._waiting, self._sorted = [], None
+
+    def widen(self, kind: pa.DataType) -> None:
+        """The values are of a wider type."""
+        self._waiting = [(rows, values.cast(kind)) for rows, values in self._waiting]
+        self._kind, self._sorted = kind, None
+
+    def sorted(self) -> SortedUpdates:
+        """All of them, to be read by rows."""
+        if self._sorted is None:
+            self.gather()
+            opened = [each.open() for each in self._spilled]
+            batches = [(numbers_of(each.column(0)), each.column(1)) for each in opened]
+            self._sorted = SortedUpdates([*batches, *self._waiting], self._kind)
+        return self._sorted
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SortedUpdates:
+    """Updates of one column in batches: rows increase in each of them, and later batches win.
+
+    Attributes
+    ----------
+    batches
+        At least one, none of them empty.
+    kind
+        The type that the column has got since; None where it is that of the values.
+    """
+
+    batches: Sequence[Batch]
+    kind: pa.DataType | None = None
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], values: pa.Array) -> SortedUpdates:
+        """Updates of these rows, in any order."""
+        return cls([last_wins([(rows, values)])])
+
+    @property
+    def rows(self) -> list[NDArray[np.int64]]:
+        """The rows of each batch, increasing."""
+        return [rows for rows, _ in self.batches]
+
+    def between(self, bounds: NDArray[np.int64]) -> Batch:
+        """Those of some rows: the rows, increasing, and the last value given for each.
+
+        Parameters
+        ----------
+        bounds : int64, shape (n_ranges, 2)
+            First row and end row of ranges that do not overlap, in order.
+        """
+        found: list[Batch] = []
+        for numbers, given in self.batches:
+            first, end = np.searchsorted(numbers, bounds).T
+            if (first[1:] == end[:-1]).all():
+                low, high = int(first[0]), int(end[-1])
+                rows, values = numbers[low:high], given.slice(low, high - low)
+            else:
+                counts = end - first
+                places = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+                rows, values = numbers[places], take_entries(given, number_column(places, pa.int64()))
+            if len(rows) or (not found and numbers is self.batches[-1][0]):
+                found.append((rows, _alone(values if self.kind is None else values.cast(self.kind))))
+        return last_wins(found)
+
+    def size_between(self, bounds: NDArray[np.int64]) -> tuple[int, int]:
+        """How many entries `between` looks at, and how many bytes they have, about."""
+        count, size = 0, 0
+        for rows, values in self.batches:
+            first, end = np.searchsorted(rows, bounds).T
+            inside, low, high = int((end - first).sum()), int(first[0]), int(end[-1])
+            if inside:
+                count += inside
+                size += bytes_of(values, low, high) * inside // (high - low) + 8 * inside
+        return count, size
+
+
+def stretches(updates: Sequence[SortedUpdates], most_bytes: int) -> Iterator[NDArray[np.int64]]:
+    """Ranges of rows, in order, that hold all that is updated, and no more of it than so many bytes each, or
+    one row; as `SortedUpdates.between` takes them.
+    """
+    numbers = [rows for each in updates for rows in each.rows]
+    todo = [(min(int(rows[0]) for rows in numbers), max(int(rows[-1]) for rows in numbers) + 1)]
+    while todo:
+        first, end = todo.pop()
+        bounds = np.array([[first, end]])
+        counts, sizes = zip(*(each.size_between(bounds) for each in updates), strict=True)
+        if end - first > 1 and (sum(sizes) > most_bytes or max(counts) > _ROWS_AT_ONCE):
+            middle = (first + end) // 2
+            todo += [(middle, end), (first, middle)]
+        elif any(counts):
+            yield bounds
+
+
+def last_wins(batches: Sequence[Batch]) -> Batch:
+    """Rows, increasing, and the last value given for each; dictionaries as `widened` makes them.
+
+    Raises
+    ------
+    InvalidInputError
+        If one array cannot hold the values.
+    """
+    rows = np.concatenate([rows for rows, _ in batches]) if len(batches) > 1 else batches[0][0]
+    given = [widened(values) for _, values in batches]
+    try:
+        values = join(given, given[0].type)
+        if (rows[1:] > rows[:-1]).all():
+            return rows, values
+        unique, last = np.unique(rows[::-1], return_index=True)
+        return unique, take_entries(values, number_column(len(rows) - 1 - last, pa.int64()))
+    except DoesNotFitError as error:
+        raise InvalidInputError(
+            f"Values of {len(rows)} updated rows do not fit one array of type {given[0].type}: {error}.",
+            hint="Update fewer rows in one transaction.",
+        ) from error
+
+
+def own(batch: Batch) -> Batch:
+    """The same in memory of its own, without values of dictionaries that it does not show."""
+    rows, values = batch
+    return rows.copy(), copied(_alone(values))
+
+
+def alone_if_few(batch: Batch) -> Batch:
+    """The same, holding on to no values of dictionaries that it does not show, if it is no long one."""
+    rows, values = batch
+    return (rows, _alone(values)) if len(rows) <= _ROWS_AT_ONCE else batch
+
+
+def spilled(batch: Batch, file: SpillFile) -> Spilled:
+    """A batch with increasing rows, in a file."""
+    rows, values = batch
+    columns = [number_column(rows, pa.int64()), trimmed_for_ipc(values)]
+    return file.put(pa.record_batch(columns, ["row", "value"]))
+
+
+def memory_of(batch: Batch) -> int:
+    """Bytes that rows and values take, of a slice those of the whole array; found out quickly."""
+    rows, values = batch
+    return int(8 * len(rows) + values.get_total_buffer_size() + 2 * _ARRAY_BYTES)
+
+
+def exact_bytes_of(batch: Batch) -> int:
+    """Bytes that rows and values take in memory of their own."""
+    rows, values = batch
+    return 8 * len(rows) + bytes_of(values, 0, len(values)) + 2 * _ARRAY_BYTES
+
+
+def bytes_of(values: pa.Array, start: int, stop: int) -> int:
+    """Bytes of the entries [start, stop); where entries share what they show, their part of the whole."""
+    if _shares(values.type):
+        return int(shown_bytes(values) * (stop - start) // max(1, len(values)))
+    return shown_bytes(values.slice(start, stop - start))
+
+
+def portions(batches: Iterable[Batch], most_bytes: int) -> Iterator[list[Batch]]:
+    """The same, in order: what has no more than so many bytes together, or one row, in a list."""
+    portion: list[Batch] = []
+    held = 0
+    for rows, values in batches:
+        todo = [(0, len(rows))]
+        while todo:
+            start, stop = todo.pop()
+            size = 8 * (stop - start) + bytes_of(values, start, stop) + 2 * _ARRAY_BYTES
+            if stop - start > 1 and size > most_bytes:
+                middle = (start + stop) // 2
+                todo += [(middle, stop), (start, middle)]
+                continue
+            if portion and held + size > most_bytes:
+                yield portion
+                portion, held = [], 0
+            portion.append((rows[start:stop], values.slice(start, stop - start)))
+            held += size
+    if portion:
+        yield portion
+
+
+def _shares(kind: pa.DataType) -> bool:
+    """Whether a slice of an array may hold on to, and be joined with, more than it shows."""
+    return has_dictionary(kind) or is_loose(kind)
+
+
+def _alone(values: pa.Array) -> pa.Array:
+    return trimmed_for_ipc(values) if _shares(values.type) else values

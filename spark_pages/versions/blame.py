@@ -1,0 +1,166 @@
+"""Blame: which commit wrote a row of a column, found by walking back over the pages that held it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from spark_pages.arguments import as_whole
+from spark_pages.catalog.resolve import check_column, find_table
+from spark_pages.changes.row_changes import END, Changes, rows_of, touched_rows
+from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
+from spark_pages.log.log import Log
+from spark_pages.log.reopen import looking_again
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.times import as_datetime
+from spark_pages.model.actions import Commit, Splice, TransactionRecord
+from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.ids import page_version
+from spark_pages.model.row_index import row_out_of_range
+from spark_pages.printable import escape_controls
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who wrote a row.
+
+    Attributes
+    ----------
+    version
+        The version that wrote it, or, where `exact` is false, the oldest one that is known to have it: it was
+        written then or before.
+    timestamp
+        When that version was committed, UTC.
+    operation, writer
+        What was done, and by whom; None unless `exact`.
+    exact
+        Whether the log still holds the commit that wrote the row.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str | None
+    writer: str | None
+    exact: bool
+
+    def __str__(self) -> str:
+        if not self.exact:
+            return f"at or before version {self.version}"
+        return escape_controls(f"version {self.version}: {self.operation} by {self.writer}")
+
+
+def blame(log: Log, table: str, column: str, row: int) -> Blame:
+    """The commit that last wrote a row of a column of the newest version.
+
+    Raises
+    ------
+    TableNotFoundError, ColumnNotFoundError, RowOutOfRangeError
+
+    Notes
+    -----
+    The page that holds the row tells by its id which commit added it, so a row that nobody compacted costs
+    one commit. Each update of other rows of its page costs one commit more, and a compaction that joined
+    pages of several commits one snapshot more.
+    """
+    heads = [log.refresh()]
+    definition = find_table(heads[0], table)
+    check_column(definition, column)
+    key = (definition.table_id, definition.field_ids[column])
+    row = as_whole(row, "row")
+    try:
+        return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+    except RowOutOfRangeError as error:
+        named = f"column {column!r} of table {definition.name!r}"
+        raise row_out_of_range(row, error.context["num_rows"], named) from None
+
+
+def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
+    version = _put_in_by(snapshot, key, row)
+    while True:
+        try:
+            (commit,) = log.commits(version, version + 1)
+            record = _writer_in(log, commit, key, row)
+        except VersionNotFoundError:
+            return _at_or_before(log, version)
+        if record is not None:
+            return _exactly(log, commit, record)
+        try:
+            version = _before(log, commit, key, row)
+        except VersionNotFoundError:
+            return _at_or_before(log, version - 1)
+
+
+def _put_in_by(snapshot: LogSnapshot, key: ChainKey, row: int) -> int:
+    """Version of the commit that put in the page that holds a row."""
+    return page_version(snapshot.chain(key).locate_row(row).page.page_id)
+
+
+def _before(log: Log, commit: Commit, key: ChainKey, row: int) -> int:
+    """Version that put in the page that held the row when the commit replaced it, and left the row alone.
+
+    The ids of the pages that the commit took out from around the row tell it, where they are of one version.
+    """
+    around = (
+        splice.removed
+        for _, splice in _splices(commit, key)
+        if splice.first_row <= row < splice.first_row + splice.removed_entries
+    )
+    versions = {page_version(page) for page in next(around, ())} - {commit.version}
+    if len(versions) == 1:
+        return versions.pop()
+    return _put_in_by(log.snapshot(commit.version - 1), key, row)
+
+
+def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:
+    """The last transaction of the commit that touched the row; None if none did."""
+    last: TransactionRecord | None = None
+    for record, touched in _touches(log, commit, key):
+        if any(start <= row < end for start, end in touched):
+            last = record
+    return last
+
+
+def _touches(
+    log: Log, commit: Commit, key: ChainKey
+) -> Iterator[tuple[TransactionRecord, list[tuple[int, int]]]]:
+    """The rows that each splice of a chain touched, for a row whose page the commit put in.
+
+    A splice that takes pages out names its place. An append alone has put in the page, so that the row is
+    new. Where an append is beside others, its place follows from the length of the chain before.
+    """
+    splices = _splices(commit, key)
+    if all(splice.removed for _, splice in splices):
+        for record, splice in splices:
+            yield record, touched_rows(splice, splice.first_row)
+    elif len(splices) == 1:
+        record, splice = splices[0]
+        yield record, [(0, END)] if splice.data_change else []
+    else:
+        before = log.snapshot(commit.version - 1) if commit.version else None
+        changes = Changes(lambda key: rows_of(before, key), key[0])
+        for record in commit.records:
+            for intent in record.intents:
+                changes.feed_intent(intent, commit.version)
+            for splice in record.splices:
+                if (splice.table_id, splice.field_id) == key:
+                    yield record, changes.trace(key).splice(splice)
+
+
+def _splices(commit: Commit, key: ChainKey) -> list[tuple[TransactionRecord, Splice]]:
+    """The splices of a chain, each with its transaction."""
+    return [
+        (record, splice)
+        for record in commit.records
+        for splice in record.splices
+        if (splice.table_id, splice.field_id) == key
+    ]
+
+
+def _exactly(log: Log, commit: Commit, record: TransactionRecord) -> Blame:
+    when = as_datetime(log.date(commit.version, commit.timestamp_us))
+    return Blame(commit.version, when, record.operation, record.writer, exact=True)
+
+
+def _at_or_before(log: Log, version: int) -> Blame:
+    return Blame(version, as_datetime(log.time_of(version)), None, None, exact=False)

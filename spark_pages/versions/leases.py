@@ -1,0 +1,84 @@
+"""Leases: a reader or long writer says in the log which version it needs, and until when."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+
+from spark_pages.errors import CommitConflictError, CommitUnknownError, StorageError
+from spark_pages.log.lease import ReaderLease
+from spark_pages.log.log import Log
+from spark_pages.log.readable_versions import check_version
+from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import Lease, TransactionRecord
+from spark_pages.query.snapshot import Snapshot
+from spark_pages.runtime import Runtime, writer_name
+
+LEASES_SCHEMA = pa.schema(
+    [("lease_id", pa.string()), ("version", pa.int64()), ("expires_at", pa.timestamp("us", "UTC"))]
+)
+
+
+class Leases:
+    """The leases of one store.
+
+    Parameters
+    ----------
+    log, runtime
+        The log, and the clock by which leases are over.
+    """
+
+    def __init__(self, log: Log, runtime: Runtime) -> None:
+        self._log = log
+        self._runtime = runtime
+
+    def table(self) -> pa.Table:
+        """Leases that are not over, the oldest version first."""
+        now = self._runtime.now_us()
+        held = [lease for lease in self._log.refresh().state.leases.values() if lease.expires_at_us > now]
+        held.sort(key=lambda lease: (lease.version, lease.lease_id))
+        rows = [
+            {"lease_id": each.lease_id, "version": each.version, "expires_at": each.expires_at_us}
+            for each in held
+        ]
+        return pa.Table.from_pylist(rows, LEASES_SCHEMA)
+
+    def open_again(self, version: int) -> LogSnapshot:
+        """A version from what is kept now; see `Log.reopen`."""
+        return self._log.reopen(version)
+
+    def take(self, snapshot: Snapshot, duration: timedelta, required: bool) -> ReaderLease[Snapshot]:
+        """A lease on the version of the snapshot; see `Snapshot.lease`."""
+        lease = ReaderLease(snapshot, self._runtime.token(), self._write, self._runtime.now_us)
+        try:
+            lease.renew(duration)
+        except (CommitUnknownError, StorageError):
+            if required:
+                raise
+        return lease
+
+    def _write(self, lease: Lease) -> None:
+        head = self._log.refresh()
+        token = self._runtime.token()
+        operation = "lease" if lease.expires_at_us else "release"
+
+        def build(state: LogState) -> TransactionRecord:
+            if lease.expires_at_us:
+                check_version(state, lease.version, "to be leased")
+            return TransactionRecord(
+                token=token,
+                operation=operation,
+                parameters={"lease": lease.lease_id, "version": str(lease.version)},
+                read_version=head.state.version,
+                writer=writer_name(),
+                leases=(lease,),
+            )
+
+        try:
+            self._log.commit(head, build)
+        except CommitConflictError:
+            if lease.expires_at_us:
+                check_version(self._log.refresh().state, lease.version, "to be leased")
+            raise

@@ -1,0 +1,164 @@
+"""Tags: names of versions, set and taken away by commits of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from spark_pages.arguments import as_text, as_whole
+from spark_pages.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    DamageError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    SnapshotExpiredError,
+    VersionNotFoundError,
+)
+from spark_pages.log.conflict_error import with_who_landed
+from spark_pages.log.log import Log
+from spark_pages.log.readable_versions import check_version
+from spark_pages.log.state import LogState
+from spark_pages.model.actions import Tag, TransactionRecord
+from spark_pages.model.ids import Version
+from spark_pages.runtime import Runtime, writer_name
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
+
+
+def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace: bool) -> int:
+    """The tag names the version (by default the newest one), which is given back.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If it names another version and `replace` is false.
+    VersionNotFoundError, SnapshotExpiredError
+        If there is no such version, or it cannot be read any more; also where a commit that came in
+        between made it so.
+    DamageError
+        If retention keeps the version, but storage has lost something that it is read from.
+
+    Notes
+    -----
+    One commit, or none where the tag names this version already. An earlier version is opened first, which
+    costs what `Log.snapshot` of it costs.
+    """
+    _check_name(name)
+    head = log.refresh()
+    tagged = head.state.version if version is None else as_whole(version, "version")
+
+    def check(state: LogState) -> None:
+        check_version(state, tagged, f"to be tagged {name!r}")
+        held = state.tags.get(name)
+        if held is not None and held != tagged and not replace:
+            raise AlreadyExistsError(
+                f"The tag {name!r} names version {held} already, and was to name version {tagged}.",
+                hint="Choose another name, or move the tag by replace=True, --replace on the command line.",
+                tag=name,
+                version=held,
+            )
+
+    check(head.state)
+    if head.state.tags.get(name) == tagged:
+        return tagged
+    if tagged != head.state.version:
+        _check_opens(log, name, tagged)
+    token = runtime.token()
+
+    def build(state: LogState) -> TransactionRecord:
+        check(state)
+        tag = Tag(name, Version(tagged))
+        parameters = {"tag": name, "version": str(tagged)}
+        return _record(token, "tag", parameters, tag, head.state.version)
+
+    try:
+        log.commit(head, build)
+    except CommitConflictError:
+        check(log.refresh().state)
+        raise
+    return tagged
+
+
+def _check_opens(log: Log, name: str, version: int) -> None:
+    """Raise DamageError if the version that a tag would keep cannot be read, though retention keeps it."""
+    try:
+        log.snapshot(version, asked=f"to be tagged {name!r}").tables()
+    except (DamageError, ObjectNotFoundError, SnapshotExpiredError) as error:
+        check_version(log.refresh().state, version, f"to be tagged {name!r}")
+        raise DamageError(
+            f"Cannot tag version {version} as {name!r}: the version cannot be read. {error.message}",
+            hint="Run `spark-pages verify URL`, and tag a version that can be read.",
+            version=version,
+        ) from error
+
+
+def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
+    """There is no such tag any more; gives the version that it named.
+
+    Raises
+    ------
+    VersionNotFoundError
+        If there is no such tag.
+    """
+    head = log.refresh()
+    named = tagged_version(head.state, name)
+    token = runtime.token()
+
+    def build(state: LogState) -> TransactionRecord:
+        version = tagged_version(state, name)
+        if version != named:
+            raise CommitConflictError(
+                f"The tag {name!r} was moved from version {named} to version {version} while it was being "
+                f"deleted. Nothing was committed.",
+                hint="Delete it again if you still want to.",
+                tag=name,
+            )
+        parameters = {"tag": name, "version": str(version)}
+        return _record(token, "delete tag", parameters, Tag(name, None), head.state.version)
+
+    try:
+        log.commit(head, build)
+    except CommitConflictError as error:
+        raise with_who_landed(
+            error, log, head.state.version, lambda record: name in [tag.name for tag in record.tags]
+        ) from error
+    return named
+
+
+def tagged_version(state: LogState, name: str) -> int:
+    """The version that a tag names.
+
+    Raises
+    ------
+    VersionNotFoundError
+        If there is no such tag; names those that are there.
+    """
+    if as_text(name, "The name of a tag") not in state.tags:
+        raise VersionNotFoundError(
+            f"There is no tag {name!r}.",
+            hint=f"There are {', '.join(sorted(state.tags)) or 'none'}.",
+            tag=name,
+        )
+    return state.tags[name]
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(as_text(name, "The name of a tag")):
+        raise InvalidInputError(
+            f"{name!r} is not the name of a tag: expected 1 to 200 characters of letters, digits, '.', '_', "
+            f"'/' and '-', the first of them a letter or digit."
+        )
+
+
+def _record(
+    token: str, operation: str, parameters: Mapping[str, str], tag: Tag, read_version: int
+) -> TransactionRecord:
+    return TransactionRecord(
+        token=token,
+        operation=operation,
+        parameters=parameters,
+        read_version=read_version,
+        writer=writer_name(),
+        tags=(tag,),
+    )
