@@ -32,7 +32,7 @@ from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.commit.protocol_types import Unknown
 from spark_pages.log.compaction.writer import LogCompaction
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.maintenance.claims import ClaimVerbs

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from benchmarks.log.writers import summary
-from spark_pages.log.commit.backoff import Pace
+from spark_pages.log.commit.driver import Pace
 from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,

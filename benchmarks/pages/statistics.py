@@ -34,7 +34,7 @@ from spark_pages.io import ReadTrace, encode_page, page_stats, plan_pages, stats
 from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.model.page import PageStats
 from spark_pages.query.table import Table
-from spark_pages.transaction import page_encoding
+from spark_pages.transaction import ingest
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 RATES = (0.1, 0.01, 0.001)
@@ -99,7 +99,7 @@ def cost(name: str, array: pa.Array, rounds: int) -> Row:
 def share_of_ingest(rows: int, rounds: int, folder: Path) -> list[Row]:
     """CPU time of an ingest without statistics, with all but the estimates, and with all."""
     tables = list(pieces(rows))
-    whole = (page_statistics.distinct_numbers, page_statistics.distinct_bytes, page_encoding.stats_of_pages)
+    whole = (page_statistics.distinct_numbers, page_statistics.distinct_bytes, ingest.stats_of_pages)
     nothing = PageStats(0, None, None, False)
     kinds: dict[str, tuple[Callable[..., object], ...]] = {
         "no statistics": (*whole[:2], lambda _, bounds: [nothing] * (len(bounds) - 1)),
@@ -113,9 +113,7 @@ def share_of_ingest(rows: int, rounds: int, folder: Path) -> list[Row]:
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for number in range(rounds + 1):
         for name, kind in kinds.items():
-            page_statistics.distinct_numbers, page_statistics.distinct_bytes, page_encoding.stats_of_pages = (
-                kind  # type: ignore[assignment]
-            )
+            page_statistics.distinct_numbers, page_statistics.distinct_bytes, ingest.stats_of_pages = kind  # type: ignore[assignment]
             began = time.process_time()
             store = sp.create(str(folder / f"{name}-{number}"), properties=QUIET)
             with store.transaction() as txn:
@@ -124,7 +122,7 @@ def share_of_ingest(rows: int, rounds: int, folder: Path) -> list[Row]:
                     txn.append("t", table)
             if number:
                 times[name].append(time.process_time() - began)
-    page_statistics.distinct_numbers, page_statistics.distinct_bytes, page_encoding.stats_of_pages = whole
+    page_statistics.distinct_numbers, page_statistics.distinct_bytes, ingest.stats_of_pages = whole
     size_mb = sum(table.nbytes for table in tables) / 1e6
     rests = times["no statistics"]
     return [

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
 from spark_pages.cli.demo.flights import load_flights
-from spark_pages.query.scan_tasks import BATCH_ROWS
+from spark_pages.query.scan import BATCH_ROWS
 from spark_pages.query.table import Table
 from spark_pages.spark import session
 from spark_pages.spark.arrow_types import spark_schema, to_spark

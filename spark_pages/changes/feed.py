@@ -12,8 +12,8 @@ from spark_pages.changes.page_changes import page_changes
 from spark_pages.changes.row_changes import row_changes
 from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import check_version
 from spark_pages.log.reopen import looking_again
+from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from spark_pages.changes.row_changes import rows_of
 from spark_pages.errors import SnapshotExpiredError
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice, TransactionRecord
 from spark_pages.model.chain_tree import ChainKey

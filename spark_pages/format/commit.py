@@ -39,7 +39,7 @@ from spark_pages.format.container import (
 )
 from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.format.page_columns import pages_from_avro, pages_to_avro
-from spark_pages.format.record_limits import wrong_commit
+from spark_pages.format.validate import wrong_commit
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,

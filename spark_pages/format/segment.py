@@ -25,9 +25,8 @@ from spark_pages.arrow.columns import (
 )
 from spark_pages.errors import DamageError
 from spark_pages.format.checkpoint_tree import Node
-from spark_pages.format.page_limits import wrong_pages
-from spark_pages.format.parquet import decode_table, encode_table
-from spark_pages.format.parquet_limits import check_claims
+from spark_pages.format.parquet import check_claims, decode_table, encode_table
+from spark_pages.format.validate import wrong_pages
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.page_schema import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +21,6 @@ from spark_pages.errors import (
 )
 from spark_pages.format.features import check_writable
 from spark_pages.format.names import commit_key
-from spark_pages.log.background import Background
 from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.write_plan import CarryOut
@@ -27,14 +30,14 @@ from spark_pages.log.compaction.writer import LogCompaction, compact_slots, make
 from spark_pages.log.discovery import on_named_checkpoint
 from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.log.latest import Newest
-from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.log.replay import LoadManifest
+from spark_pages.log.retention import oldest_readable
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
-from spark_pages.runtime import Runtime
+from spark_pages.runtime import Runtime, Spawn
 
 Done = TypeVar("Done")
 
@@ -252,3 +255,94 @@ class LogCare:
     def end(self, timeout_s: float | None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""
         self._background.end(timeout_s)
+
+
+_EXIT_S = 5.0
+_all: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+class Background:
+    """Does what is due beside whoever asks.
+
+    Parameters
+    ----------
+    spawn
+        Begins work beside the caller.
+    work
+        Does what is due; may fail.
+
+    Notes
+    -----
+    There is a thread only while there is work. What is asked for while one piece is being done waits, all
+    of it together as one piece. A forked child begins with nothing to do. When the interpreter ends, work
+    is waited for 5 s at most; what is cut off leaves objects that nothing names.
+    """
+
+    def __init__(self, spawn: Spawn, work: Callable[[Due], None]) -> None:
+        self._spawn = spawn
+        self._work = work
+        self._ended = False
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Nothing is being done and nothing waits: what a forked child begins with."""
+        self._lock = threading.Lock()
+        self._waiting = Due()
+        self._is_running = False
+        self._wait: Callable[[float | None], object] | None = None
+
+    def ask(self, due: Due) -> None:
+        """It will be done beside the caller, who does not wait."""
+        with self._lock:
+            if self._ended:
+                return
+            self._waiting |= due
+            if self._is_running:
+                return
+            self._is_running = True
+        try:
+            self._wait = self._spawn(self._run)
+        except RuntimeError as error:  # no more threads: the next one who asks may have more luck
+            _logger.warning("Nobody looks after the log for now: %s", error)
+            with self._lock:
+                self._is_running = False
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                due, self._waiting = self._waiting, Due()
+                if not due:
+                    self._is_running = False
+                    return
+            try:
+                self._work(due)
+            except Exception as error:  # noqa: BLE001 - whatever it is, no commit may fail for it
+                _logger.warning("Looking after the log failed (%s): %s: %s", due, type(error).__name__, error)
+
+    def finish(self, timeout_s: float | None = None) -> None:
+        """What was asked for has been done, or the time is up."""
+        wait = self._wait
+        if wait is not None:
+            wait(timeout_s)
+
+    def end(self, timeout_s: float | None = None) -> None:
+        """What was asked for has been done, or the time is up; from now on nothing is done any more."""
+        with self._lock:
+            self._ended = True
+        self.finish(timeout_s)
+
+
+def _finish_all() -> None:
+    for each in list(_all):
+        each.end(_EXIT_S)
+
+
+def _forget_all() -> None:
+    for each in list(_all):
+        each.forget()
+
+
+atexit.register(_finish_all)
+if hasattr(os, "register_at_fork"):  # not where nothing forks
+    os.register_at_fork(after_in_child=_forget_all)

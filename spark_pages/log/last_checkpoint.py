@@ -15,7 +15,7 @@ from spark_pages.format.commit import (
     upkeep_to_plain,
 )
 from spark_pages.format.names import HINT_KEY, root_key
-from spark_pages.format.record_limits import is_possible
+from spark_pages.format.validate import is_possible
 from spark_pages.model.actions import CHECKPOINT, COMPACTION, DELETION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore

@@ -46,7 +46,7 @@ from spark_pages.log.discovery import (
 )
 from spark_pages.log.identity import Look
 from spark_pages.log.latest import Newest
-from spark_pages.log.readable_versions import check_version
+from spark_pages.log.retention import check_version
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState

@@ -18,7 +18,7 @@ from datetime import timedelta
 import numpy as np
 
 from spark_pages.arguments import MOST_NUMBER, as_duration, as_whole
-from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.errors import DamageError, InvalidInputError, SnapshotExpiredError, VersionNotFoundError
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Lease, Retention
 from spark_pages.model.ids import Version
@@ -213,3 +213,45 @@ def usable(
 def is_sound(state: LogState) -> bool:
     """Whether all that a state of the newest version stands on is surely there."""
     return state.named_checkpoint is None or usable(state.base, state.named_checkpoint, state.retention)
+
+
+def oldest_readable(state: LogState) -> int:
+    """The oldest version that can be opened."""
+    return state.retention.min_readable if state.retention else 0
+
+
+def check_version(state: LogState, version: int, asked: str = "") -> None:
+    """The version can be read, as far as the log says.
+
+    Parameters
+    ----------
+    state
+        The newest one known.
+    asked
+        What the caller named instead of a number, such as ``tag 'x'``.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If it was readable once.
+    VersionNotFoundError
+        If there never was such a version.
+    """
+    oldest, newest = oldest_readable(state), state.version
+    if oldest <= version <= newest:
+        return
+    named = f"Version {version} ({asked})" if asked else f"Version {version}"
+    if 0 <= version < oldest:
+        raise SnapshotExpiredError(
+            f"{named} cannot be read any more: retention keeps versions {oldest} to {newest}.",
+            hint="Choose one of these; a tag keeps a version readable from the time it is set.",
+            version=version,
+            oldest=oldest,
+            newest=newest,
+        )
+    raise VersionNotFoundError(
+        f"{named} cannot be read: the store has versions {oldest} to {newest}.",
+        version=version,
+        oldest=oldest,
+        newest=newest,
+    )

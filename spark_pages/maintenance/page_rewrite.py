@@ -20,7 +20,7 @@ from spark_pages.query.page_metadata import Page, PageMeta, alike_groups
 from spark_pages.query.table import Table
 from spark_pages.runtime import Spawn, spawn_thread
 from spark_pages.storage.store import ObjectStore
-from spark_pages.transaction.files_behind import FilesBehind
+from spark_pages.transaction.page_flush import FilesBehind
 from spark_pages.transaction.page_writer import PlacedPages, StagedPage, stage_column
 
 _FILE_BYTES = 32 << 20

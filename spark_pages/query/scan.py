@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column, numbers_of
 from spark_pages.arrow.join import DoesNotFitError, empty_table, join
 from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.errors import InvalidInputError
+from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.io import ReadTrace
+from spark_pages.model.chain import RunSlice
 from spark_pages.model.row_ranges import RowRanges
+from spark_pages.model.run import PageRun
 from spark_pages.query.bloom_pruning import candidates
 from spark_pages.query.predicates.filters import ParsedFilter
-from spark_pages.query.read_ahead import read_ahead
 from spark_pages.query.row_reader import Held, Reading, RowSource, rows_without_columns
-from spark_pages.query.scan_tasks import BATCH_ROWS, plan_windows
 
 WINDOWS_AHEAD = 2
 """Windows that are begun and whose batches the caller has not taken yet, at most.
@@ -194,3 +201,172 @@ def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
             middle = int(ends[np.argmin(np.abs(ends - table.num_rows // 2))])
             return [*batches_of(table.slice(0, middle)), *batches_of(table.slice(middle))]
     return [pa.RecordBatch.from_arrays(arrays, schema=table.schema)]
+
+
+Numbers = NDArray[Any]
+
+BATCH_ROWS = 1 << 16
+"""Rows of a batch, unless the caller says."""
+
+FIRST_WINDOW_BYTES = 2 << 20
+"""The first window is small, for whoever wants a few rows; each next one is twice as large."""
+
+WINDOW_BYTES = 32 << 20
+"""Uncompressed bytes of a window at most, about."""
+
+LONE_WINDOW_BYTES = (8 << 20, 64 << 20)
+"""The first window and the largest, where no other is read beside one: a sixth less processor time."""
+
+MOST_BATCH_BYTES = 1 << 30
+"""A batch of as many rows as were asked for may be larger than a window, up to about this."""
+
+_PAGE_COST = 1024
+"""What a page costs beside its values."""
+
+
+def plan_windows(
+    pieces_at: Callable[[int, int], Sequence[RunSlice]],
+    kinds: Sequence[pa.DataType],
+    candidates: Iterable[RowRanges],
+    batch_rows: int | None = None,
+    alone: bool = False,
+) -> Iterator[RowRanges]:
+    """The rows that are to be read, in windows.
+
+    Parameters
+    ----------
+    pieces_at
+        Gives loaded pages of each column that is read, those that hold a row and some behind it, up to an
+        end.
+    kinds
+        Types of these columns.
+    candidates
+        The rows that are to be read at all, part by part, in order. A window holds rows of one part.
+    batch_rows
+        Rows of a batch where the caller has said; windows hold whole batches as far as memory allows.
+    alone
+        Whether no other window is read beside one.
+
+    Notes
+    -----
+    Loads the chains as it goes: no more segments than the windows asked for need.
+    """
+    size, most = LONE_WINDOW_BYTES if alone else (FIRST_WINDOW_BYTES, WINDOW_BYTES)
+    for part in candidates:
+        left = part
+        while left.num_rows:
+            row, stop = int(left.starts[0]), int(left.ends[-1])
+            slices = pieces_at(row, stop)
+            end = min([stop, *(piece.first_row + piece.run.num_rows for piece in slices)])
+            ranges, left = left.between(row, end), left.between(end, stop)
+            rows, taken = _running_bytes(slices, kinds, ranges)
+            done = 0
+            while done < ranges.num_rows:
+                count = _fitting(rows, taken, done, size, batch_rows)
+                yield ranges.part(done, done + count)
+                done, size = done + count, min(2 * size, most)
+
+
+def _fitting(rows: Numbers, taken: Numbers, done: int, size: int, batch_rows: int | None) -> int:
+    """How many rows the next window has."""
+
+    def within(most_bytes: int) -> int:
+        return int(np.interp(np.interp(done, rows, taken) + most_bytes, taken, rows)) - done
+
+    unit = batch_rows or BATCH_ROWS
+    fits = within(size)
+    if fits > unit:
+        fits -= fits % unit
+    elif batch_rows:
+        fits = max(fits, min(unit, within(MOST_BATCH_BYTES)))
+    return max(1, fits)
+
+
+def _running_bytes(
+    slices: Sequence[RunSlice], kinds: Sequence[pa.DataType], ranges: RowRanges
+) -> tuple[Numbers, Numbers]:
+    """Numbers of rows of the ranges, increasing from 0 to all, and about how many bytes these take."""
+    columns = []
+    for piece, kind in zip(slices, kinds, strict=True):
+        ends = piece.run.prefix_entries.astype(np.int64) + piece.first_row
+        columns.append((ends, np.cumsum(_page_bytes(piece.run, kind)), piece.first_row))
+    points = np.unique(np.concatenate([ranges.starts, ranges.ends, *(ends for ends, _, _ in columns)]))
+    taken = np.arange(len(points), dtype=np.float64)  # never flat, so that it can be read both ways
+    for ends, running, first in columns:
+        taken += np.interp(points, np.concatenate([[first], ends]), np.concatenate([[0.0], running]))
+    cells = ranges.covers(points[:-1])
+    numbers, sizes = (np.concatenate([[0], np.cumsum(np.diff(each)[cells])]) for each in (points, taken))
+    return numbers, sizes
+
+
+def _page_bytes(run: PageRun, kind: pa.DataType) -> Numbers:
+    """About how many bytes the values of each page take."""
+    entries = run.numbers("entry_count")
+    try:
+        fixed: Numbers = entries * max(kind.bit_width / 8, 1 / 8) + _PAGE_COST
+        return fixed
+    except ValueError:  # not of one width: compressed to a quarter perhaps, but cut to the size of a page
+        packed = run.numbers("actual_len").astype(np.float64)
+        likely: Numbers = np.minimum(packed * 4, np.maximum(packed, TARGET_PAGE_BYTES)) + entries + _PAGE_COST
+        return likely
+
+
+Result = TypeVar("Result")
+
+Job = Callable[[], Result]
+"""One piece of work."""
+
+
+def read_ahead(jobs: Iterator[Job[Result]], most: int) -> Iterator[Result]:
+    """The results of the jobs, in order.
+
+    Parameters
+    ----------
+    jobs
+        Asked for as they are begun, in order, always by the caller's thread.
+    most
+        Jobs that are begun and whose results are not taken yet, at most.
+
+    Notes
+    -----
+    The first job runs in the caller's thread, and the others not before a second result is asked for: who
+    takes one result starts no thread. Each of the others runs in a thread that ends with it. So whoever
+    stops, by leaving the loop, by an error or by dropping the iterator, has no thread left once those that
+    are begun are done; their results are dropped. Waiting can be interrupted from the keyboard.
+    """
+    first = next(jobs, None)
+    if first is None:
+        return
+    yield first()
+    process = os.getpid()
+    begun: deque[Future[Result]] = deque()
+    limit = min(2, most)
+    while True:
+        if os.getpid() != process:
+            raise InvalidInputError(
+                "A scan cannot go on in a forked process: the threads that read for it are in the other one.",
+                hint="Begin the scan in the process that reads it.",
+            )
+        begun.extend(map(_begin, islice(jobs, limit - len(begun))))
+        if not begun:
+            return
+        result = begun.popleft().result()
+        limit = min(limit + 1, most)
+        begun.extend(map(_begin, islice(jobs, limit - len(begun))))  # they go on while the caller is away
+        yield result
+
+
+def _begin(job: Job[Result]) -> Future[Result]:
+    answer: Future[Result] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(job())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
+            answer.set_exception(error)
+
+    try:
+        threading.Thread(target=work, name="spark-pages scan").start()
+    except RuntimeError:  # the interpreter is ending and starts no more threads
+        work()
+    return answer

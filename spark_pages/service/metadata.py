@@ -24,7 +24,7 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.compaction.compacted_range import plan_reads
 from spark_pages.log.discovery import version_at
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import check_version
+from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece
 from spark_pages.model.run import PageRun

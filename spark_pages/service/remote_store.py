@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NoReturn, Self
 
 import pyarrow as pa
@@ -24,10 +25,21 @@ from spark_pages.arguments import (
 )
 from spark_pages.boundary import guard, guarded
 from spark_pages.catalog.resolve import not_there, split_name
-from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError, StoreReplacedError
+from spark_pages.errors import (
+    DamageError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreReplacedError,
+    TableNotFoundError,
+)
 from spark_pages.io import CacheConfig, CacheStats, PageHandler
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.table import TableDefinition
+from spark_pages.log.state import LogState, TableName
+from spark_pages.model.chain import ColumnChain
+from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.run import PageRun
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.query.directory import PageDirectory
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.system_tables import SYSTEM_TABLES
@@ -35,11 +47,17 @@ from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.service.client import ServiceCalls, Token
 from spark_pages.service.page_index import LearnedPieces
-from spark_pages.service.remote_log import ServedLog
 from spark_pages.service.remote_objects import NamedTable, ServedObjects
-from spark_pages.service.remote_pieces import ServedPieces
+from spark_pages.service.requests import piece_to_plain
+from spark_pages.service.responses import PieceName, Place, TableMetaSnapshot, piece_names
 from spark_pages.service.table_view import ServedTable, carried_on
-from spark_pages.service.wire import changes_of_frame, object_from_plain, snapshot_of_frame
+from spark_pages.service.wire import (
+    changes_of_frame,
+    object_from_plain,
+    place_from_plain,
+    rows_of,
+    snapshot_of_frame,
+)
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
 
@@ -366,3 +384,121 @@ def _read_certificate(certificate: str | os.PathLike[str] | bytes | None) -> byt
             f"Cannot read the certificate {path!r}: {error.strerror}.",
             hint="Give the path of a file in PEM, or its bytes.",
         ) from error
+
+
+class ServedPieces:
+    """Pieces of one table on one checkpoint, from the service.
+
+    Attributes
+    ----------
+    names
+        Namespace, table, and the newest version of it on that checkpoint that this client has seen: the one
+        by which pieces are asked for, because it is kept longest.
+    """
+
+    def __init__(self, calls: ServiceCalls, learned: LearnedPieces[NamedTable], db: str, table: str) -> None:
+        self._calls = calls
+        self._learned = learned
+        self._named = (db, table)
+        self._version = -1
+
+    @property
+    def names(self) -> tuple[str, str, int]:
+        """See the class."""
+        return (*self._named, self._version)
+
+    def seen(self, answer: TableMetaSnapshot) -> None:
+        """The service has told of this version; pages of its redo are learned."""
+        self._version = max(self._version, answer.version)
+        for field_id, edits in answer.redo.items():
+            for name, edit in zip(piece_names(field_id, edits), edits, strict=True):
+                if isinstance(edit.added, PageRun) and edit.added.num_pages:
+                    self._learned.learn(self, name, edit.added, blooms=True)
+
+    def pages(self, name: PieceName, has_stats: bool) -> PageRun:
+        """See `spark_pages.service.table_view.Pieces`."""
+        _, batches = self._get("piece", name)
+        run = PageRun(rows_of(batches)[0], (lambda: self.stats(name).stats) if has_stats else None)
+        self._learned.learn(self, name, run, blooms=False)
+        return run
+
+    def stats(self, name: PieceName) -> PageRun:
+        """The same pages with their statistics."""
+        _, batches = self._get("stats", name)
+        pages, stats = rows_of(batches)
+        run = PageRun(pages, lambda: stats)
+        self._learned.learn(self, name, run, blooms=True)
+        return run
+
+    def part(self, name: PieceName) -> tuple[Place, ...]:
+        """See `spark_pages.service.table_view.Pieces`."""
+        header, _ = self._get("part", name)
+        try:
+            return tuple(map(place_from_plain, header["places"]))
+        except (LookupError, TypeError, ValueError) as error:
+            raise DamageError("The service answered with places that are not understood.") from error
+
+    def _get(self, what: str, name: PieceName) -> tuple[dict[str, Any], list[Any]]:
+        db, table, version = self.names
+        return self._calls.get(what, db=db, table=table, version=version, piece=piece_to_plain(name))
+
+
+class ServedLog(LogSnapshot):
+    """A version of which nothing is known before it is asked for, table by table.
+
+    For what looks at several tables by their ids, such as ``system.tables``.
+    """
+
+    def __init__(self, store: ServedStore, version: int, timestamp_us: int) -> None:
+        super().__init__(LogState(version=version, timestamp_us=timestamp_us), None)
+        self._store = store
+
+    @cached_property
+    def names(self) -> dict[int, tuple[str, str]]:
+        """Namespace and name of each table that may be read, by its id."""
+        return self._store.tables(self.state.version)
+
+    def chain(self, key: ChainKey) -> ColumnChain:
+        """See `LogSnapshot.chain`."""
+        db, name = ("system", "catalog") if key[0] == CATALOG_TABLE else self.names.get(key[0], ("", ""))
+        if not name:
+            return ColumnChain()
+        return self._store.table_at(db, name, self.state.version).chain(key)
+
+    @cached_property
+    def _objects(self) -> list[TableDefinition]:
+        """What tells of namespaces and types."""
+        return self._store.namespaces_and_types(self.state.version)
+
+    def table(self, name: TableName) -> TableDefinition | None:
+        """See `LogSnapshot.table`."""
+        if name[0] in (NAMESPACE_NAMES, TYPE_NAMES):
+            return next((each for each in self.tables(name[0]) if each.name == name[1]), None)
+        of = {number: each for each, number in BUILT_IN.items()}
+        if name[0] not in of:
+            of |= self.namespace_names()
+        if name[0] not in of:
+            return None
+        try:
+            return self._store.table_at(of[name[0]], name[1], self.state.version).definition
+        except TableNotFoundError:
+            return None
+
+    def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
+        """See `LogSnapshot.tables`; one call for each table, and one for all that is none."""
+        if namespace_id in (NAMESPACE_NAMES, TYPE_NAMES):
+            return [each for each in self._objects if each.namespace_id == namespace_id]
+        found = [self._store.table_at(*name, self.state.version).definition for name in self.names.values()]
+        return [each for each in found if namespace_id is None or each.namespace_id == namespace_id]
+
+    def table_names(self) -> list[tuple[str, str]]:
+        """See `LogSnapshot.table_names`; of those that may be read."""
+        ids = {"default": 0}
+        if any(db != "default" for db, _ in self.names.values()):
+            ids |= {name: number for number, name in self.namespace_names().items()}
+        return sorted(self.names.values(), key=lambda each: (ids.get(each[0], 0), each[1]))
+
+    def ids_of_name(self, name: str) -> list[int]:
+        """See `LogSnapshot.ids_of_name`."""
+        own = [int(CATALOG_TABLE)] if name == "catalog" else []
+        return own + [table_id for table_id, (_, known) in self.names.items() if known == name]

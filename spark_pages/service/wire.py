@@ -19,7 +19,7 @@ from spark_pages.arrow.schema_bytes import schema_to_bytes
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.format.commit import definition_from_plain, definition_to_plain
 from spark_pages.format.names import part_key, segment_key, stats_key
-from spark_pages.format.page_limits import wrong_pages
+from spark_pages.format.validate import wrong_pages
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import ChainEdit, LazyRun
 from spark_pages.model.ids import Version

@@ -18,8 +18,8 @@ from spark_pages.changes.page_changes import PAGE_CHANGES_SCHEMA, page_changes
 from spark_pages.changes.row_changes import ROW_CHANGES_SCHEMA, row_changes
 from spark_pages.errors import InvalidInputError, VersionNotFoundError
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
 from spark_pages.log.replay import replay
+from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.runtime import Runtime
 from spark_pages.spark.serialization import objects_of

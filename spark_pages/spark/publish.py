@@ -23,7 +23,7 @@ from spark_pages.format.names import DELTA
 from spark_pages.format.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.retention import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable

@@ -29,7 +29,6 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.comparison import differences
 from spark_pages.spark.job import told_as
-from spark_pages.spark.local_pages import LocalPages
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.page_frame import SparkPages
 from spark_pages.spark.positions import (
@@ -52,6 +51,10 @@ from spark_pages.storage.store import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+import pyarrow.compute as pc
+
+from spark_pages.spark.comparison import COMPARED, ORDER
+from spark_pages.spark.tasks import ROWS_SCHEMA
 
 _COMMITS_PER_TASK = 64
 _SEGMENTS_PER_TASK = 16
@@ -331,3 +334,36 @@ def _places(local: LogSnapshot, ties: frozenset[ChainKey]) -> pa.Table | None:
         return None
     ids = np.concatenate([run.page_ids[where] for run, where in zip(runs, positions, strict=True)])
     return pa.table({"page_id": ids, "place": np.concatenate(positions)})
+
+
+class LocalPages:
+    """The same as `SparkPages`, held in memory: some 150 bytes a page."""
+
+    def __init__(
+        self,
+        tasks: Sequence[SegmentRows | CommitRows],
+        removed: NDArray[np.int64],
+        places: pa.Table | None,
+    ) -> None:
+        batches = [batch for task in tasks for batch in task.rows(removed)]
+        pages = pa.Table.from_batches(batches, ROWS_SCHEMA)
+        pages = pages.append_column("has_rows", pc.greater(pages.column("entry_count"), 0))
+        place = pa.chunked_array([np.zeros(pages.num_rows, np.int64)])
+        if places is not None:
+            found = pc.index_in(pages.column("page_id"), places.column("page_id"))
+            place = pc.fill_null(places.column("place").take(found), 0)
+        pages = pages.append_column("place", place)
+        self._pages = pages.sort_by([(name, "ascending") for name in ORDER])
+
+    def write(self, folder: OutputFolder) -> int:
+        """The descriptors are in the folder, in the order of chains and rows; gives its bytes."""
+        shown = self._pages.drop_columns(["has_rows", "place"])
+        return folder.write_here(shown.schema, shown.to_batches())
+
+    def compared(self) -> pa.Table:
+        """What `comparison.differences` looks at."""
+        return self._pages.select(list(dict.fromkeys([*ORDER, *COMPARED])))
+
+    def count(self) -> int:
+        """How many there are."""
+        return int(self._pages.num_rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from spark_pages.log.compaction.compacted_range import plan_ranges
 from spark_pages.log.compaction.writer import missing_bundles
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.retention import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.delta_log import DeltaFile

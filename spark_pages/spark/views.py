@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from spark_pages.changes.feed import find_either
 from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.format.names import segment_key
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.retention import oldest_readable
 from spark_pages.model.page_schema import PAGE_SCHEMA
 from spark_pages.query.page_table import page_table
 from spark_pages.query.snapshot import Snapshot
@@ -34,7 +35,6 @@ from spark_pages.spark.feed import (
 )
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.serialization import even_groups, objects_of, store_of
-from spark_pages.spark.splits import Stretch, stretches_of
 
 PAGES_OF_A_TASK = 100_000
 
@@ -342,3 +342,29 @@ VIEWS = {
     "changes": View(lambda query: FEED_SCHEMAS[query.grain], _by_change, _show_changes),
 }
 """By name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The pages of one column at positions [start, stop)."""
+
+    table: str
+    column: str
+    start: int
+    stop: int
+
+
+def stretches_of(snapshot: Snapshot, tables: Iterable[str], most: int) -> Iterator[Stretch]:
+    """All pages of these tables, in stretches of about even length and of so many pages at most.
+
+    Notes
+    -----
+    Reads no descriptors: how many pages a chain has is known without them.
+    """
+    for table in map(snapshot.table, tables):
+        for column in table.columns:
+            pages = table.directory.chain(column).num_pages
+            parts = -(-pages // most)
+            bounds = (pages * part // parts for part in range(parts + 1)) if parts else ()
+            for start, stop in pairwise(bounds):
+                yield Stretch(table.name, column, start, stop)

@@ -34,8 +34,7 @@ from spark_pages.transaction.page_writer import stage_constants
 from spark_pages.transaction.placement import StagedSplice
 from spark_pages.transaction.read_version import Standing
 from spark_pages.transaction.staged import Workspace
-from spark_pages.transaction.staged_names import StagedNames
-from spark_pages.transaction.staged_tables import StagedTables
+from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 from spark_pages.transaction.table_changes import TableChanges
 
 

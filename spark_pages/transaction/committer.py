@@ -45,19 +45,17 @@ from spark_pages.model.actions import TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
-from spark_pages.transaction.compared_keys import ComparedKeys
-from spark_pages.transaction.kept_pages import parted
 from spark_pages.transaction.keys import changed_keys, check_key, written_keys
 from spark_pages.transaction.page_file_names import PageFileNames
 from spark_pages.transaction.placement import Prepared, StagedSplice, place_splices, stays_inline
 from spark_pages.transaction.read_version import Standing
+from spark_pages.transaction.rebase import ComparedKeys, UpdatedRows, parted
 from spark_pages.transaction.staged import Heading, Workspace
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedTables
 from spark_pages.transaction.tail_merge import SwapOrAppend
 from spark_pages.transaction.update_buffer import SortedUpdates
 from spark_pages.transaction.update_checks import check_updates
-from spark_pages.transaction.updated_rows import UpdatedRows
 from spark_pages.transaction.written_rows import with_written
 
 Prepare = Callable[[LogState], Prepared]

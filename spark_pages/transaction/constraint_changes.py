@@ -20,8 +20,7 @@ from spark_pages.model.ids import is_temporary
 from spark_pages.model.table import TableDefinition
 from spark_pages.transaction.constraints import compile_check
 from spark_pages.transaction.key_hashes import first_repeated
-from spark_pages.transaction.staged_names import StagedNames
-from spark_pages.transaction.staged_tables import StagedTables
+from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 from spark_pages.transaction.table_changes import TableChanges
 
 ForeignKey = tuple[Sequence[str], str, Sequence[str]]

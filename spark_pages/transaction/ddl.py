@@ -23,9 +23,8 @@ from spark_pages.transaction.constraint_changes import ConstraintChanges, Foreig
 from spark_pages.transaction.object_changes import ObjectChanges
 from spark_pages.transaction.read_version import Standing
 from spark_pages.transaction.staged import Workspace
-from spark_pages.transaction.staged_names import StagedNames
 from spark_pages.transaction.staged_rows import StagedRows
-from spark_pages.transaction.staged_tables import StagedTables
+from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 from spark_pages.transaction.table_changes import TableChanges
 
 Verbs = TypeVar("Verbs", bound="CatalogVerbs")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.arguments import check_names_once
 from spark_pages.arrow.columns import has_dictionary
@@ -27,9 +28,39 @@ from spark_pages.model.identity_cache import ByIdentity
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import NO_META, PageMeta
 from spark_pages.transaction.constraints import RowTests
-from spark_pages.transaction.page_encoding import ToEncode, encode_columns
-from spark_pages.transaction.page_writer import StagedPage, stage_constant
+from spark_pages.transaction.page_writer import StagedPage, stage_constant, stage_pages
 from spark_pages.transaction.placement import StagedSplice
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ToEncode:
+    """Values of one column, and where they are cut.
+
+    Attributes
+    ----------
+    values
+        Whole pages of them.
+    bounds : int64, shape (n_pages + 1,)
+        First row of each page, and the number of rows last.
+    codec
+        How the pages are compressed.
+    bloom
+        Share of false positives of their bloom filters; None for none.
+    meta
+        What the values have beside them.
+    """
+
+    values: pa.Array
+    bounds: NDArray[np.int64]
+    codec: Codec
+    bloom: float | None = None
+    meta: PageMeta = NO_META
+
+
+def encode_columns(columns: Sequence[ToEncode]) -> list[list[StagedPage]]:
+    """The pages of every column, in order."""
+    return [stage_pages(each.values, each.bounds, each.codec, each.bloom, each.meta) for each in columns]
+
 
 _LOOK_AHEAD_ROWS = 1 << 17
 

@@ -21,7 +21,7 @@ from spark_pages.transaction.column_types import stored_columns
 from spark_pages.transaction.constraints import compile_check
 from spark_pages.transaction.read_version import Standing
 from spark_pages.transaction.staged import Workspace
-from spark_pages.transaction.staged_names import StagedNames
+from spark_pages.transaction.staged_tables import StagedNames
 
 _SHOWN = 3
 

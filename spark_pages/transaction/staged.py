@@ -26,8 +26,8 @@ from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import writer_name
 from spark_pages.transaction.catalog_changes import catalog_changes
 from spark_pages.transaction.column_types import check_read_back
-from spark_pages.transaction.late_columns import extend_new_columns, fill_late_columns
 from spark_pages.transaction.placement import Prepared, StagedSplice
+from spark_pages.transaction.rebase import extend_new_columns, fill_late_columns
 from spark_pages.transaction.staged_ddl import StagedDdl
 from spark_pages.transaction.update_buffer import Updates
 from spark_pages.transaction.written_rows import StagedWrites

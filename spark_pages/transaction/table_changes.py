@@ -37,9 +37,8 @@ from spark_pages.query.table import Table
 from spark_pages.transaction.column_types import stored_columns
 from spark_pages.transaction.read_version import Standing
 from spark_pages.transaction.staged import Workspace
-from spark_pages.transaction.staged_names import StagedNames
 from spark_pages.transaction.staged_rows import StagedRows
-from spark_pages.transaction.staged_tables import StagedTables
+from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 
 
 class TableChanges:

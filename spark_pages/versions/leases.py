@@ -9,7 +9,7 @@ import pyarrow as pa
 from spark_pages.errors import CommitConflictError, CommitUnknownError, StorageError
 from spark_pages.log.lease import ReaderLease
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import check_version
+from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Lease, TransactionRecord

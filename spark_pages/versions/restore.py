@@ -26,8 +26,8 @@ from spark_pages.io import PageHandler
 from spark_pages.log.commit.protocol_types import Build
 from spark_pages.log.conflict_error import with_who_landed
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import check_version
 from spark_pages.log.reopen import looking_again
+from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord

@@ -17,7 +17,7 @@ from spark_pages.errors import (
 )
 from spark_pages.log.conflict_error import with_who_landed
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import check_version
+from spark_pages.log.retention import check_version
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Tag, TransactionRecord
 from spark_pages.model.ids import Version

@@ -26,13 +26,13 @@ from spark_pages.format.pages.codecs import Codec, decompress
 from spark_pages.format.pages.integer_encoding import narrow_table
 from spark_pages.format.pages.page_codec import arrow_stream
 from spark_pages.format.pages.page_header import PAGE_MAGIC, PageHeader, parse_header
-from spark_pages.format.pages.page_payload import read_payload
+from spark_pages.format.pages.page_codec import read_payload
 from spark_pages.format import names
 from spark_pages.log.checkpoint.root import Root, encode_catalog, encode_root
 from spark_pages.format.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.format.commit import decode_slot
 from spark_pages.format.commit_schema import COMMIT_SCHEMA
-from spark_pages.format.small_page_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN, NAN
+from spark_pages.format.page_columns import BLOOM, DATA, DISTINCT, EXACT, EXACT_KNOWN, MAX, MIN, NAN
 from spark_pages.format.features import READER_FEATURES, WRITER_FEATURES
 from spark_pages.format.page_folders import LOCATION_PROPERTY
 from spark_pages.log.state import LogState

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_pages.cli.app import app
-from spark_pages.cli.demo import run_demo, spark_step, steps
-from spark_pages.cli.demo.folder import MARKER, make_folder
+from spark_pages.cli.demo import run_demo, steps, tour
+from spark_pages.cli.demo.tour import MARKER, make_folder
 from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.spark.versions import Versions
 
@@ -128,11 +128,11 @@ def test_an_answer_that_differs_from_the_source_fails_the_demo(
 def test_what_spark_lacks_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
-    assert "Java" in (spark_step.why_no_spark() or "")
+    assert "Java" in (tour.why_no_spark() or "")
 
-    session = sys.modules[spark_step.check_spark.__module__]
+    session = sys.modules[tour.check_spark.__module__]
     monkeypatch.setattr(session, "installed", lambda _java: Versions())
-    assert "spark-pages[spark]" in (spark_step.why_no_spark() or "")
+    assert "spark-pages[spark]" in (tour.why_no_spark() or "")
 
 
 def test_a_folder_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 import spark_pages as sp
-from spark_pages.doctor import machine, probe
+from spark_pages.doctor import examination, probe
 from spark_pages.doctor.checks import Check, Status
 from spark_pages.doctor.examination import examine, examine_storage
 from spark_pages.doctor.races import CREATORS, Attempt, body, judge
@@ -292,7 +292,7 @@ def test_races_are_judged(told: list[Attempt], content: bytes | None, says: str 
     ],
 )
 def test_pyspark_and_delta_must_go_together(installed: dict[str, str | None], status: Status) -> None:
-    assert machine.check_spark(installed).status is status
+    assert examination.check_spark(installed).status is status
 
 
 @pytest.mark.parametrize(
@@ -307,18 +307,18 @@ def test_pyspark_and_delta_must_go_together(installed: dict[str, str | None], st
 def test_java_must_be_new_enough(
     monkeypatch: pytest.MonkeyPatch, told: str, status: Status, found: str
 ) -> None:
-    monkeypatch.setattr(machine, "find_java", lambda: "java")
-    monkeypatch.setattr(machine, "_output", lambda _: told)
+    monkeypatch.setattr(examination, "find_java", lambda: "java")
+    monkeypatch.setattr(examination, "_output", lambda _: told)
 
-    check = machine.check_java()
+    check = examination.check_java()
 
     assert (check.status, check.found) == (status, found)
 
 
 def test_a_machine_without_java_is_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "find_java", lambda: None)
+    monkeypatch.setattr(examination, "find_java", lambda: None)
 
-    assert machine.check_java().status is Status.WARNING
+    assert examination.check_java().status is Status.WARNING
 
 
 def test_sparks_python_must_be_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -328,10 +328,10 @@ def test_sparks_python_must_be_this_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     found = {}
     for name, given in (("same", sys.executable), ("other", str(other)), ("gone", str(tmp_path / "no"))):
         monkeypatch.setenv("PYSPARK_PYTHON", given)
-        found[name] = machine.check_pyspark_python().status
+        found[name] = examination.check_pyspark_python().status
 
     assert found == {"same": Status.OK, "other": Status.WARNING, "gone": Status.WARNING}
 
 
 def test_this_machine_can_run_a_store() -> None:
-    assert [check for check in machine.check_machine() if check.status is Status.FAILED] == []
+    assert [check for check in examination.check_machine() if check.status is Status.FAILED] == []

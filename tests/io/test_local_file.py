@@ -13,15 +13,8 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
-from spark_pages.io import (
-    CacheConfig,
-    PageHandler,
-    dio_alignment,
-    linux_aio,
-    local_file,
-    page_reader,
-    read_buffers,
-)
+from spark_pages.io import CacheConfig, PageHandler, linux_aio, local_file, local_reads, page_reader
+from spark_pages.io import local_file as dio_alignment
 from spark_pages.io.local_file import LocalFile, OpenFiles, aligned_memory
 from spark_pages.io.read_plan import PageSpan
 from tests.io.fakes import FolderStore, write_pages
@@ -307,7 +300,7 @@ def test_memory_of_huge_pages_is_aligned_to_them_also_where_the_system_has_none(
 
 
 def test_the_queue_of_a_tool_reads_into_the_memory_of_the_tool(file):
-    tool = read_buffers.ReadTool()
+    tool = local_reads.ReadTool()
     if (queue := tool.queue()) is None:
         pytest.skip("the system has no asynchronous I/O for this process")
 
@@ -395,7 +388,7 @@ def test_a_span_behind_the_end_is_damage_also_through_a_queue(file, queue):
 def test_pages_far_apart_come_right_with_and_without_queues(tmp_path, monkeypatch, queues, threads):
     if not queues:
         monkeypatch.setattr(page_reader, "HAS_QUEUES", False)
-        monkeypatch.setattr(read_buffers, "open_queue", lambda _: None)
+        monkeypatch.setattr(local_reads, "open_queue", lambda _: None)
     store = FolderStore(tmp_path)
     pages = [page for key in ("pages/a", "pages/b") for page in write_pages(store, ARRAYS, key)][::2]
     handler = PageHandler(store, CacheConfig(threads=threads))
@@ -419,7 +412,7 @@ def test_a_cut_file_is_damage_that_names_it_through_every_layer(tmp_path):
 
 
 def test_no_more_threads_read_through_queues_than_there_are_turns():
-    tools, most, now = read_buffers.ReadTools(2), [], []
+    tools, most, now = local_reads.ReadTools(2), [], []
     together = threading.Barrier(6)
 
     def read():
@@ -505,7 +498,7 @@ def test_a_queue_whose_answer_a_signal_took_is_not_used_again(file, queue, monke
 
     many = spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))
     monkeypatch.setattr(linux_aio, "_call", interrupt_once)
-    tools = read_buffers.ReadTools(1)
+    tools = local_reads.ReadTools(1)
     with tools.lend() as tool, pytest.raises(KeyboardInterrupt):
         list(read_by(tool.queue(), file, many))
 

@@ -9,7 +9,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
-from spark_pages.storage.obstore_options import obstore_options
+from spark_pages.storage.clients import obstore_options
 
 
 @pytest.mark.parametrize(

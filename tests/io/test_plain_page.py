@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.format.pages import ipc_layout, page_payload
+from spark_pages.format.pages import ipc_layout, page_codec
 from spark_pages.format.pages.ipc_layout import extent_of
 from spark_pages.format.pages.lazy_page import plain_page
 from spark_pages.format.pages.page_codec import EncodedPage, open_page
@@ -113,7 +113,7 @@ def test_no_byte_of_the_messages_can_lead_outside_of_the_stream(kind, nulls):
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     stream = sink.getvalue()
-    page_payload.read_payload(stream, where="x")
+    page_codec.read_payload(stream, where="x")
     true = extent_of(memoryview(stream), 0, stream.size)
     assert true is not None
     width = 4 if pa.types.is_string(kind) else kind.bit_width / 8
@@ -146,7 +146,7 @@ def test_a_stream_that_ends_early_is_for_arrow_to_refuse():
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     stream = sink.getvalue()
-    page_payload.read_payload(stream, where="x")
+    page_codec.read_payload(stream, where="x")
 
     for length in range(0, stream.size - 8, 7):
         assert plain_page(stream.slice(0, length), 0, where="pages/x@0") is None

@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from spark_pages.format.pages import ipc_layout, page_payload
+from spark_pages.format.pages import ipc_layout, page_codec
 from spark_pages.io import decode_page, encode_page
 from spark_pages.io.workers import InTurn, Workers
 
@@ -103,10 +103,10 @@ def test_work_that_fails_is_told_to_who_did_it_and_the_rest_goes_on():
 
 def test_a_schema_that_was_seen_before_is_not_parsed_again(monkeypatch):
     parsed = []
-    real = page_payload._read_schema
-    monkeypatch.setattr(page_payload, "_schemas", {})
+    real = page_codec._read_schema
+    monkeypatch.setattr(page_codec, "_schemas", {})
     monkeypatch.setattr(ipc_layout, "_shapes", {})
-    monkeypatch.setattr(page_payload, "_read_schema", lambda *each: parsed.append(1) or real(*each))
+    monkeypatch.setattr(page_codec, "_read_schema", lambda *each: parsed.append(1) or real(*each))
     pages = [encode_page(pa.array([n, n + 1])) for n in range(5)]
 
     found = [decode_page(page.data, where="", expected_checksum=None, expected_entries=2) for page in pages]

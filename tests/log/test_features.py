@@ -25,8 +25,8 @@ from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.options import WriteOptions
-from spark_pages.spark.orphans import delete_objects, find_orphans
 from spark_pages.spark.publish import publish_delta
+from spark_pages.spark.vacuum import delete_objects, find_orphans
 from spark_pages.spark.writing import plan_write
 from spark_pages.store import Store
 from spark_pages.versions import restore

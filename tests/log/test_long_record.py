@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_pages.format.avro_writer import write_list
 from spark_pages.format.commit import decode_slot, encode_commit
+from spark_pages.format.commit_schema import write_list
 from spark_pages.model.actions import Splice
 from spark_pages.model.added_pages import OwnPages
 from spark_pages.model.new_page import FEW_PAGES, NewPage

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.format.parquet import decode_table, encode_table
-from spark_pages.format.parquet_limits import _footer, check_claims, pages_of
+from spark_pages.format.parquet import _footer, check_claims, decode_table, encode_table, pages_of
 from spark_pages.format.segment import checkpoint_of
 from spark_pages.log.checkpoint.root import decode_root
 

@@ -10,7 +10,7 @@ import pytest
 
 import spark_pages as sp
 from benchmarks.log.turns import Model
-from spark_pages.log.commit.backoff import Pace
+from spark_pages.log.commit.driver import Pace
 from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,

@@ -15,7 +15,7 @@ from spark_pages.errors import (
 )
 from spark_pages.format.names import HINT_KEY
 from spark_pages.log.last_checkpoint import read_hint
-from spark_pages.query import scan_tasks
+from spark_pages.query import scan
 from spark_pages.storage.store import ObjectStore
 from spark_pages.versions.leases import ReaderLease
 from tests.invariants import check_versions_stay, rows_of
@@ -77,8 +77,8 @@ def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_ca
 @pytest.fixture
 def small_windows(monkeypatch):
     """A scan reads no more at a time than a batch."""
-    monkeypatch.setattr(scan_tasks, "FIRST_WINDOW_BYTES", 1)
-    monkeypatch.setattr(scan_tasks, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(scan, "FIRST_WINDOW_BYTES", 1)
+    monkeypatch.setattr(scan, "WINDOW_BYTES", 1)
 
 
 def test_a_scan_in_its_middle_ends_with_the_same_error(small_windows):

@@ -11,10 +11,10 @@ from itertools import pairwise
 from unittest.mock import patch
 
 from spark_pages.errors import ObjectNotFoundError
-from spark_pages.log import background, latest
+from spark_pages.log import auto_maintenance, latest
 from spark_pages.log.commit import group
 from spark_pages.log.log import Log
-from spark_pages.log.readable_versions import oldest_readable
+from spark_pages.log.retention import oldest_readable
 from tests.simulation.actor import forget_too_many
 from tests.simulation.independence import is_alone
 from tests.simulation.invariants import Violation, holds
@@ -52,7 +52,7 @@ def simulation(remember: bool = True) -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)  # what fails here is meant to
     try:
         with ExitStack() as strands, values(remember):
-            for module in (background, group, latest):
+            for module in (auto_maintenance, group, latest):
                 strands.enter_context(patch.object(module, "threading", Threads))
             strands.enter_context(patch.object(group, "SimpleQueue", SimpleQueue))
             _remembers[:] = [True] if remember else []

@@ -21,8 +21,7 @@ from pyspark.sql.types import StructType
 import spark_pages as sp
 from spark_pages.spark import compact
 from spark_pages.spark.session import session
-from spark_pages.spark.source import SparkPagesDataSource
-from spark_pages.spark.writer import TableStreamWriter, TableWriter
+from spark_pages.spark.source import SparkPagesDataSource, TableStreamWriter, TableWriter
 
 Made = TypeVar("Made")
 

@@ -15,8 +15,7 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.write_plan import PlannedSegment
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
-from spark_pages.spark.checkpoints import Spread, checkpoint, checkpoint_of
-from spark_pages.spark.planned_tasks import pack_planned, write_planned
+from spark_pages.spark.checkpoints import Spread, checkpoint, checkpoint_of, pack_planned, write_planned
 from spark_pages.spark.serialization import objects_of
 from tests.invariants import check_checkpoint, check_same, check_snapshot
 from tests.spark.chains import Chains, random_history

@@ -23,7 +23,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.query.predicates.parsing import parse
 from spark_pages.sql.resolver import resolve
-from spark_pages.sql.sql_relations import StoreRelations
+from spark_pages.sql.sql_statements import StoreRelations
 from spark_pages.store import Store
 
 

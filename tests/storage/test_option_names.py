@@ -6,7 +6,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, StorageError
-from spark_pages.storage.obstore_options import obstore_options
+from spark_pages.storage.clients import obstore_options
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "hidden"}
 AT_ONCE = {"retry_config": {"max_retries": 0}}

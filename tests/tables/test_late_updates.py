@@ -28,9 +28,9 @@ from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
 from spark_pages.store import Store
 from spark_pages.transaction import placement
+from spark_pages.transaction.rebase import UpdatedRows
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.transaction import Transaction
-from spark_pages.transaction.updated_rows import UpdatedRows
 from tests.invariants import check_store
 from tests.log.newer import ask
 from tests.tables.stores import QUIET, Doubting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_pages.errors import SnapshotExpiredError, VersionNotFoundError
-from spark_pages.log.readable_versions import check_version
+from spark_pages.log.retention import check_version
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Retention, Tag
 from spark_pages.store import Store

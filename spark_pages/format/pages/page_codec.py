@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,13 +13,15 @@ import xxhash
 from spark_pages.arrow.columns import has_dictionary
 from spark_pages.arrow.compact import in_own_memory, trimmed
 from spark_pages.arrow.nested import children, with_children
+from spark_pages.arrow.validate_array import check_values
 from spark_pages.errors import DamageError, InvalidInputError
+from spark_pages.format.pages.arrow_message import is_compressed_within
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
 from spark_pages.format.pages.integer_encoding import narrowed, widened
+from spark_pages.format.pages.ipc_layout import learn
 from spark_pages.format.pages.lazy_page import PlainPage, as_batch, plain_page
 from spark_pages.format.pages.null_masking import without_hidden
 from spark_pages.format.pages.page_header import PageHeader, header_fields, sealed_header
-from spark_pages.format.pages.page_payload import read_payload
 from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
@@ -256,3 +259,97 @@ def _with_used_values(array: pa.Array) -> pa.Array:
     used = pc.drop_null(pc.unique(array.indices)).sort()
     indices = pc.index_in(array.indices, value_set=used, skip_nulls=True).cast(kind.index_type)
     return pa.DictionaryArray.from_arrays(indices, array.dictionary.take(used), ordered=kind.ordered)
+
+
+_COLUMNS = (
+    ["data"],
+    ["data", "prefix_meta"],
+    ["data", "suffix_meta"],
+    ["data", "prefix_meta", "suffix_meta"],
+)
+_MESSAGE = struct.Struct("<II")
+_CONTINUATION = 0xFFFF_FFFF
+_KNOWN_SCHEMAS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """The schema at the start of a stream, and whether the record batch follows it at once."""
+
+    schema: pa.Schema
+    batch_follows: bool
+
+
+_schemas: dict[bytes, _Schema] = {}
+"""By the bytes of the schema message: pages of a column have the same, which is parsed once."""
+
+
+def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
+    """The record batch of the stream; its buffers share the memory of `stream`.
+
+    Parameters
+    ----------
+    stream
+        The decompressed payload.
+    where
+        What is being read, for error messages: ``path@offset``.
+
+    Raises
+    ------
+    DamageError
+        If this is not an Arrow stream of one record batch with the columns of a page, if it is compressed by
+        Arrow, or if its buffers lie outside of it, or its values outside of them.
+
+    Notes
+    -----
+    5 µs for a schema seen before, 15 µs else. No copy.
+    """
+    try:
+        length = _schema_length(stream)
+        message = memoryview(stream)[:length].tobytes()
+        known = _schemas.get(message)
+        if known is None:
+            known = _read_schema(stream, message, where)
+        if is_compressed_within(stream):
+            raise DamageError(f"Refused {where}: its Arrow payload is compressed once more.")
+        if known.batch_follows:
+            batch = pa.ipc.read_record_batch(stream.slice(length), known.schema)
+        else:
+            with pa.ipc.open_stream(stream) as reader:
+                batch = reader.read_next_batch()
+        for column in batch.columns:
+            check_values(column)
+        if known.batch_follows:
+            learn(message, memoryview(stream)[length:], known.schema)
+    except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration, struct.error) as error:
+        raise DamageError(
+            f"Cannot decode {where}: expected an Arrow stream of one record batch, found {error!r}."
+        ) from error
+    return batch
+
+
+def _schema_length(stream: pa.Buffer) -> int:
+    """Bytes of the first message of the stream: a schema has no body."""
+    if stream.size < _MESSAGE.size:
+        raise ValueError(f"{stream.size} bytes")
+    mark, length = _MESSAGE.unpack_from(stream)
+    if mark != _CONTINUATION or not 0 < length <= stream.size - _MESSAGE.size:
+        raise ValueError(f"a first message of {length} bytes behind the mark {mark:08x}")
+    return _MESSAGE.size + int(length)
+
+
+def _read_schema(stream: pa.Buffer, message: bytes, where: str) -> _Schema:
+    with pa.ipc.open_stream(stream) as reader:
+        schema = reader.schema
+    if schema.names not in _COLUMNS:
+        raise DamageError(
+            f"Cannot decode {where}: expected columns data, prefix_meta?, suffix_meta?, found {schema.names}."
+        )
+    strange = [field.name for field in schema if field.name != "data" and field.type != pa.binary()]
+    if strange:
+        raise DamageError(f"Cannot decode {where}: expected {', '.join(strange)} to be binary.")
+    known = _Schema(schema, batch_follows=not any(map(has_dictionary, schema.types)))
+    if len(_schemas) >= _KNOWN_SCHEMAS:  # metadata of its own in every page would fill the memory
+        _schemas.clear()
+    _schemas[message] = known
+    return known

@@ -25,8 +25,7 @@ from spark_pages.format.commit import (
 from spark_pages.format.digest import digest_of
 from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.format.names import catalog_key
-from spark_pages.format.parquet import decode_table, encode_table
-from spark_pages.format.parquet_limits import check_claims
+from spark_pages.format.parquet import check_claims, decode_table, encode_table
 from spark_pages.format.segment import decode_nodes, encode_nodes, written_for
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import (

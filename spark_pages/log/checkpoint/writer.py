@@ -25,7 +25,6 @@ from spark_pages.format.checkpoint_tree import (
     even_chunks,
 )
 from spark_pages.format.names import root_key
-from spark_pages.log.checkpoint.append_only import grown
 from spark_pages.log.checkpoint.catalog_files import write_catalog
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import Checkpoint, SegmentPart, TreeReader, down_to_segments
@@ -44,8 +43,9 @@ from spark_pages.log.checkpoint.write_plan import (
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainKey, LazyRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, LazyRun, Piece
 from spark_pages.model.ids import CATALOG_TABLE, Version
+from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper, map_in_threads
 from spark_pages.storage.store import ObjectStore
 
@@ -358,3 +358,36 @@ def _later(planned: PlannedSegment) -> NewSegment:
 
 def _pages_of(pieces: Mapping[ChainKey, Sequence[Piece]]) -> int:
     return sum(piece.num_pages for of_chain in pieces.values() for piece in of_chain)
+
+
+def grown(edits: Sequence[ChainEdit]) -> list[Piece] | None:
+    """What the edits put behind the chain; None if they change anything that was there before.
+
+    Notes
+    -----
+    A page that one edit appends and a later one takes away from the end again, as small appends do, has never
+    been there. So a checkpoint treats a stream of them as one append.
+    """
+    pieces: list[Piece] = []
+    for edit in edits:
+        if edit.clears or not _take_away(pieces, edit.removed):
+            return None
+        if edit.added.num_pages:
+            pieces.append(edit.added)
+    return pieces
+
+
+def _take_away(pieces: list[Piece], removed: tuple[int, ...]) -> bool:
+    """Take these pages away from the end; whether they stood there."""
+    left = len(removed)
+    while left:
+        last = pieces.pop() if pieces else None
+        if not isinstance(last, PageRun):
+            return False
+        count = min(left, last.num_pages)
+        if list(last.ids[last.num_pages - count :]) != list(removed[left - count : left]):
+            return False
+        if count < last.num_pages:
+            pieces.append(last.slice(0, last.num_pages - count))
+        left -= count
+    return True
