@@ -54,7 +54,7 @@ _ATTOSECONDS = {
 _IN_MICROSECOND = 10**12
 
 
-def as_whole(
+def as_int(
     value: object,
     what: str,
     expected: str = "a whole number",
@@ -164,7 +164,7 @@ def as_duration(value: object, what: str) -> timedelta:
     raise InvalidInputError(f"{what} is {_shown(value)}: expected a timedelta.")
 
 
-def as_text(value: object, what: str) -> str:
+def as_str(value: object, what: str) -> str:
     """Return the value, which is text that UTF-8 can express.
 
     Raises
@@ -224,7 +224,7 @@ def as_names(value: object, what: str) -> list[str]:
     if isinstance(value, str):
         shown = shortened(value)
         raise InvalidInputError(f"{what} is the text {shown}: expected a list of names, such as [{shown}].")
-    return [as_text(each, f"A name in {what}") for each in as_list(value, object, what, "names")]
+    return [as_str(each, f"A name in {what}") for each in as_list(value, object, what, "names")]
 
 
 def as_list(value: object, kind: type[Kind] | UnionType, what: str, expected: str) -> list[Kind]:
@@ -288,9 +288,9 @@ def check_texts(value: object, what: str, removable: bool = False) -> None:
     """
     check_kind(value, Mapping, what, "texts by name")
     for name, each in cast(Mapping[object, object], value).items():
-        as_text(name, f"A name in {what}")
+        as_str(name, f"A name in {what}")
         if each is not None or not removable:
-            as_text(each, f"{shortened(name)} in {what}")
+            as_str(each, f"{shortened(name)} in {what}")
 
 
 def check_nesting(value: object, what: str) -> None:
@@ -384,7 +384,7 @@ def _microseconds(value: object) -> int | None:
         return _from_numpy(value.astype("datetime64[D]") if is_calendar else value)
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
-        return as_whole(moment, "timestamp")
+        return as_int(moment, "timestamp")
     if moment != moment:  # noqa: PLR0124 - NaT is a datetime that equals nothing
         return None
     zone = UTC if moment.utcoffset() is None else moment.tzinfo

@@ -1,9 +1,9 @@
 """Boundary of the public API: exceptions of other libraries and of Python end here. Pure.
 
-Arguments are validated where they come in, see `spark_pages.arguments`, with messages that name them. This is the
-net below: what still comes from pyarrow, obstore, DuckDB, fastavro, pandas or Python itself becomes an error
-of our tree. `TypeError` for unknown or missing parameters, `MemoryError`, warnings and exceptions of the
-caller's own classes (of a data stream, or a token function) pass.
+Arguments are validated where they come in, see `spark_pages.arguments`, with messages that name them. This
+is the net below: what still comes from pyarrow, obstore, DuckDB, fastavro, pandas or Python itself becomes
+an error of our tree. `TypeError` for unknown or missing parameters, `MemoryError`, warnings and exceptions
+of the caller's own classes (of a data stream, or a token function) pass.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ import pyarrow as pa
 from spark_pages.arguments import (
     Moment,
     as_flag,
+    as_int,
     as_microseconds,
     as_seconds,
-    as_text,
-    as_whole,
+    as_str,
     check_kind,
     check_texts,
 )
@@ -131,7 +131,7 @@ class Store(InfoVerbs, ClaimVerbs):
         """
         if sum(each is not None for each in (version, timestamp, tag)) > 1:
             raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
-        version = None if version is None else as_whole(version, "version")
+        version = None if version is None else as_int(version, "version")
         asked = ""
         if tag is not None:
             version, asked = tagged_version(self._log.refresh().state, tag), f"tag {tag!r}"
@@ -180,7 +180,7 @@ class Store(InfoVerbs, ClaimVerbs):
             app_version=app_version,
             isolation=isolation,
             memory_bytes=memory_bytes,
-            base=None if read_version is None else self._log.snapshot(as_whole(read_version, "read_version")),
+            base=None if read_version is None else self._log.snapshot(as_int(read_version, "read_version")),
         )
 
     def resume(self, error: CommitUnknownError) -> int:
@@ -277,7 +277,7 @@ class Store(InfoVerbs, ClaimVerbs):
         """
         if sum(each is not None for each in (version, timestamp, tag)) != 1:
             raise InvalidInputError("Give exactly one of version, timestamp and tag.")
-        named = {} if tag is None else {"tag": as_text(tag, "The name of a tag")}
+        named = {} if tag is None else {"tag": as_str(tag, "The name of a tag")}
         if timestamp is not None:
             named["timestamp"] = str(_EPOCH + timedelta(microseconds=as_microseconds(timestamp)))
         then = self.snapshot(version, timestamp, tag).version
@@ -355,7 +355,7 @@ class Store(InfoVerbs, ClaimVerbs):
         read any more are left out.
         """
         if limit is not None:
-            limit = as_whole(limit, "limit", "a number of versions, 0 or more", 0)
+            limit = as_int(limit, "limit", "a number of versions, 0 or more", 0)
         head = self._log.refresh().state
         first = 0 if limit is None else head.version + 1 - limit
         start = max(oldest_readable(head), first)
@@ -490,7 +490,7 @@ class Store(InfoVerbs, ClaimVerbs):
             and how many columns another job was compacting at the moment.
         """
         snapshot = self.snapshot()
-        names = snapshot.tables() if table is None else [as_text(table, "The name of a table")]
+        names = snapshot.tables() if table is None else [as_str(table, "The name of a table")]
         return [
             compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
                 name

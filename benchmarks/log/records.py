@@ -9,7 +9,7 @@ from typing import Any
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.new_page import NewPage
@@ -26,7 +26,7 @@ def pages_in_a_file(entries: Sequence[int], path: str) -> dict[str, Any]:
         NewPage(n, n, PageKind.FILE, path, 65_536 * i, 65_536, 60_000, _checksum(path, i), None, stats)
         for i, n in enumerate(entries)
     ]
-    return {"own": OwnPages.of(pages)}
+    return {"own": AddedPages.of(pages)}
 
 
 def _checksum(path: str, index: int) -> int:

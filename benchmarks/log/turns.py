@@ -3,7 +3,7 @@
     python -m benchmarks.log.turns --writers 8 --latency 0.02 --cpu 0.0012
 
 Each writer commits in a closed loop. A request takes effect half way through its latency. The waits are those
-that the shipped `turns` and `Pace` say. Their numbers were chosen by running this on many sets of them.
+that the shipped `turns` and `Backoff` say. Their numbers were chosen by running this on many sets of them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from benchmarks.log.writers import summary
-from spark_pages.log.commit.driver import Pace
+from spark_pages.log.commit.driver import Backoff
 from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,
     SLOW,
     Before,
-    Turn,
+    CommitTurn,
     before,
     is_for_slow,
-    is_late,
-    looks_on,
+    is_lagging,
+    should_recheck,
     with_commit,
 )
 from spark_pages.runtime import Runtime
@@ -87,14 +87,14 @@ class Model:
         self, name: str, took: list[float], behind: int, latency_s: float
     ) -> Generator[float, None, None]:
         runtime = replace(Runtime(), monotonic_s=lambda: self._now, jitter=self._random.random)
-        pace = Pace(runtime)
-        turns: tuple[Turn, ...] = ()
+        pace = Backoff(runtime)
+        turns: tuple[CommitTurn, ...] = ()
         known = max(0, len(self._slots) - behind)
         while True:
             began, arrived = self._now, known - 1
             tries = 0
             while True:
-                late, knows_head, looks, gave_way = is_late(tries), tries < 2, 0, -1
+                late, knows_head, looks, gave_way = is_lagging(tries), tries < 2, 0, -1
                 while True:
                     if not late and gave_way != known and is_for_slow(turns, self._properties):
                         yield pace.for_newcomers(SLOW)
@@ -109,7 +109,7 @@ class Model:
                     turns = self._learn(turns, known, came)
                     known += came
                     looks += 1
-                    knows_head = not late or not looks_on(came, looks)
+                    knows_head = not late or not should_recheck(came, looks)
                 yield self._cpu_s * (0.7 + 0.6 * self._random.random())
                 asked = self._now
                 tries += 1
@@ -125,13 +125,13 @@ class Model:
                 yield pace.after_loss(tries)
             took.append(self._now - began)
 
-    def _learn(self, turns: tuple[Turn, ...], known: int, came: int) -> tuple[Turn, ...]:
+    def _learn(self, turns: tuple[CommitTurn, ...], known: int, came: int) -> tuple[CommitTurn, ...]:
         for version in range(known, known + came):
             turns = with_commit(turns, version, *self._slots[version])
         return turns
 
     def _let_others(
-        self, pace: Pace, first: Before, known: int, latency_s: float
+        self, pace: Backoff, first: Before, known: int, latency_s: float
     ) -> Generator[float, None, int]:
         if first.unknown:
             yield pace.for_newcomers(first)

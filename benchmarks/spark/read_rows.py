@@ -62,7 +62,7 @@ class _Tuples(DataSourceReader):
             yield (n, n, n / 2, "UA")
 
 
-class Ready(DataSource):
+class EncodedRecord(DataSource):
     """The first rows of the table over and over, as one Arrow batch that is there."""
 
     @classmethod
@@ -135,7 +135,7 @@ def measure(folder: Path, rows: int, rounds: int, large: bool) -> list[Row]:
     prepare(folder, rows)
     spark = session("benchmark", large=large)
     spark.dataSource.register(RowByRow)
-    spark.dataSource.register(Ready)
+    spark.dataSource.register(EncodedRecord)
     three = ["carrier", "distance", "dep_delay"]
     url, parquet = str(folder / "store"), str(folder / "parquet")
 

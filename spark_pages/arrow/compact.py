@@ -45,9 +45,9 @@ def shown_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
     return int(trimmed(values).get_total_buffer_size() if has_union(values.type) else values.nbytes)
 
 
-def in_own_memory(array: pa.Array) -> pa.Array:
-    """The same entries, `trimmed` where the type `is_loose`."""
-    return trimmed(array) if is_loose(array.type) else array
+def owned_copy(array: pa.Array) -> pa.Array:
+    """The same entries, `trimmed` where the type `retains_extra_memory`."""
+    return trimmed(array) if retains_extra_memory(array.type) else array
 
 
 def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
@@ -60,7 +60,7 @@ def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
     """
     kind = array.type
     if takes(kind):
-        return in_own_memory(taken_directly(array, indices))
+        return owned_copy(taken_directly(array, indices))
     bare = without_views(kind)
     if bare != kind:
         return retyped(taken(retyped(array, bare), indices), kind)
@@ -69,7 +69,7 @@ def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
     bounds = pairwise([0, *breaks.tolist(), len(places)])
     slices = [array.slice(int(places[low]), high - low) for low, high in bounds if low < high]
-    return in_own_memory(concatenated(slices, kind)) if slices else array.slice(0, 0)
+    return owned_copy(concatenated(slices, kind)) if slices else array.slice(0, 0)
 
 
 def taken_directly(array: pa.Array, indices: pa.Array) -> pa.Array:
@@ -88,15 +88,15 @@ def takes(kind: pa.DataType) -> bool:
 
 
 @lru_cache(256)
-def is_loose(kind: pa.DataType) -> bool:
+def retains_extra_memory(kind: pa.DataType) -> bool:
     """Whether arrays may hold on to more than they show: there is a view or a dense union, perhaps inside."""
     if isinstance(kind, pa.BaseExtensionType):
-        return bool(is_loose(kind.storage_type))
+        return bool(retains_extra_memory(kind.storage_type))
     if pa.types.is_dictionary(kind):
-        return bool(is_loose(kind.value_type))
+        return bool(retains_extra_memory(kind.value_type))
     if _is_list_view(kind) or _is_dense_union(kind) or without_views(kind) != kind:
         return True
-    return any(is_loose(kind.field(index).type) for index in range(kind.num_fields))
+    return any(retains_extra_memory(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
@@ -110,12 +110,12 @@ def _is_dense_union(kind: pa.DataType) -> bool:
 def _owned(array: pa.Array) -> pa.Array:
     """The same entries; what is inside of lists is no more than they show already."""
     kind = array.type
-    if not is_loose(kind):
+    if not retains_extra_memory(kind):
         return array
     if isinstance(array, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(kind, _owned(array.storage))
     if pa.types.is_dictionary(kind):
-        values = in_own_memory(array.dictionary)
+        values = owned_copy(array.dictionary)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
     if _is_list_view(kind):
         return _with_shown_values(array)
@@ -146,7 +146,7 @@ def _with_shown_values(array: pa.Array) -> pa.Array:
     bitmap = array.is_valid() if array.null_count else None
     return pa.Array.from_buffers(
         kind, len(array), [None if bitmap is None else bitmap.buffers()[1], *own], array.null_count, 0,
-        [in_own_memory(values)],
+        [owned_copy(values)],
     )  # fmt: skip
 
 

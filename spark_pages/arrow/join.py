@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of, valid_of
-from spark_pages.arrow.compact import in_own_memory, taken, trimmed
+from spark_pages.arrow.compact import owned_copy, taken, trimmed
 from spark_pages.arrow.dictionaries import concatenated, with_sound_dictionaries
 from spark_pages.arrow.nested import children, nested_type, null_column, with_children
 from spark_pages.arrow.stored_types import same_type
@@ -60,7 +60,7 @@ def copied(array: pa.Array) -> pa.Array:
     """The same entries in memory of their own: whose the other one is may change it."""
     if not len(array):
         return empty_array(array.type)
-    return _with_own_dictionaries(in_own_memory(join([array, array.slice(0, 0)], array.type)))
+    return _with_own_dictionaries(owned_copy(join([array, array.slice(0, 0)], array.type)))
 
 
 def _with_own_dictionaries(array: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 A checksum tells that a page is as it was written, not that its writer was right. Arrow believes its buffers:
 an offset behind the end, or an index that no dictionary has, reads what is not the page's, or ends the
-process. So nothing is used before `check_values`, be it from a page or from whoever appends it.
+process. So nothing is used before `validate_array`, be it from a page or from whoever appends it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITHOUT_RULES = {
 """Types of which not every value that fits is one, and how the same memory is read without such a rule."""
 
 
-def check_values(array: pa.Array) -> None:
+def validate_array(array: pa.Array) -> None:
     """Nothing, if whatever is done with the entries stays inside of their buffers, and text is UTF-8.
 
     Raises
@@ -48,7 +48,7 @@ def check_values(array: pa.Array) -> None:
     if by_parts:
         inside = _parts_of_dictionary(array) if pa.types.is_dictionary(kind) else _parts_of_nested(array)
         for part in inside:
-            check_values(part)
+            validate_array(part)
         if inside:
             return
     (array if bare is None else array.view(bare)).validate(full=True)

@@ -1,7 +1,6 @@
-"""Names, definitions and table 0, the table in which the catalog keeps itself.
+"""Namespaces, tables, columns, types and constraints: names, definitions and table 0.
 
-Imports `log`, `io` and what is below them. Start with `table_zero` (schema and rows) and `migration` (whether
-a store describes itself as expected), then `resolve` (from what a user typed to a definition). How
-definitions change is in `evolution` and `widening`; `namespaces`, `types` and `constraints` say what these
-are, and `facts` where it is kept.
+Imports `log`, `format` and `model`. Start with `table_zero` (the table that stores the catalog) and
+`resolve` (from a name to a definition). Mostly pure: transactions stage the changes that this package
+describes.
 """

@@ -8,7 +8,7 @@ from spark_pages.catalog.table_zero import catalog_rows, table_zero
 from spark_pages.io import encode_page, page_stats
 from spark_pages.log.properties import check_store_properties
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind
@@ -72,7 +72,7 @@ def first_record(runtime: Runtime, properties: Mapping[str, str]) -> Transaction
         operation="create store",
         read_version=-1,
         writer=writer_name(),
-        own=OwnPages.of(described),
+        own=AddedPages.of(described),
         splices=tuple(splices),
         intents=(CatalogIntent(IntentKind.CREATE, CATALOG_TABLE, zero.namespace_id, zero.name, zero),),
         properties=dict(properties),

@@ -17,7 +17,7 @@ from spark_pages.catalog.facts import json_fact, with_json_fact
 from spark_pages.catalog.resolve import check_columns, show_name
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.format.bounds import has_bounds
-from spark_pages.model.identity_cache import ByIdentity
+from spark_pages.model.identity_cache import IdentityCache
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 
@@ -221,7 +221,7 @@ def key_columns(definition: TableDefinition) -> list[str]:
     return list(_key_columns(definition))
 
 
-@ByIdentity
+@IdentityCache
 def _key_columns(definition: TableDefinition) -> list[str]:
     keys = [each for each in constraints_of(definition) if each.kind == "primary key"]
     return column_names(definition, keys[0].fields) if keys else []

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_names, as_text
+from spark_pages.arguments import as_names, as_str
 from spark_pages.catalog.facts import column_properties, fact, with_fact, with_json_fact
 from spark_pages.catalog.resolve import check_columns
 from spark_pages.catalog.widening import check_wider, stored_types, with_stored_types
@@ -68,7 +68,7 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
         If there is no column of the old name, or one of the new name.
     """
     check_columns(definition, [old])
-    if old == as_text(new, "name"):
+    if old == as_str(new, "name"):
         return definition
     _check_new(definition, new)
     index = definition.schema.get_field_index(old)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_text
+from spark_pages.arguments import as_str
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 from spark_pages.model.ids import FieldId, TableId
 
@@ -287,7 +287,7 @@ def column_of(table: VisibleTable, name: str) -> VisibleColumn:
         If several are meant.
     """
     seen = IdentifierContext((table,))
-    found = seen.column([as_text(name, "The name of a column")])
+    found = seen.column([as_str(name, "The name of a column")])
     if not found.places:
         raise seen._unknown([name])
     return found.places[0][1]

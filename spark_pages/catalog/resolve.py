@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from spark_pages.arguments import as_names, as_text
+from spark_pages.arguments import as_names, as_str
 from spark_pages.catalog.identifiers import (
     LogicalFieldId,
     VisibleColumn,
@@ -43,7 +43,7 @@ def split_name(text: str) -> tuple[str, str]:
     InvalidInputError
         If the text is empty or half a name, or no text.
     """
-    namespace, dot, name = as_text(text, "The name of a table").rpartition(".")
+    namespace, dot, name = as_str(text, "The name of a table").rpartition(".")
     if not name or (dot and not namespace):
         raise InvalidInputError(f"{text!r} is not a table name: expected 'table' or 'namespace.table'.")
     return namespace, name
@@ -250,7 +250,7 @@ def check_column(definition: TableDefinition, column: str) -> None:
         If it is no text.
     """
     known = definition.field_ids
-    if as_text(column, "column") not in known:
+    if as_str(column, "column") not in known:
         raise ColumnNotFoundError(
             f"Table {definition.name!r} has no column {column!r}.",
             hint=suggest(column, list(known)) or f"It has {', '.join(known)}.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_flag, as_text
+from spark_pages.arguments import as_flag, as_str
 from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.boundary import guard
 from spark_pages.catalog.facts import fact, json_fact, with_fact, with_json_fact
@@ -85,7 +85,7 @@ def typed(name: str, type_name: str, nullable: bool = True) -> pa.Field:
     nullable
         Whether the column may be null where its type says nothing of that.
     """
-    name, type_name = as_text(name, "The name of a column"), as_text(type_name, "The name of a type")
+    name, type_name = as_str(name, "The name of a column"), as_str(type_name, "The name of a type")
     nullable = as_flag(nullable, "nullable")
     # Arrow refuses columns of type null that are not nullable.
     untold = pa.null() if nullable else _NOT_NULL
@@ -114,7 +114,7 @@ def new_type(
         )
     if isinstance(base, str) and base == name:
         raise InvalidInputError(f"Type {name!r} cannot be made from itself.")
-    field = pa.field(_FIELD, base) if isinstance(base, pa.DataType) else typed(_FIELD, as_text(base, "base"))
+    field = pa.field(_FIELD, base) if isinstance(base, pa.DataType) else typed(_FIELD, as_str(base, "base"))
     if isinstance(base, pa.DataType) and pa.types.is_null(base):
         raise InvalidInputError(f"Type {name!r} cannot be made from the type null.")
     field, _ = resolve_column(field, names)

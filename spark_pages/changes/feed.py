@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_choice, as_whole
+from spark_pages.arguments import as_choice, as_int
 from spark_pages.catalog.resolve import find_table, parse_name
 from spark_pages.changes.page_changes import page_changes
 from spark_pages.changes.row_changes import row_changes
 from spark_pages.errors import InvalidInputError, TableNotFoundError
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import looking_again
+from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit
@@ -21,10 +21,10 @@ from spark_pages.model.actions import Commit
 def read_changes(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
     """What the commits after version `start`, up to and with `end`, did; see `Store.changes`."""
     grain = as_choice(grain, "grain", ("pages", "rows"))
-    start, end = as_whole(start, "start"), as_whole(end, "end")
+    start, end = as_int(start, "start"), as_int(end, "end")
     if not -1 <= start <= end:
         raise InvalidInputError(f"There are no changes from {start} to {end}: expected -1 <= start <= end.")
-    return looking_again(lambda: _read(log, start, end, table, grain))
+    return retry_after_vacuum(lambda: _read(log, start, end, table, grain))
 
 
 def _read(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:

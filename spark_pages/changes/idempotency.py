@@ -16,7 +16,7 @@ _COMMITS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class AppliedVersion:
     """Where the pair of an application and a number is.
 
     Attributes
@@ -31,7 +31,7 @@ class Landed:
     exact: bool = True
 
 
-def newest_landed(state: LogState, app_id: str | None, app_version: int | None) -> int | None:
+def latest_applied(state: LogState, app_id: str | None, app_version: int | None) -> int | None:
     """Where the newest number of the application landed, if it is not smaller than this one: asks nobody."""
     if app_id is None or app_version is None or app_id not in state.apps:
         return None
@@ -39,7 +39,9 @@ def newest_landed(state: LogState, app_id: str | None, app_version: int | None) 
     return version if newest >= app_version else None
 
 
-def landed_in(log: Log, state: LogState, app_id: str | None, app_version: int | None) -> Landed | None:
+def landed_in(
+    log: Log, state: LogState, app_id: str | None, app_version: int | None
+) -> AppliedVersion | None:
     """Where this pair landed; None where it may be committed.
 
     Raises
@@ -57,7 +59,7 @@ def landed_in(log: Log, state: LogState, app_id: str | None, app_version: int | 
         return None
     newest, version = state.apps[app_id]
     if newest <= app_version:
-        return Landed(version) if newest == app_version else None
+        return AppliedVersion(version) if newest == app_version else None
     stop, count, passed, after = version, 1, False, version
     while stop > 0 and not passed:
         start = max(0, stop - count)
@@ -65,13 +67,13 @@ def landed_in(log: Log, state: LogState, app_id: str | None, app_version: int | 
         for commit in reversed(commits):
             numbers = {each.app_version for each in commit.records if each.app_id == app_id} - {None}
             if app_version in numbers:
-                return Landed(commit.version)
+                return AppliedVersion(commit.version)
             passed |= any(number < app_version for number in numbers if number is not None)
             if passed:
                 break
             after = commit.version if numbers else after
         if len(commits) < stop - start and not passed:
-            return Landed(after, exact=False)
+            return AppliedVersion(after, exact=False)
         stop, count = start, min(2 * count, _COMMITS_AT_ONCE)
     raise InvalidInputError(
         f"Number {app_version} of application {app_id!r} never landed and cannot any more: number {newest} "

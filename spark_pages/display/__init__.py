@@ -1,10 +1,7 @@
-"""What things look like in a notebook or on a page: plain values in, markup out. Pure.
+"""Text, HTML and SVG of plain values, for notebooks, terminals and reports.
 
-HTML is made by `markup.py` and nothing else, so that every name is escaped in one place; pictures are drawn
-on a `canvas.py`, one module for each picture. Start with `chain_strip.py`. Drawn for code hosts: no script,
-no style sheet, no font, no reference, colours that can be told apart on white and on black and by people
-who see colours differently. However large the input, a picture is small.
-
-Imports nothing of this project, so that everything else may show itself by it; `spark_pages.pictures`
-brings stores and these pictures together.
+Pure. Imports nothing above the foundations, so that every package may show its values. `markup` makes all
+HTML and escapes every name; pictures are drawn on a `canvas`, one module for each picture; `cards` draws
+stores, snapshots and tables from plain values. A picture has no script, style sheet, font or reference, and
+stays small however large its input is.
 """

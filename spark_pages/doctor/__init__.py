@@ -1,5 +1,5 @@
-"""`spark-pages doctor`: whether this machine and that storage can be trusted with a store.
+"""Examination of a machine and a storage: ``spark-pages doctor``.
 
-Start at `examination.py`. `races.py` races creators, `storage.py` asks the rest of the storage, `machine.py`
-looks at this machine; `probe.py` is what other processes run. May import everything but `cli`.
+Imports everything below the command line. Start with `examination`; `races` tests conditional puts under
+contention, `probe` is the program that its processes run.
 """

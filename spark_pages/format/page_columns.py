@@ -27,7 +27,7 @@ from spark_pages.arrow.columns import (
     valid_of,
 )
 from spark_pages.format.validate import NUMBERS, wrong_numbers, wrong_page
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.new_page import FEW_PAGES, NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.model.page_schema import BLOOM_STATS, PAGE_SCHEMA, STATS_SCHEMA
@@ -192,7 +192,7 @@ _OPTIONAL = {"distinct": DISTINCT, **dict.fromkeys(BLOOM_STATS, BLOOM)}
 _GIVEN = {"data": DATA, "min": MIN, "max": MAX, "exact": EXACT_KNOWN, **_OPTIONAL}
 
 
-def pages_to_avro(own: OwnPages) -> dict[str, Any]:
+def pages_to_avro(own: AddedPages) -> dict[str, Any]:
     """The fields of a `Pages` record. Of many pages lists are Arrow columns, as `LongRecord` takes them."""
     if own.few is not None:
         return few_to_avro(own.few)
@@ -229,7 +229,7 @@ def _true(column: pa.BooleanArray, bit: int) -> NDArray[np.uint8] | int:
     return np.array([bit if value else 0 for value in column.to_pylist()], dtype=np.uint8)
 
 
-def pages_from_avro(value: dict[str, Any]) -> OwnPages:
+def pages_from_avro(value: dict[str, Any]) -> AddedPages:
     """The pages and statistics of a `Pages` record.
 
     Raises
@@ -238,7 +238,7 @@ def pages_from_avro(value: dict[str, Any]) -> OwnPages:
         If the columns do not fit each other, or hold numbers that cannot be true.
     """
     if len(value["given"]) <= FEW_PAGES:
-        return OwnPages.of(few_from_avro(value))
+        return AddedPages.of(few_from_avro(value))
     given = np.frombuffer(value["given"], np.uint8)
     n = len(given)
     columns = {name: _numbers(value[name], n, PAGE_SCHEMA.field(name).type) for name in _NUMBERS}
@@ -269,7 +269,7 @@ def pages_from_avro(value: dict[str, Any]) -> OwnPages:
     wrong = wrong_numbers(numbers, index >= 0, (given & DATA) != 0)
     if wrong is not None:
         raise ValueError(wrong)
-    return OwnPages(pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA))
+    return AddedPages(pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA))
 
 
 def _raw(column: pa.Array, instead: int = 0) -> bytes:

@@ -76,7 +76,7 @@ def decode_table(
     """
     try:
         # Not `read_table`: it goes by way of datasets, which cost ten times the time and 50 MB at first use.
-        claims = check_claims(data)
+        claims = check_limits(data)
         check_columns(claims, stored or schema, optional)
         repeated = [name for name in claims.repeated if name not in dictionary]
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[*dictionary, *repeated])
@@ -203,7 +203,7 @@ class Claims:
     repeated: tuple[str, ...]
 
 
-def check_claims(data: bytes) -> Claims:
+def check_limits(data: bytes) -> Claims:
     """What a Parquet object may grow to, if what it says of that can be true.
 
     Raises

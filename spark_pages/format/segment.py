@@ -25,7 +25,7 @@ from spark_pages.arrow.columns import (
 )
 from spark_pages.errors import DamageError
 from spark_pages.format.checkpoint_tree import Node
-from spark_pages.format.parquet import check_claims, decode_table, encode_table
+from spark_pages.format.parquet import check_limits, decode_table, encode_table
 from spark_pages.format.validate import wrong_pages
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
@@ -143,7 +143,7 @@ def written_for(version: int | None) -> dict[bytes, bytes]:
 def checkpoint_of(data: bytes) -> int | None:
     """Version of the checkpoint that the object was written for; None where it does not say."""
     try:
-        return int(check_claims(data).metadata[_WRITTEN_FOR])
+        return int(check_limits(data).metadata[_WRITTEN_FOR])
     except (KeyError, ValueError):
         return None
 

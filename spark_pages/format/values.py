@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from spark_pages.arguments import check_nesting
 from spark_pages.arrow.columns import has_dictionary, nulls_of
-from spark_pages.arrow.compact import in_own_memory, shown_bytes
+from spark_pages.arrow.compact import owned_copy, shown_bytes
 from spark_pages.arrow.dictionaries import has_null_values, with_sound_dictionaries
 from spark_pages.arrow.stored_types import check_depth, same_type, stored_type, stored_values
-from spark_pages.arrow.validate_array import check_values
+from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
 from spark_pages.format.fitting import LossError, check_unmasked, fitted, from_python
 
@@ -227,7 +227,7 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
         )
-    chunks = [in_own_memory(each) for each in chunks]
+    chunks = [owned_copy(each) for each in chunks]
     if not has_dictionary(wanted.type):
         return chunks
     return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
@@ -238,7 +238,7 @@ def _sound_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> li
     check_depth(values.type)
     chunks = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]
     for chunk in chunks:
-        check_values(chunk)
+        validate_array(chunk)
     if same_type(values.type, wanted):
         return chunks
     stored = stored_type(values.type)

@@ -1,18 +1,16 @@
-"""Pages as bytes, and the way to them: page codec, page files, reads, caches.
+"""Pages on storage: page files, aligned reads, caches.
 
-Start at `pages.page_codec.encode_page` for writing and at `reading.page_handler.PageHandler` for reading. A
-read goes through `reading.page_cache` (two tiers, and who is loading what), `reading.page_reader` (which
-plans with `files.read_plan` and reads by `files.local_spans`, or by the store, with `reading.disk_cache` in
-front), and `pages.page_codec`. Whole runs of numbers that are read once come by `reading.number_runs`, past
-the caches. Pure are `pages`, `stats` and `files.read_plan`. Knows nothing of the log.
+Imports `format`, `model` and `storage`, never `log`. Start with `page_handler`, which serves pages by
+descriptor through two caches in memory (`page_cache`) and one on disk (`disk_cache`); `page_reader` reads
+the pages that no cache holds, in the requests that `read_plan` chooses; `file_writer` writes page files.
 """
 
 from spark_pages.format.bounds import decode_bound
 from spark_pages.format.pages.batch_encoder import encode_pages
 from spark_pages.format.pages.codecs import Codec
 from spark_pages.format.pages.ipc_layout import FlatColumn
-from spark_pages.format.pages.lazy_page import PlainPage
-from spark_pages.format.pages.page_batch import PageBlock
+from spark_pages.format.pages.lazy_page import LazyPage
+from spark_pages.format.pages.page_batch import PageBatch
 from spark_pages.format.pages.page_codec import EncodedPage, decode_page, encode_page
 from spark_pages.format.pages.page_header import PageHeader, parse_header
 from spark_pages.format.pages.paginate import plan_pages
@@ -28,11 +26,11 @@ __all__ = [
     "Codec",
     "EncodedPage",
     "FlatColumn",
-    "PageBlock",
+    "LazyPage",
+    "PageBatch",
     "PageFileWriter",
     "PageHandler",
     "PageHeader",
-    "PlainPage",
     "ReadCounts",
     "ReadTrace",
     "decode_bound",

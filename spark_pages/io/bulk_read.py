@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from spark_pages.arrow.columns import valid_of
 from spark_pages.format.pages.batch_codec import open_blocks
 from spark_pages.format.pages.ipc_layout import FlatColumn
-from spark_pages.format.pages.lazy_page import PlainPage
-from spark_pages.format.pages.page_batch import PageBlock
+from spark_pages.format.pages.lazy_page import LazyPage
+from spark_pages.format.pages.page_batch import PageBatch
 from spark_pages.format.pages.page_codec import open_page
 from spark_pages.io.local_reads import Read
 from spark_pages.io.page_reader import LOCAL_SPAN_BYTES, Load, PageReader, packed_pages
-from spark_pages.io.read_plan import PageSpan, plan_spans
+from spark_pages.io.read_plan import ReadRange, plan_spans
 from spark_pages.model.page_key import PageKey, keys_of_run
 from spark_pages.model.run import PageRun
 
@@ -106,7 +106,7 @@ class _NumberRun:
         """Whether all pages were there."""
         return not self._lacking
 
-    def spans(self) -> list[PageSpan]:
+    def spans(self) -> list[ReadRange]:
         """What is to be read."""
         return plan_spans(self._keys, LOCAL_SPAN_BYTES)
 
@@ -142,12 +142,12 @@ class _NumberRun:
             key = keys[index]
             where = f"{key[0]}@{key[1]}"
             page = open_page(packed[index], where=where, expected_checksum=key[4], expected_entries=key[5])
-            if isinstance(page, PlainPage):
+            if isinstance(page, LazyPage):
                 self._place_block(page.block, places[index : index + 1])
             else:
                 self._place_batch(page, int(places[index]))
 
-    def _place_block(self, block: PageBlock, places: NDArray[np.int64]) -> None:
+    def _place_block(self, block: PageBatch, places: NDArray[np.int64]) -> None:
         """Pages that were opened together go where they belong, neighbours there at once."""
         if not self._takes(block.schema):
             return
@@ -157,7 +157,7 @@ class _NumberRun:
         if any(block.nulls):
             for index, place in enumerate(places.tolist()):
                 if block.nulls[index]:
-                    PlainPage(block, index).valid_into(self._validity(place))
+                    LazyPage(block, index).valid_into(self._validity(place))
 
     def _place_batch(self, page: pa.RecordBatch, place: int) -> None:
         if self._takes(page.schema):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from spark_pages.arguments import MOST_NUMBER, as_path, as_whole
+from spark_pages.arguments import MOST_NUMBER, as_int, as_path
 
 READ_THREADS = 16
 """Enough to hide the latency of an object store behind the decoding of what has come."""
@@ -47,9 +47,9 @@ class CacheConfig:
     def __post_init__(self) -> None:
         for name in ("upc_bytes", "cpc_bytes", "disk_bytes", "gap_bytes"):
             if name != "gap_bytes" or self.gap_bytes is not None:
-                number = as_whole(getattr(self, name), name, "a number of bytes", 0, MOST_NUMBER)
+                number = as_int(getattr(self, name), name, "a number of bytes", 0, MOST_NUMBER)
                 object.__setattr__(self, name, number)
-        threads = as_whole(self.threads, "threads", "a number of threads", 1, _MOST_THREADS)
+        threads = as_int(self.threads, "threads", "a number of threads", 1, _MOST_THREADS)
         object.__setattr__(self, "threads", threads)
         if self.disk_path is not None:
             as_path(self.disk_path, "disk_path")

@@ -20,7 +20,7 @@ from contextlib import suppress
 import numpy as np
 
 from spark_pages.io.local_file import LocalFile
-from spark_pages.io.read_plan import PageSpan
+from spark_pages.io.read_plan import ReadRange
 
 WAVE_READS = 32
 """Reads of one wave; two waves are in flight."""
@@ -66,7 +66,7 @@ class ReadQueue:
     """
 
     def __init__(self, memory: memoryview) -> None:
-        self._waves = (_Wave(), _Wave())
+        self._waves = (_AioBatch(), _AioBatch())
         self.use(memory)
 
     def use(self, memory: memoryview) -> None:
@@ -81,8 +81,8 @@ class ReadQueue:
         return all(wave.is_sound for wave in self._waves)
 
     def read(
-        self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan]
-    ) -> Iterator[list[tuple[PageSpan, memoryview]]]:
+        self, files: Mapping[str, LocalFile], spans: Sequence[ReadRange]
+    ) -> Iterator[list[tuple[ReadRange, memoryview]]]:
         """Each span with its bytes, in order, as many together as have come together.
 
         Parameters
@@ -104,7 +104,7 @@ class ReadQueue:
         Two system calls for up to `WAVE_READS` spans, of however many files. A span that the queue cannot
         read, or not whole, is read by itself, which tells what is wrong.
         """
-        ahead: list[_Wave] = []
+        ahead: list[_AioBatch] = []
         free = list(self._waves)
         taken = 0
         try:
@@ -121,7 +121,7 @@ class ReadQueue:
                 wave.settle()
 
 
-class _Wave:
+class _AioBatch:
     """Reads that are submitted together and collected together.
 
     Attributes
@@ -143,7 +143,7 @@ class _Wave:
             self._requests.ctypes.data + np.arange(WAVE_READS, dtype=np.uint64) * _REQUEST.itemsize
         ).astype(np.uint64)
         self._events = np.zeros(WAVE_READS, _EVENT)
-        self._spans: Sequence[PageSpan] = ()
+        self._spans: Sequence[ReadRange] = ()
         self._starts: list[int] = []
         self._submitted = 0
 
@@ -153,7 +153,7 @@ class _Wave:
         self._memory = memory
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
-    def submit(self, files: Mapping[str, LocalFile], spans: Sequence[PageSpan], first: int) -> int:
+    def submit(self, files: Mapping[str, LocalFile], spans: Sequence[ReadRange], first: int) -> int:
         """As many spans from `first` on as there is room for are being read, at least one; gives how many."""
         self.settle()
         starts: list[int] = []
@@ -185,10 +185,10 @@ class _Wave:
             self.is_sound = True
         return len(self._spans)
 
-    def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[PageSpan, memoryview]]]:
+    def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[ReadRange, memoryview]]]:
         """The spans submitted with their bytes, together but for those that have to be read again."""
         results = self.settle()
-        together: list[tuple[PageSpan, memoryview]] = []
+        together: list[tuple[ReadRange, memoryview]] = []
         for index, span in enumerate(self._spans):
             length = span.stop - span.start
             if results.get(index) == length:

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.io.linux_aio import QUEUE_BYTES, ReadQueue, open_queue
 from spark_pages.io.local_file import LocalFile, OpenFiles, huge_memory
-from spark_pages.io.read_plan import PageSpan
-from spark_pages.io.single_flight import Flight
+from spark_pages.io.read_plan import ReadRange
+from spark_pages.io.single_flight import PendingLoad
 
 _FILES_OF_A_JOB = 16
 """A job has its files open at the same time, and a process has many jobs and few file descriptors."""
@@ -20,7 +20,7 @@ _FILES_OF_A_JOB = 16
 _AHEAD_BYTES = 16 << 20
 """Of what is read while somebody works on what was read before; a run of a page compaction is about half."""
 
-Read: TypeAlias = Sequence[tuple[PageSpan, memoryview]]
+Read: TypeAlias = Sequence[tuple[ReadRange, memoryview]]
 """Spans with their bytes, which are to be used before more are asked for."""
 
 
@@ -41,7 +41,7 @@ class LocalSpans:
         self._files = OpenFiles(locate)
         self._tools = ReadTools(processors())
 
-    def read(self, spans: Sequence[PageSpan], flight: Flight) -> Iterator[Read]:
+    def read(self, spans: Sequence[ReadRange], flight: PendingLoad) -> Iterator[Read]:
         """The spans of a job, one of `shares`, in order.
 
         Parameters
@@ -60,11 +60,11 @@ class LocalSpans:
         """
         with ExitStack() as leases:
             files = self._lease(spans, leases, flight)
-            lent: AbstractContextManager[ReadTool]
+            lent: AbstractContextManager[ReadBuffers]
             lent = self._tools.lend_in_turn() if _in_flight(files, spans) else self._tools.lend()
             yield from _read(files, spans, leases.enter_context(lent), flight)
 
-    def read_ahead(self, spans: Sequence[PageSpan], flight: Flight) -> Iterator[Read]:
+    def read_ahead(self, spans: Sequence[ReadRange], flight: PendingLoad) -> Iterator[Read]:
         """Any number of spans, for who works long on each: more are in flight, and nobody else waits for it.
 
         Raises
@@ -90,7 +90,9 @@ class LocalSpans:
         self._files.close()
         self._tools = ReadTools(processors())
 
-    def _lease(self, spans: Sequence[PageSpan], leases: ExitStack, flight: Flight) -> dict[str, LocalFile]:
+    def _lease(
+        self, spans: Sequence[ReadRange], leases: ExitStack, flight: PendingLoad
+    ) -> dict[str, LocalFile]:
         """The files of some spans, open as long as `leases` is."""
         files: dict[str, LocalFile] = {}
         for path in dict.fromkeys(span.path for span in spans):
@@ -105,9 +107,9 @@ class LocalSpans:
         return files
 
 
-def shares(spans: Sequence[PageSpan], most: int) -> list[list[PageSpan]]:
+def shares(spans: Sequence[ReadRange], most: int) -> list[list[ReadRange]]:
     """The spans in order, no more than so many together, and of no more than `_FILES_OF_A_JOB` files."""
-    found: list[list[PageSpan]] = []
+    found: list[list[ReadRange]] = []
     paths: set[str] = set()
     for span in spans:
         is_one_too_many = span.path not in paths and len(paths) == _FILES_OF_A_JOB
@@ -119,13 +121,13 @@ def shares(spans: Sequence[PageSpan], most: int) -> list[list[PageSpan]]:
     return found
 
 
-def _in_flight(files: Mapping[str, LocalFile], spans: Sequence[PageSpan]) -> bool:
+def _in_flight(files: Mapping[str, LocalFile], spans: Sequence[ReadRange]) -> bool:
     """Whether several of the spans may be read at the same time."""
     return len(spans) > 1 and all(file.is_direct for file in files.values())
 
 
 def _read(
-    files: Mapping[str, LocalFile], spans: Sequence[PageSpan], tools: ReadTool, flight: Flight
+    files: Mapping[str, LocalFile], spans: Sequence[ReadRange], tools: ReadBuffers, flight: PendingLoad
 ) -> Iterator[Read]:
     read = 0
     try:
@@ -144,7 +146,7 @@ def _read(
         raise
 
 
-class ReadTool:
+class ReadBuffers:
     """Some memory and a queue, of one thread at a time; each is made when it is first asked for."""
 
     __slots__ = ("_is_refused", "_memory", "_queue")
@@ -202,16 +204,16 @@ class ReadTools:
     """
 
     def __init__(self, turns: int) -> None:
-        self._idle: list[ReadTool] = []
+        self._idle: list[ReadBuffers] = []
         self._turns = threading.BoundedSemaphore(turns)
 
     @contextmanager
-    def lend(self) -> Iterator[ReadTool]:
+    def lend(self) -> Iterator[ReadBuffers]:
         """A tool that no other thread has while the block runs; nor later, if it is not sound then."""
         try:
             tool = self._idle.pop()
         except IndexError:
-            tool = ReadTool()
+            tool = ReadBuffers()
         try:
             yield tool
         finally:
@@ -219,7 +221,7 @@ class ReadTools:
                 self._idle.append(tool)
 
     @contextmanager
-    def lend_in_turn(self) -> Iterator[ReadTool]:
+    def lend_in_turn(self) -> Iterator[ReadBuffers]:
         """The same, once there are turns left."""
         with self._turns, self.lend() as tool:
             yield tool

@@ -10,8 +10,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from spark_pages.format.pages.lazy_page import PlainPage
-from spark_pages.io.single_flight import Flight, LoadedPage
+from spark_pages.format.pages.lazy_page import LazyPage
+from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.model.page_key import PageKey
 
 ENTRY_OVERHEAD_BYTES = 512
@@ -34,10 +34,10 @@ class Sweep:
         Pages that other calls are loading.
     """
 
-    ready: dict[PageKey, pa.RecordBatch | PlainPage]
+    ready: dict[PageKey, pa.RecordBatch | LazyPage]
     packed: dict[PageKey, memoryview]
     unread: list[PageKey]
-    awaited: dict[PageKey, Flight]
+    awaited: dict[PageKey, PendingLoad]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class PageCache:
         self._cpc: OrderedDict[PageKey, memoryview] = OrderedDict()
         self._held: dict[PageKey, LoadedPage] = {}  # those of the UPC that are pinned
         self._pins: dict[PageKey, int] = {}
-        self._flights: dict[PageKey, Flight] = {}
+        self._flights: dict[PageKey, PendingLoad] = {}
         self._forgotten: set[str] = set()  # paths that were forgotten while a page of them was pinned
         self._upc_size = self._cpc_size = 0
         self._upc_hits = self._evictions = self._demotions = 0
@@ -108,7 +108,7 @@ class PageCache:
             self._upc_hits += 1
             return page.batch
 
-    def board(self, key: PageKey, flight: Flight) -> memoryview | None:
+    def board(self, key: PageKey, flight: PendingLoad) -> memoryview | None:
         """The compressed bytes of a page, which the flight takes on to decode; None if it is not just there.
 
         Like `sweep` for one page, without a word about why not.
@@ -121,7 +121,7 @@ class PageCache:
             self._flights[key] = flight
             return packed
 
-    def sweep(self, keys: Iterable[PageKey], flight: Flight, touch: bool) -> Sweep:
+    def sweep(self, keys: Iterable[PageKey], flight: PendingLoad, touch: bool) -> Sweep:
         """What is there of each page; the flight takes on those that nobody has decoded or is loading.
 
         Parameters
@@ -165,7 +165,7 @@ class PageCache:
             decoded = {key for key in keys if key in self._upc or key in self._held}
             return decoded, {key for key in keys if key in self._cpc} - decoded
 
-    def land(self, flight: Flight, admit: bool) -> int:
+    def land(self, flight: PendingLoad, admit: bool) -> int:
         """No other call waits for the flight from now on; what it has loaded is kept, if `admit`.
 
         Returns

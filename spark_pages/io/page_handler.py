@@ -18,7 +18,7 @@ from spark_pages.arguments import as_flag, as_list, as_names, check_kind
 from spark_pages.arrow.compact import shown_bytes
 from spark_pages.boundary import guarded
 from spark_pages.errors import SparkPagesError
-from spark_pages.format.pages.lazy_page import PlainPage, as_batch
+from spark_pages.format.pages.lazy_page import LazyPage, as_batch
 from spark_pages.format.pages.page_extent import decode_loose, resized
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.bloom_reader import BloomReader
@@ -28,7 +28,7 @@ from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, PageCache, Sweep
 from spark_pages.io.page_reader import Load, PageReader, decode_into
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
-from spark_pages.io.single_flight import Flight, LoadedPage
+from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.io.workers import Workers
 from spark_pages.model.ids import PageId, format_page_id
 from spark_pages.model.page import PageDescriptor, PageKind
@@ -170,7 +170,7 @@ class PageHandler:
         if trace is not None:
             trace.page_ids.extend(page.id for page in wanted.values())
             trace.add(spent)
-        for block in {page.block for page in ready.values() if isinstance(page, PlainPage)}:
+        for block in {page.block for page in ready.values() if isinstance(page, LazyPage)}:
             block.put_together()
         return [resized(as_batch(ready[key]), page) for key, page in zip(keys, pages, strict=True)]
 
@@ -181,12 +181,12 @@ class PageHandler:
         admit: bool = True,
         trace: ReadTrace | None = None,
         whole: bool = False,
-    ) -> list[list[pa.Array | PlainPage]]:
+    ) -> list[list[pa.Array | LazyPage]]:
         """The column ``data`` of every page of some runs, run by run, fetched together; see `get_pages`.
 
         Returns
         -------
-        list of list of pyarrow.Array or PlainPage
+        list of list of pyarrow.Array or LazyPage
             Most are not put together yet: who joins them, or takes a few entries of each, saves a copy. With
             `whole` all other pages are batches, which hold what entries have beside their values, too.
 
@@ -229,7 +229,7 @@ class PageHandler:
             None for a run that `get_values` should be asked for: all but numbers in files on a local disk.
         """
         live = self._live()
-        load = Load(Flight(), keep_packed=False, admit=False)
+        load = Load(PendingLoad(), keep_packed=False, admit=False)
         try:
             yield from read_numbers(runs, live.reader, load) if self.is_local else (None for _ in runs)
         finally:
@@ -352,7 +352,7 @@ class PageHandler:
 
     def _unpack(self, live: _Live, key: PageKey) -> pa.RecordBatch | None:
         """A page of the CPC, back in the UPC; what `_obtain` does, for one page and nothing else."""
-        flight = Flight()
+        flight = PendingLoad()
         try:
             packed = live.cache.board(key, flight)
             if packed is None:
@@ -364,7 +364,7 @@ class PageHandler:
             live.total.cpc_hits += 1
         return flight.loaded[key].batch
 
-    def _finish(self, live: _Live, flight: Flight, admit: bool) -> int:
+    def _finish(self, live: _Live, flight: PendingLoad, admit: bool) -> int:
         """Nobody waits for the flight any more; gives how many pages left memory for what it brought."""
         try:
             for key in [key for key in flight.wanted if key in flight.loaded]:
@@ -375,7 +375,7 @@ class PageHandler:
 
     def _obtain(
         self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
-    ) -> tuple[dict[PageKey, pa.RecordBatch | PlainPage], ReadCounts]:
+    ) -> tuple[dict[PageKey, pa.RecordBatch | LazyPage], ReadCounts]:
         """The payload of every page wanted, and what that took.
 
         Parameters
@@ -386,7 +386,7 @@ class PageHandler:
             Descriptors, at least of the pages that are in no file.
         """
         live = self._live()
-        flight = Flight()
+        flight = PendingLoad()
         load = Load(flight, keep_packed=admit and live.cache.keeps_packed, admit=admit)
         try:
             found = live.cache.sweep(wanted, flight, admit)
@@ -399,7 +399,7 @@ class PageHandler:
             raise
         finally:
             evictions = self._finish(live, flight, admit)
-        ready: dict[PageKey, pa.RecordBatch | PlainPage] = {**found.ready}
+        ready: dict[PageKey, pa.RecordBatch | LazyPage] = {**found.ready}
         spent = ReadCounts(
             upc_hits=len(ready), cpc_hits=at_hand, joined=len(found.awaited), evictions=evictions
         )
@@ -428,13 +428,13 @@ class PageHandler:
 
     def _await(
         self,
-        awaited: Mapping[PageKey, Flight],
+        awaited: Mapping[PageKey, PendingLoad],
         loose: Mapping[PageKey, PageDescriptor],
         admit: bool,
-        ready: dict[PageKey, pa.RecordBatch | PlainPage],
+        ready: dict[PageKey, pa.RecordBatch | LazyPage],
     ) -> ReadCounts:
         """What other calls were loading is ready; what they gave up is loaded here. Gives what that took."""
-        groups: dict[int, tuple[Flight, list[PageKey]]] = {}
+        groups: dict[int, tuple[PendingLoad, list[PageKey]]] = {}
         for key, flight in awaited.items():
             groups.setdefault(id(flight), (flight, []))[1].append(key)
         for flight, keys in groups.values():
@@ -474,12 +474,12 @@ class PageHandler:
 
 
 def _values_of(
-    run: PageRun, found: list[pa.RecordBatch | PlainPage], whole: bool
-) -> list[pa.Array | PlainPage]:
+    run: PageRun, found: list[pa.RecordBatch | LazyPage], whole: bool
+) -> list[pa.Array | LazyPage]:
     """The values of the pages of a run, as many as each shows."""
     if not found:
         return []
-    values = [page if whole or isinstance(page, PlainPage) else page.column(0) for page in found]
+    values = [page if whole or isinstance(page, LazyPage) else page.column(0) for page in found]
     counts = run.numbers("entry_count")
     differ = (counts != run.numbers("payload_entries")) & (run.numbers("kind") != PageKind.CONSTANT)
     for index in differ.nonzero()[0].tolist():
@@ -500,7 +500,7 @@ def _counted(load: Load) -> ReadCounts:
     return counts
 
 
-def _load_loose(key: PageKey, page: PageDescriptor, flight: Flight) -> None:
+def _load_loose(key: PageKey, page: PageDescriptor, flight: PendingLoad) -> None:
     """A page that is in no file is in the flight."""
     try:
         batch = decode_loose(page)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, SparkPagesError
-from spark_pages.format.pages.batch_codec import open_alike
-from spark_pages.format.pages.lazy_page import PlainPage
+from spark_pages.format.pages.batch_codec import decode_batch
+from spark_pages.format.pages.lazy_page import LazyPage
 from spark_pages.format.pages.page_codec import open_page
 from spark_pages.format.pages.page_header import footprint
 from spark_pages.io.disk_cache import DiskCache
@@ -21,8 +21,8 @@ from spark_pages.io.file_writer import check_padding, padding_of
 from spark_pages.io.linux_aio import HAS_QUEUES
 from spark_pages.io.local_reads import LocalSpans, Read, shares
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES
-from spark_pages.io.read_plan import PageSpan, join_spans, most_bytes, most_spans, plan_spans
-from spark_pages.io.single_flight import Flight, LoadedPage
+from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spans, plan_spans
+from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.io.workers import InTurn, Workers
 from spark_pages.model.page_key import PageKey
 from spark_pages.storage.ranges import check_answer
@@ -60,7 +60,7 @@ class Load:
         Requests, bytes, pages read and pages found in the disk cache, of each job that is done.
     """
 
-    flight: Flight
+    flight: PendingLoad
     keep_packed: bool
     admit: bool
     tally: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -169,7 +169,7 @@ class PageReader:
             most, size = REMOTE_SPAN_BYTES, most_bytes(spans, self._gap_bytes)
         return min(len(keys), most_spans(spans, most) + 1), size
 
-    def read_ahead(self, spans: Sequence[PageSpan], load: Load) -> Generator[Read, None, None]:
+    def read_ahead(self, spans: Sequence[ReadRange], load: Load) -> Generator[Read, None, None]:
         """Spans of local files, in order; while the caller uses some, others are read.
 
         Raises
@@ -202,17 +202,17 @@ class PageReader:
             keys = self._ask_disk(self._disk, keys, load)
         spans = self._plan(keys, load, REMOTE_SPAN_BYTES)
         spans = join_spans(spans, REMOTE_SPAN_BYTES, self._gap_bytes)
-        decoding = InTurn[tuple[PageSpan, bytes]](lambda answer: self._take(*answer, load))
+        decoding = InTurn[tuple[ReadRange, bytes]](lambda answer: self._take(*answer, load))
         self._workers.run([partial(self._fetch, span, load, decoding) for span in spans])
 
-    def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[PageSpan]:
+    def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[ReadRange]:
         try:
             return plan_spans(keys, most)
         except DamageError as error:
             load.flight.fail(keys, error)
             raise
 
-    def _read_files(self, spans: Sequence[PageSpan], load: Load) -> None:
+    def _read_files(self, spans: Sequence[ReadRange], load: Load) -> None:
         """Read and decode spans of local files."""
         with closing(self._checked(self._local.read(spans, load.flight), load)) as read:
             for together in read:
@@ -232,7 +232,7 @@ class PageReader:
         finally:
             load.tally.append((requests, size, pages, 0))
 
-    def _fetch(self, span: PageSpan, load: Load, decoding: InTurn[tuple[PageSpan, bytes]]) -> None:
+    def _fetch(self, span: ReadRange, load: Load, decoding: InTurn[tuple[ReadRange, bytes]]) -> None:
         """Read one span of a remote object, and have it decoded."""
         length = (span.stop if self._padding else span.used_stop) - span.start
         try:
@@ -244,7 +244,7 @@ class PageReader:
         load.tally.append((1, length, len(span.keys), 0))
         decoding.bring((span, answer))
 
-    def _take(self, span: PageSpan, answer: bytes, load: Load) -> None:
+    def _take(self, span: ReadRange, answer: bytes, load: Load) -> None:
         """Decode a span that was fetched, and keep it on disk."""
         read = [(span, memoryview(answer))]
         if self._padding:
@@ -262,7 +262,7 @@ class PageReader:
         for first in range(0, len(keys), _PAGES_OF_A_LOOK):
             some = ((key, disk.get(key)) for key in keys[first : first + _PAGES_OF_A_LOOK])
             found = {key: packed for key, packed in some if packed is not None}
-            alike = open_alike(list(found.values()), list(found), apart=load.admit)
+            alike = decode_batch(list(found.values()), list(found), apart=load.admit)
             for (key, packed), page in zip(found.items(), alike, strict=True):
                 try:
                     kept = (
@@ -292,7 +292,7 @@ def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
     return keys, packed
 
 
-def _check_paddings(read: Read, flight: Flight) -> None:
+def _check_paddings(read: Read, flight: PendingLoad) -> None:
     for span, view in read:
         for key in span.keys:
             path, offset, _, actual_len, _, _ = key
@@ -326,7 +326,7 @@ def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview
     if load.admit and not owned:
         packed = [memoryview(bytes(page)) if keep or footprint(page)[0] else page for page in packed]
         owned = True
-    alike = open_alike(packed, keys, apart=load.admit)
+    alike = decode_batch(packed, keys, apart=load.admit)
     for key, each, found in zip(keys, packed, alike, strict=True):
         try:
             page = decode_loaded(key, each, keep, owned) if found is None else _loaded(found, each, keep)
@@ -362,12 +362,12 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
     return _loaded(page, packed, keep)
 
 
-def _loaded(page: pa.RecordBatch | PlainPage, packed: memoryview, keep: bool) -> LoadedPage:
+def _loaded(page: pa.RecordBatch | LazyPage, packed: memoryview, keep: bool) -> LoadedPage:
     """A page with what it costs to keep it."""
-    if isinstance(page, PlainPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
+    if isinstance(page, LazyPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
         return LoadedPage(page, page.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
     shared, size = footprint(packed)
-    if isinstance(page, PlainPage):
+    if isinstance(page, LazyPage):
         size = page.block.held_bytes - (page.block.stride if shared else 0)
     held = size + (len(packed) if shared or keep else 0)
     return LoadedPage(page, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)

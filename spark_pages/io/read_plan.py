@@ -16,7 +16,7 @@ WASTE = 0.1
 
 
 @dataclass(slots=True)
-class PageSpan:
+class ReadRange:
     """A stretch of one object that is read by one request.
 
     Attributes
@@ -38,7 +38,7 @@ class PageSpan:
     keys: list[PageKey]
 
 
-def plan_spans(keys: Iterable[PageKey], max_bytes: int) -> list[PageSpan]:
+def plan_spans(keys: Iterable[PageKey], max_bytes: int) -> list[ReadRange]:
     """Spans of pages that lie one after another.
 
     Parameters
@@ -53,8 +53,8 @@ def plan_spans(keys: Iterable[PageKey], max_bytes: int) -> list[PageSpan]:
     DamageError
         If a place cannot be: no multiple of 4 KiB, or a page larger than what it reserves.
     """
-    spans: list[PageSpan] = []
-    last: PageSpan | None = None
+    spans: list[ReadRange] = []
+    last: ReadRange | None = None
     for key in sorted(keys):
         path, offset, alloc_len, actual_len, _, _ = key
         if (
@@ -71,12 +71,12 @@ def plan_spans(keys: Iterable[PageKey], max_bytes: int) -> list[PageSpan]:
             last.stop, last.used_stop = stop, offset + actual_len
             last.keys.append(key)
         else:
-            last = PageSpan(path, offset, stop, offset + actual_len, [key])
+            last = ReadRange(path, offset, stop, offset + actual_len, [key])
             spans.append(last)
     return spans
 
 
-def join_spans(spans: Sequence[PageSpan], max_bytes: int, gap_bytes: int | None) -> list[PageSpan]:
+def join_spans(spans: Sequence[ReadRange], max_bytes: int, gap_bytes: int | None) -> list[ReadRange]:
     """Fewer spans, joined across gaps that are cheaper to read than to skip.
 
     Parameters
@@ -102,17 +102,17 @@ def join_spans(spans: Sequence[PageSpan], max_bytes: int, gap_bytes: int | None)
         if gap_bytes is None
         else {index for index, gap in enumerate(gaps) if gap is not None and gap <= gap_bytes}
     )
-    joined: list[PageSpan] = []
+    joined: list[ReadRange] = []
     for index, span in enumerate(spans):
         last = joined[-1] if joined else None
         if last is not None and index - 1 in chosen and span.stop - last.start <= max_bytes:
-            joined[-1] = PageSpan(last.path, last.start, span.stop, span.used_stop, [*last.keys, *span.keys])
+            joined[-1] = ReadRange(last.path, last.start, span.stop, span.used_stop, [*last.keys, *span.keys])
         else:
             joined.append(span)
     return joined
 
 
-def most_spans(spans: Sequence[PageSpan], max_bytes: int) -> int:
+def most_spans(spans: Sequence[ReadRange], max_bytes: int) -> int:
     """How many requests some of the pages take at most, whichever these are.
 
     Parameters
@@ -131,7 +131,7 @@ def most_spans(spans: Sequence[PageSpan], max_bytes: int) -> int:
     )
 
 
-def most_bytes(spans: Sequence[PageSpan], gap_bytes: int | None) -> int:
+def most_bytes(spans: Sequence[ReadRange], gap_bytes: int | None) -> int:
     """How many bytes `join_spans` of some of the pages reads at most, whichever these are."""
     reserved = sum(span.stop - span.start for span in spans)
     if gap_bytes is not None:
@@ -139,7 +139,7 @@ def most_bytes(spans: Sequence[PageSpan], gap_bytes: int | None) -> int:
     return reserved + math.ceil(WASTE * sum(key[3] for span in spans for key in span.keys))
 
 
-def _affordable(spans: Sequence[PageSpan], gaps: Sequence[int | None]) -> set[int]:
+def _affordable(spans: Sequence[ReadRange], gaps: Sequence[int | None]) -> set[int]:
     """The smallest gaps that together stay within the waste allowed."""
     asked = sum(key[3] for span in spans for key in span.keys)
     left = asked * (1 + WASTE) - sum(span.used_stop - span.start for span in spans)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_pages.errors import SparkPagesError
-from spark_pages.format.pages.lazy_page import PlainPage, as_batch
+from spark_pages.format.pages.lazy_page import LazyPage, as_batch
 from spark_pages.model.page_key import PageKey
 
 
@@ -29,7 +29,7 @@ class LoadedPage:
         nothing from the descriptor.
     """
 
-    content: pa.RecordBatch | PlainPage
+    content: pa.RecordBatch | LazyPage
     size_bytes: int
     packed: memoryview | None
 
@@ -41,16 +41,16 @@ class LoadedPage:
 
     def detach(self) -> None:
         """It shares no memory with the pages that it was read with, so that it can be kept without them."""
-        if isinstance(self.content, PlainPage):
+        if isinstance(self.content, LazyPage):
             self.content = self.content.alone()
 
     @property
     def is_detached(self) -> bool:
         """Whether it shares no memory with them."""
-        return not isinstance(self.content, PlainPage) or len(self.content.block.where) == 1
+        return not isinstance(self.content, LazyPage) or len(self.content.block.where) == 1
 
 
-class Flight:
+class PendingLoad:
     """Pages that one call has taken on to load.
 
     The loading side calls `arrive` and `fail` from any thread, and `end` once, whatever happens. Others are

@@ -29,7 +29,7 @@ from spark_pages.log.compaction.compacted_range import WHOLE
 from spark_pages.log.compaction.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
 from spark_pages.log.discovery import on_named_checkpoint
 from spark_pages.log.last_checkpoint import read_hints, write_hint
-from spark_pages.log.latest import Newest
+from spark_pages.log.latest import LatestSnapshot
 from spark_pages.log.replay import LoadManifest
 from spark_pages.log.retention import oldest_readable
 from spark_pages.log.slots import SlotReader
@@ -48,7 +48,7 @@ _ADOPT_BYTES = 4 << 20
 _MOST_RANGES = 64
 
 
-class LogCare:
+class AutoMaintenance:
     """Looks after one log.
 
     Parameters
@@ -72,7 +72,7 @@ class LogCare:
         runtime: Runtime,
         slots: SlotReader,
         tree: TreeReader,
-        newest: Newest,
+        newest: LatestSnapshot,
         refresh: Callable[[], LogSnapshot],
         load_manifest: LoadManifest,
         writer: Callable[[], str],
@@ -85,7 +85,7 @@ class LogCare:
         self._refresh = refresh
         self._load_manifest = load_manifest
         self._writer = writer
-        self._background = Background(runtime.spawn, self._do)
+        self._background = BackgroundWorker(runtime.spawn, self._do)
         self._looked_at = -1
         self._unreadable: CheckpointRef | None = None
 
@@ -258,10 +258,10 @@ class LogCare:
 
 
 _EXIT_S = 5.0
-_all: weakref.WeakSet[Background] = weakref.WeakSet()
+_all: weakref.WeakSet[BackgroundWorker] = weakref.WeakSet()
 
 
-class Background:
+class BackgroundWorker:
     """Does what is due beside whoever asks.
 
     Parameters

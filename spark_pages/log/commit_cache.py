@@ -10,7 +10,7 @@ from spark_pages.model.actions import Commit, Tombstone
 _KEPT = 64
 
 
-class RecentSlots:
+class CommitCache:
     """Slots by number, from memory where they were seen lately. For one thread at a time, but for `commits`.
 
     Parameters

@@ -38,7 +38,7 @@ def is_vacuum(record: TransactionRecord) -> bool:
     return record.retention is not None
 
 
-def with_who_landed(
+def attach_conflicting_commit(
     error: CommitConflictError, log: Past, read_version: int, meets: Meets
 ) -> CommitConflictError:
     """The same error, with both versions, both writers, the chains that overlap and the number of tries.

@@ -28,7 +28,7 @@ _LATE_LOOKS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CommitTurn:
     """Commits of one writer in a row.
 
     Attributes
@@ -74,14 +74,16 @@ NOBODY = Before(0, 0)
 SLOW = Before(1, 0, unknown=True, slow=True)
 
 
-def with_commit(turns: tuple[Turn, ...], version: int, writer: str, read_version: int) -> tuple[Turn, ...]:
+def with_commit(
+    turns: tuple[CommitTurn, ...], version: int, writer: str, read_version: int
+) -> tuple[CommitTurn, ...]:
     """The turns after one more commit; old ones are forgotten."""
     if turns and turns[-1].writer == writer:
-        return (*turns[:-1], Turn(writer, turns[-1].first_version, version, turns[-1].met_others))
-    return (*turns[-_KEPT + 1 :], Turn(writer, version, version, read_version < version - 1))
+        return (*turns[:-1], CommitTurn(writer, turns[-1].first_version, version, turns[-1].met_others))
+    return (*turns[-_KEPT + 1 :], CommitTurn(writer, version, version, read_version < version - 1))
 
 
-def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, arrived: int) -> Before:
+def before(turns: tuple[CommitTurn, ...], properties: Mapping[str, str], writer: str, arrived: int) -> Before:
     """Who is to commit before a writer that wants to.
 
     Parameters
@@ -118,7 +120,7 @@ def before(turns: tuple[Turn, ...], properties: Mapping[str, str], writer: str, 
     return Before(is_free + len(ring) - own - 1 + bool(left), left)
 
 
-def is_for_slow(turns: tuple[Turn, ...], properties: Mapping[str, str]) -> bool:
+def is_for_slow(turns: tuple[CommitTurn, ...], properties: Mapping[str, str]) -> bool:
     """Whether the next slot is one of those that are left to writers that have been late again and again."""
     if not turns:
         return False
@@ -127,12 +129,12 @@ def is_for_slow(turns: tuple[Turn, ...], properties: Mapping[str, str]) -> bool:
     return (turn.last_version + 1) % (_SLOW_EVERY if often else 2 * _SLOW_EVERY) == 0
 
 
-def is_late(tries: int) -> bool:
+def is_lagging(tries: int) -> bool:
     """Whether a writer has lost so many slots that its requests must take longer than those of others."""
     return tries >= _LATE_TRIES
 
 
-def looks_on(came: int, looks: int) -> bool:
+def should_recheck(came: int, looks: int) -> bool:
     """Whether a late writer looks once more before it tries a slot: what it puts now would be too late again.
 
     Parameters
@@ -145,12 +147,12 @@ def looks_on(came: int, looks: int) -> bool:
     return came > _AS_QUICK and looks < _LATE_LOOKS
 
 
-def _ring(turns: tuple[Turn, ...]) -> list[Turn]:
+def _ring(turns: tuple[CommitTurn, ...]) -> list[CommitTurn]:
     """The last turn of each writer, newest first, back to the first one that comes again.
 
     A writer that was passed over is not among them: whoever stood behind it has had two turns since.
     """
-    ring: dict[str, Turn] = {}
+    ring: dict[str, CommitTurn] = {}
     for turn in reversed(turns):
         if turn.writer in ring:
             break

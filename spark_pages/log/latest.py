@@ -18,10 +18,10 @@ from spark_pages.model.actions import CHECKPOINT, DELETION, CheckpointRef, Upkee
 _MOST_NOTES = 4
 """More than so many are not kept where nobody commits: they go into the hint, which is small."""
 
-_all: weakref.WeakSet[Newest] = weakref.WeakSet()
+_all: weakref.WeakSet[LatestSnapshot] = weakref.WeakSet()
 
 
-class Newest:
+class LatestSnapshot:
     """Holds the newest snapshot; safe to share between threads.
 
     Parameters

@@ -16,7 +16,7 @@ from spark_pages.errors import (
 )
 from spark_pages.format.commit import decode_slot
 from spark_pages.format.names import LOG, commit_key
-from spark_pages.log.auto_maintenance import LogCare
+from spark_pages.log.auto_maintenance import AutoMaintenance
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.write_plan import CarryOut
 from spark_pages.log.commit.conflict import Named, by_ids
@@ -28,16 +28,16 @@ from spark_pages.log.commit.protocol_types import (
     Build,
     Committed,
     Conflict,
-    Member,
+    Deferred,
+    EncodedRecord,
+    GroupMember,
     Outcome,
-    PutOff,
-    Ready,
     Refused,
     Slot,
     Unknown,
 )
 from spark_pages.log.compaction.writer import LogCompaction
-from spark_pages.log.conflict_error import is_vacuum, with_who_landed
+from spark_pages.log.conflict_error import attach_conflicting_commit, is_vacuum
 from spark_pages.log.discovery import (
     catch_up,
     find_head,
@@ -45,7 +45,7 @@ from spark_pages.log.discovery import (
     version_at,
 )
 from spark_pages.log.identity import Look
-from spark_pages.log.latest import Newest
+from spark_pages.log.latest import LatestSnapshot
 from spark_pages.log.retention import check_version
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
@@ -85,8 +85,8 @@ class Log:
         self._slots = SlotReader(store, runtime.map, runtime.monotonic_s)
         self._driver = CommitDriver(self._slots, runtime, timeout_s)
         self._group = CommitGroup(self._commit_together, self._driver.pace.for_others)
-        self._newest = Newest(self._tree)
-        self._care = LogCare(
+        self._newest = LatestSnapshot(self._tree)
+        self._care = AutoMaintenance(
             runtime, self._slots, self._tree, self._newest, self.refresh_to_write, self.load_manifest, writer
         )
 
@@ -251,7 +251,7 @@ class Log:
             If slot 0 is taken by another commit, or there is something else of a log.
         """
         self._check_no_remains()
-        (outcome,) = self._commit_on(LogState(), [Member(-1, build)])
+        (outcome,) = self._commit_on(LogState(), [GroupMember(-1, build)])
         match outcome:
             case Committed(version=0, state=state):
                 self._slots.identity.remember()
@@ -290,7 +290,7 @@ class Log:
         read: LogSnapshot,
         build: Build,
         reads: frozenset[int] = frozenset(),
-        ready: Ready | None = None,
+        ready: EncodedRecord | None = None,
         named: Named = by_ids,
         compared: int = -1,
         tried: int = 0,
@@ -326,19 +326,19 @@ class Log:
         -----
         One request where nobody races. Callers in several threads share commits.
         """
-        member = Member(read.state.version, build, reads, ready, named, compared)
+        member = GroupMember(read.state.version, build, reads, ready, named, compared)
         outcome = self._group.commit(member)
         match outcome:
             case Committed():
                 return outcome
             case Conflict():
                 error = conflict_error(outcome, member.read_version, tried)
-                raise with_who_landed(error, self, member.read_version, is_vacuum)
+                raise attach_conflicting_commit(error, self, member.read_version, is_vacuum)
             case Unknown():
                 raise unknown_error(outcome)
             case Refused():
                 raise refused_error(outcome, tried)
-            case PutOff():
+            case Deferred():
                 raise InternalError("A transaction was put off for ever.")
 
     def after_losses(self) -> Callable[[int], bool]:
@@ -396,7 +396,7 @@ class Log:
         if self._slots.identity.is_foreign(decode_slot(in_doubt.data, commit_key(in_doubt.version))):
             raise self._slots.identity.replaced(0)
 
-    def _commit_together(self, members: Sequence[Member], if_stopped: IfStopped) -> list[Outcome]:
+    def _commit_together(self, members: Sequence[GroupMember], if_stopped: IfStopped) -> list[Outcome]:
         head = self._checked_head()
         outcomes = self._commit_on(head.state, members, if_stopped)
         for outcome in outcomes:
@@ -432,7 +432,7 @@ class Log:
         return head
 
     def _commit_on(
-        self, state: LogState, members: Sequence[Member], if_stopped: IfStopped = lambda _: None
+        self, state: LogState, members: Sequence[GroupMember], if_stopped: IfStopped = lambda _: None
     ) -> list[Outcome]:
         clock = self._driver.check_clock(state)
         return self._driver.drive(

@@ -25,7 +25,7 @@ _LOOKS = 8
 """So many objects may go, one after another, under a reader: each takes a vacuum."""
 
 
-class Moving(Protocol):
+class Refreshable(Protocol):
     """A transaction that is open."""
 
     def move_on(self) -> int:
@@ -42,7 +42,7 @@ class Reopenable(Protocol):
 
 
 Reader = TypeVar("Reader", bound=Reopenable)
-Writer = TypeVar("Writer", bound=Moving)
+Writer = TypeVar("Writer", bound=Refreshable)
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
@@ -61,7 +61,7 @@ class Misses:
         return fresh
 
 
-def looking_again(work: Callable[[], Answer]) -> Answer:
+def retry_after_vacuum(work: Callable[[], Answer]) -> Answer:
     """What the work gives; from the start again where an object has gone while it ran.
 
     For work that opens the versions it reads by itself: the next time from what is kept then, or it is
@@ -77,7 +77,7 @@ def looking_again(work: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def overtaking(read_version: int) -> Iterator[None]:
+def conflict_if_vacuumed(read_version: int) -> Iterator[None]:
     """Inside a transaction, that retention has passed what it read is a conflict with a vacuum."""
     try:
         yield
@@ -113,14 +113,14 @@ def reopening(
             try:
                 return read(reader, *args, **kwargs)
             except ObjectNotFoundError as missing:
-                looking_again(partial(reader.reopen, missing))
+                retry_after_vacuum(partial(reader.reopen, missing))
                 if not misses.is_new(missing):
                     raise _is_needed(missing) from missing
 
     return again
 
 
-def moving_on(
+def retrying(
     stage: Callable[Concatenate[Writer, Given], Answer],
 ) -> Callable[Concatenate[Writer, Given], Answer]:
     """The method of a transaction, tried again as long as a vacuum has taken away what it reads.
@@ -141,9 +141,9 @@ def moving_on(
                 return stage(writer, *args, **kwargs)
             except (ObjectNotFoundError, SnapshotExpiredError) as lost:
                 if not misses.is_new(lost):
-                    with overtaking(stands_on):
+                    with conflict_if_vacuumed(stands_on):
                         raise
-                stands_on = looking_again(writer.move_on)
+                stands_on = retry_after_vacuum(writer.move_on)
 
     return again
 

@@ -29,7 +29,7 @@ from spark_pages.model.actions import (
     Splice,
     TransactionRecord,
 )
-from spark_pages.model.chain_tree import ChainEdit, ChainKey, LazyRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece, UnloadedRun
 from spark_pages.model.frozen import FrozenDict
 from spark_pages.model.ids import page_id
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
@@ -383,7 +383,7 @@ def _added(
         return run
     manifest = record.manifests[splice.source - 1]
     expand = ManifestPages(load_manifest, manifest, version, start, splice.stop)
-    return LazyRun(pages, splice.added_entries, expand)
+    return UnloadedRun(pages, splice.added_entries, expand)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -426,6 +426,6 @@ def read_manifests(pieces: Iterable[Piece], at_once: Mapper) -> list[tuple[pa.Re
     -----
     As long as the answer is held, the pieces are opened without a request.
     """
-    promised = [piece.expand for piece in pieces if isinstance(piece, LazyRun)]
+    promised = [piece.expand for piece in pieces if isinstance(piece, UnloadedRun)]
     listed = {each.manifest.location: each for each in promised if isinstance(each, ManifestPages)}
     return at_once(lambda each: each.load(each.manifest), list(listed.values()))

@@ -17,7 +17,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from spark_pages.arguments import MOST_NUMBER, as_duration, as_whole
+from spark_pages.arguments import MOST_NUMBER, as_duration, as_int
 from spark_pages.errors import DamageError, InvalidInputError, SnapshotExpiredError, VersionNotFoundError
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Lease, Retention
@@ -61,7 +61,7 @@ def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) ->
         age = as_duration(retention, "retention")
         return _checked(Keep(age_us=age // timedelta(microseconds=1)))
     if retention is not None:
-        return _checked(Keep(versions=as_whole(retention, "retention", _RETENTION, most=MOST_NUMBER)))
+        return _checked(Keep(versions=as_int(retention, "retention", _RETENTION, most=MOST_NUMBER)))
     versions = _number(properties, VERSIONS_PROPERTY)
     seconds = _number(properties, SECONDS_PROPERTY)
     if versions is None and seconds is None:

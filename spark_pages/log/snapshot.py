@@ -8,7 +8,7 @@ from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainEdit, ChainKey, OpenRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, PartialRun, Piece
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
@@ -64,7 +64,7 @@ class LogSnapshot:
         self._chains[key] = chain, edits
         return chain
 
-    def promised(self, key: ChainKey) -> Sequence[Piece | OpenRun]:
+    def promised(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
         """What a chain is before any edit: the pieces that the checkpoint holds of it."""
         return self.checkpoint.open_chain(key) if self.checkpoint else []
 

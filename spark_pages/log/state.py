@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_pages.log.fairness import Turn
+from spark_pages.log.fairness import CommitTurn
 from spark_pages.model.actions import (
     NO_FEATURES,
     CheckpointRef,
@@ -100,7 +100,7 @@ class LogState:
     tail_columns: int = 0
     catalog_version: int = -1
     compacted: int = 0
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[CommitTurn, ...] = ()
     upkeep: tuple[UpkeepNote, ...] = ()
     deletions_told: tuple[UpkeepNote, ...] = ()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
-from spark_pages.arguments import MOST_NUMBER, as_duration, as_names, as_text, as_whole
+from spark_pages.arguments import MOST_NUMBER, as_duration, as_int, as_names, as_str
 from spark_pages.boundary import guarded
 from spark_pages.catalog.resolve import show_name
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError
@@ -161,9 +161,9 @@ def take_claim(
 ) -> RowClaim:
     """Claim rows of all columns named, or of none; see `Store.claim`."""
     lasting = as_duration(duration, "duration")
-    if not as_text(owner, "owner"):
+    if not as_str(owner, "owner"):
         raise InvalidInputError("Cannot claim rows: the owner has no name. Give one that others will know.")
-    table = as_text(table, "The name of a table")
+    table = as_str(table, "The name of a table")
     columns = None if columns is None else as_names(columns, "columns")
     txn = store.transaction(operation="claim rows", parameters={"table": table, "owner": owner})
     shown = txn.snapshot.table(table)
@@ -171,8 +171,8 @@ def take_claim(
     unknown = [name for name in columns or () if name not in fields]
     if unknown:
         raise ColumnNotFoundError(f"Cannot claim rows of column {unknown[0]!r}: table {table!r} has none.")
-    start = as_whole(rows[0], "start")
-    stop = shown.num_rows if rows[1] is None else as_whole(rows[1], "stop", most=MOST_NUMBER)
+    start = as_int(rows[0], "start")
+    stop = shown.num_rows if rows[1] is None else as_int(rows[1], "stop", most=MOST_NUMBER)
     expires_us = runtime.now_us() + lasting // timedelta(microseconds=1)
     if not 0 <= start < stop or lasting <= timedelta(0) or expires_us > MAX_TIME_US:
         raise InvalidInputError(
@@ -201,7 +201,7 @@ def take_claim(
 
 def release_owner(store: Store, owner: str) -> int:
     """Release all that an owner has claimed; gives how many claims those were."""
-    owner = as_text(owner, "owner")
+    owner = as_str(owner, "owner")
     held = [claim for claim in store.snapshot().log.state.claims if claim.owner == owner]
     _release(store, held)
     return len(held)

@@ -22,7 +22,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
 from spark_pages.query.snapshot import Snapshot
@@ -65,7 +65,7 @@ def purge_dropped(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
             parameters={"tables": str(len(gone))},
             read_version=head.state.version,
             writer=writer_name(),
-            own=OwnPages.of(made),
+            own=AddedPages.of(made),
             splices=tuple(splices),
             intents=(
                 *upgrade_intents(shown.log),

@@ -21,7 +21,7 @@ from spark_pages.format.digest import digest_of
 from spark_pages.format.features import check_writable
 from spark_pages.format.names import HINT_KEY, LOST, commit_key, lost_commit
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.compaction.compacted_range import LogRange
+from spark_pages.log.compaction.compacted_range import CompactedRange
 from spark_pages.log.compaction.writer import make_ranges
 from spark_pages.log.discovery import base_state
 from spark_pages.log.last_checkpoint import write_hint
@@ -94,7 +94,7 @@ class RepairPlan:
     steps: tuple[Step, ...]
     beyond: tuple[Fault, ...]
     objects: Mapping[str, bytes] = field(default_factory=dict)
-    ranges: tuple[LogRange, ...] = ()
+    ranges: tuple[CompactedRange, ...] = ()
     base: CheckpointRef | None = None
     hint: CheckpointRef | None = None
     features: Features = NO_FEATURES

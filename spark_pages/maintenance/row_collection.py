@@ -21,7 +21,7 @@ from spark_pages.format.features import check_writable
 from spark_pages.format.names import page_file_key
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.io import PageHandler
-from spark_pages.log.commit.protocol_types import AlreadyLanded
+from spark_pages.log.commit.protocol_types import Duplicate
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import TransactionRecord
@@ -54,12 +54,12 @@ def collect_rows(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
     token, numbers = runtime.token(), count()
     version = head.state.version
 
-    def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+    def build(state: LogState) -> TransactionRecord | Duplicate:
         check_writable(state.features)  # it writes page files, and is asked before a commit is tried, too
         zero = Snapshot(log.bind(state), pages).table("system.catalog")
         going = rows_to_go(zero, _oldest(state))
         if not going.any():
-            return AlreadyLanded(state.version)
+            return Duplicate(state.version)
         prepared = place_splices(
             log.store,
             [*_without(zero, going)],

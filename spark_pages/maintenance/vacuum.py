@@ -10,7 +10,7 @@ from functools import partial
 from spark_pages.errors import CommitConflictError, ObjectNotFoundError, SnapshotExpiredError, StorageError
 from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import looking_again
+from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.retention import keep_of
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.log.vacuum.planner import VacuumPlanner
@@ -78,7 +78,7 @@ def vacuum(
     rounds = 1 if plan.again else 0
     if pages is not None:
         changes = [partial(change, log, runtime, pages) for change in (purge_dropped, collect_rows)]
-        changed = [looking_again(change) for change in changes]  # another vacuum may take what they read
+        changed = [retry_after_vacuum(change) for change in changes]  # another vacuum may take what they read
         if any(version is not None for version in changed) and done.oldest + 2 >= newest:
             rounds = 2  # only the newest version is kept, so what is given up may go at once
     for _ in range(rounds):

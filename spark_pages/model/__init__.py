@@ -1,5 +1,5 @@
-"""The nouns of the log and what can be computed of them without any I/O.
+"""Values without I/O: page descriptors, column chains, actions, tables, identifiers.
 
-Start with `page.PageDescriptor`, then `run.PageRun` (many pages as Arrow
-columns), `chain.ColumnChain` (the pages of a column in row order) and `actions.Commit`.
+Pure and immutable. Imports `arrow`, `display` and the foundations. Start with `chain`, the counted tree of
+pages that finds the page of a row, and `actions`, the changes that a commit records.
 """

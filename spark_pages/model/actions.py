@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_pages.display.markup import card, joined, table, tag
 from spark_pages.display.text import count, moment
-from spark_pages.model.added_pages import NO_PAGES, OwnPages
+from spark_pages.model.added_pages import NO_PAGES, AddedPages
 from spark_pages.model.frozen import freeze
 from spark_pages.model.ids import FieldId, TableId, Version
 from spark_pages.model.location import Location
@@ -226,7 +226,7 @@ class TransactionRecord:
     operation: str
     read_version: int
     writer: str
-    own: OwnPages = NO_PAGES
+    own: AddedPages = NO_PAGES
     parameters: Mapping[str, str] = field(default_factory=dict)
     app_id: str | None = None
     app_version: int | None = None

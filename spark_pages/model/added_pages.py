@@ -15,7 +15,7 @@ from spark_pages.model.new_page import FEW_PAGES, NewPage, inline_bytes, memory_
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, have_nan
 
 
-class OwnPages:
+class AddedPages:
     """Pages, with ordinals from 0, and their statistics. Immutable.
 
     Parameters
@@ -39,7 +39,7 @@ class OwnPages:
         self.num_pages: int = pages.num_rows
 
     @classmethod
-    def of(cls, pages: Sequence[NewPage]) -> OwnPages:
+    def of(cls, pages: Sequence[NewPage]) -> AddedPages:
         """Pages that are there as values."""
         if len(pages) > FEW_PAGES:
             return cls(*page_batches(pages))
@@ -50,10 +50,10 @@ class OwnPages:
         return own
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return (OwnPages.of, (self.few,)) if self.few is not None else (OwnPages, self.batches)
+        return (AddedPages.of, (self.few,)) if self.few is not None else (AddedPages, self.batches)
 
     def __repr__(self) -> str:
-        return f"OwnPages({self.num_pages} pages)"
+        return f"AddedPages({self.num_pages} pages)"
 
     @property
     def batches(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -96,16 +96,16 @@ class OwnPages:
             return sum([page.actual_len for page in self.few[start:stop]])
         return int(numbers_of(self.batches[0].column("actual_len"))[start:stop].sum())
 
-    def and_pages(self, more: Sequence[NewPage]) -> OwnPages:
+    def and_pages(self, more: Sequence[NewPage]) -> AddedPages:
         """These pages and, behind them, more."""
         if not more:
             return self
         if self.few is not None:
-            return OwnPages.of((*self.few, *more))
+            return AddedPages.of((*self.few, *more))
         pages, stats = self.batches
         more_pages, more_stats = page_batches(more)
         stats = concat_batches([stats, more_stats], STATS_SCHEMA)
-        return OwnPages(concat_batches([pages, more_pages], PAGE_SCHEMA), stats)
+        return AddedPages(concat_batches([pages, more_pages], PAGE_SCHEMA), stats)
 
 
-NO_PAGES = OwnPages.of(())
+NO_PAGES = AddedPages.of(())

@@ -1,7 +1,7 @@
 """A column chain: the pages of one column in row order, loaded as far as it is asked about.
 
 Read `ColumnChain.locate_row` first; everything else stands on `_settle`, which turns the piece of
-the chain that covers a row from a promise (`LazyRun`) into pages (`PageRun`).
+the chain that covers a row from a promise (`UnloadedRun`) into pages (`PageRun`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from spark_pages.display.chain_strip import chain_strip
 from spark_pages.display.text import count
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain_lane import lane_of
-from spark_pages.model.chain_tree import ChainEdit, Layout, LazyRun, OpenRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainLayout, PartialRun, Piece, UnloadedRun
 from spark_pages.model.joined_runs import JoinedRuns
 from spark_pages.model.page import PageDescriptor, PageSlice
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
-from spark_pages.model.page_selection import PageCut
+from spark_pages.model.page_selection import PageSelection
 from spark_pages.model.row_index import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.run import PageRun, RowLocation
 
@@ -60,8 +60,8 @@ class ColumnChain:
 
     __slots__ = ("_joined", "_layout")
 
-    def __init__(self, pieces: Sequence[Piece | OpenRun] = ()) -> None:
-        self._layout = Layout.of(pieces)
+    def __init__(self, pieces: Sequence[Piece | PartialRun] = ()) -> None:
+        self._layout = ChainLayout.of(pieces)
         self._joined = JoinedRuns(self._layout)
 
     def __repr__(self) -> str:
@@ -145,7 +145,7 @@ class ColumnChain:
                 piece_of = np.searchsorted(firsts, rows, side="right")
                 bounds = np.cumsum(np.bincount(piece_of, minlength=len(firsts)))
             touched = np.flatnonzero(np.diff(bounds)).tolist()
-            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
+            lazy = [index for index in touched if isinstance(layout.pieces[index], UnloadedRun)]
             if not lazy:
                 break
             layout = self._expand(layout, *lazy)
@@ -160,7 +160,7 @@ class ColumnChain:
         offsets[order] = found.rows_in_page
         return RowLocations(positions, offsets)
 
-    def _covering(self, rows: NDArray[np.uint64]) -> Layout:
+    def _covering(self, rows: NDArray[np.uint64]) -> ChainLayout:
         """A layout that knows the sizes of the pieces up to the last of the rows."""
         last = int(rows.max())
         layout = self._layout
@@ -216,7 +216,7 @@ class ColumnChain:
             )
         return self.cut(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
 
-    def cut(self, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> PageCut:
+    def cut(self, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> PageSelection:
         """The pages that rows [starts[i], ends[i]) touch, for every i, with the rows of each.
 
         Parameters
@@ -229,7 +229,7 @@ class ColumnChain:
         Loads the pieces that are touched. No Python loop over ranges or pages.
         """
         if not len(starts):
-            return PageCut.joined([])
+            return PageSelection.joined([])
         layout = self._layout
         if int(ends[-1]) > layout.first_rows[-1]:
             layout = self._counted()
@@ -239,7 +239,7 @@ class ColumnChain:
             begun = np.searchsorted(starts, bounds[1:])
             ended = np.searchsorted(ends, bounds[:-1], side="right")
             touched = np.flatnonzero((begun > ended) & (bounds[1:] > bounds[:-1])).tolist()
-            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
+            lazy = [index for index in touched if isinstance(layout.pieces[index], UnloadedRun)]
             if not lazy:
                 break
             layout = self._expand(layout, *lazy)
@@ -248,8 +248,8 @@ class ColumnChain:
             run = layout.pieces[index]
             assert isinstance(run, PageRun)
             some = slice(int(ended[index]), int(begun[index]))
-            cuts.append(PageCut.of_run(run, layout.first_rows[index], starts[some], ends[some]))
-        return PageCut.joined(cuts)
+            cuts.append(PageSelection.of_run(run, layout.first_rows[index], starts[some], ends[some]))
+        return PageSelection.joined(cuts)
 
     def pages_at(self, positions: NDArray[np.int64]) -> list[PageDescriptor]:
         """Descriptors of the pages at increasing positions."""
@@ -299,7 +299,7 @@ class ColumnChain:
         while True:
             bounds = np.searchsorted(positions, np.array(layout.first_pages))
             touched = np.flatnonzero(np.diff(bounds)).tolist()
-            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
+            lazy = [index for index in touched if isinstance(layout.pieces[index], UnloadedRun)]
             if not lazy:
                 break
             layout = self._expand(layout, *lazy)
@@ -343,15 +343,15 @@ class ColumnChain:
         while True:
             near = [_near(layout, *place) for place in places]
             touched = sorted({index for indices in near for index in indices})
-            lazy = [index for index in touched if isinstance(layout.pieces[index], LazyRun)]
+            lazy = [index for index in touched if isinstance(layout.pieces[index], UnloadedRun)]
             if not lazy:
                 break
             layout = self._expand(layout, *lazy)
         return [_inside(layout, indices, *place) for indices, place in zip(near, places, strict=True)]
 
-    def _load_all(self) -> Layout:
+    def _load_all(self) -> ChainLayout:
         layout = self._counted()
-        while lazy := [i for i, piece in enumerate(layout.pieces) if isinstance(piece, LazyRun)]:
+        while lazy := [i for i, piece in enumerate(layout.pieces) if isinstance(piece, UnloadedRun)]:
             layout = self._expand(layout, *lazy)
         return layout
 
@@ -380,7 +380,7 @@ class ColumnChain:
         tail = _joined(appended)
         return ColumnChain(_merge_small((*chain._layout.pieces, *tail))) if tail else chain
 
-    def _settle(self, row: int) -> tuple[PageRun, int, Layout]:
+    def _settle(self, row: int) -> tuple[PageRun, int, ChainLayout]:
         """The loaded run that holds a row, its index in the layout, and that layout."""
         layout = self._layout
         if row >= layout.first_rows[-1]:
@@ -394,42 +394,42 @@ class ColumnChain:
                 return piece, index, layout
             layout = self._expand(layout, index)
 
-    def _counted(self) -> Layout:
+    def _counted(self) -> ChainLayout:
         """The layout with the size of every piece known."""
         layout = self._layout
         while not layout.complete:
             index = len(layout.first_rows) - 1
             piece = layout.pieces[index]
-            assert isinstance(piece, OpenRun)
+            assert isinstance(piece, PartialRun)
             found = (*layout.pieces[:index], *piece.expand(), *layout.pieces[index + 1 :])
-            self._layout = layout = Layout.of(found)
+            self._layout = layout = ChainLayout.of(found)
         return layout
 
-    def _expand(self, layout: Layout, *indices: int) -> Layout:
+    def _expand(self, layout: ChainLayout, *indices: int) -> ChainLayout:
         """The layout with some promises kept, for the caller to go on with; indices increase.
 
         Other threads may be loading other pieces: who only looks at `_layout` again may find less loaded.
         """
-        pieces: list[Piece | OpenRun] = []
+        pieces: list[Piece | PartialRun] = []
         done = 0
         for index in indices:
             piece = layout.pieces[index]
-            assert isinstance(piece, LazyRun)
+            assert isinstance(piece, UnloadedRun)
             pieces += layout.pieces[done:index]
             pieces += _parts_of(piece)
             done = index + 1
-        self._layout = layout = Layout.of((*pieces, *layout.pieces[done:]))
+        self._layout = layout = ChainLayout.of((*pieces, *layout.pieces[done:]))
         return layout
 
 
-def _near(layout: Layout, first_row: int, end_row: int) -> range:
+def _near(layout: ChainLayout, first_row: int, end_row: int) -> range:
     """The pieces that hold rows [first_row, end_row), with empty ones that begin at its first row."""
     rows = layout.first_rows
     begin = min(bisect_left(rows, first_row), bisect_right(rows, first_row) - 1)
     return range(begin, bisect_left(rows, end_row, 0, len(layout.pieces)))
 
 
-def _inside(layout: Layout, near: range, first_row: int, end_row: int) -> PageRun:
+def _inside(layout: ChainLayout, near: range, first_row: int, end_row: int) -> PageRun:
     """The pages of loaded pieces that begin in rows [first_row, end_row) and end there."""
     found = []
     for index in near:
@@ -448,8 +448,8 @@ class _Draft:
     costs the pieces that it touches, and thousands in one commit do not cost the square of that.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.pieces: list[Piece] = [piece for piece in layout.pieces if not isinstance(piece, OpenRun)]
+    def __init__(self, layout: ChainLayout) -> None:
+        self.pieces: list[Piece] = [piece for piece in layout.pieces if not isinstance(piece, PartialRun)]
         self._first_rows = list(layout.first_rows)
 
     def append(self, tail: Sequence[Piece]) -> None:
@@ -497,11 +497,11 @@ class _Draft:
             begin = bisect_left(rows, first, 1) - 1
             end = bisect_right(rows, last, 0, len(self.pieces))
             near = self.pieces[begin:end]
-            if not any(isinstance(piece, LazyRun) for piece in near):
+            if not any(isinstance(piece, UnloadedRun) for piece in near):
                 return begin, end
             new: list[Piece] = []
             for piece in near:
-                new += _parts_of(piece) if isinstance(piece, LazyRun) else [piece]
+                new += _parts_of(piece) if isinstance(piece, UnloadedRun) else [piece]
             self._put(begin, end, new)
 
     def _put(self, begin: int, end: int, new: Sequence[Piece]) -> None:
@@ -511,7 +511,7 @@ class _Draft:
         self._first_rows[begin : end + 1] = rows
 
 
-def _parts_of(piece: LazyRun) -> Sequence[PageRun | LazyRun]:
+def _parts_of(piece: UnloadedRun) -> Sequence[PageRun | UnloadedRun]:
     """What the promise stands for, one level further down."""
     parts = piece.expand()
     pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
@@ -527,14 +527,14 @@ def _joined(appended: Sequence[Piece]) -> list[Piece]:
     """What was appended, neighbours that are loaded as one run; what has no pages is left out."""
     tail: list[Piece] = []
     for lazy, group in groupby(
-        (piece for piece in appended if piece.num_pages), key=lambda piece: isinstance(piece, LazyRun)
+        (piece for piece in appended if piece.num_pages), key=lambda piece: isinstance(piece, UnloadedRun)
     ):
         pieces = list(group)
         tail += pieces if lazy else [PageRun.concat([p for p in pieces if isinstance(p, PageRun)])]
     return tail
 
 
-def _merge_small(pieces: Sequence[Piece | OpenRun]) -> list[Piece | OpenRun]:
+def _merge_small(pieces: Sequence[Piece | PartialRun]) -> list[Piece | PartialRun]:
     """The pieces, with runs at the end joined like the digits of a binary counter.
 
     So a stream of single pages costs O(log pages) each and leaves O(log pages) pieces.

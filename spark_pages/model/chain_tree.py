@@ -1,6 +1,6 @@
 """What a chain is made of: loaded pages and promises of pages, with running totals.
 
-A promise knows how many pages and rows it stands for (`LazyRun`), or not even that (`OpenRun`).
+A promise knows how many pages and rows it stands for (`UnloadedRun`), or not even that (`PartialRun`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ChainKey = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LazyRun:
+class UnloadedRun:
     """Pages that are known to be there, and how many, but are not loaded.
 
     Attributes
@@ -31,12 +31,12 @@ class LazyRun:
 
     num_pages: int
     num_rows: int
-    expand: Callable[[], Sequence[PageRun | LazyRun]]
+    expand: Callable[[], Sequence[PageRun | UnloadedRun]]
     base_position: int = -1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class OpenRun:
+class PartialRun:
     """Pages of which not even the number is known yet.
 
     A chain does not look at them before it is asked for a row behind those that it knows of.
@@ -47,10 +47,10 @@ class OpenRun:
         Gives them.
     """
 
-    expand: Callable[[], Sequence[PageRun | LazyRun]]
+    expand: Callable[[], Sequence[PageRun | UnloadedRun]]
 
 
-Piece = PageRun | LazyRun
+Piece = PageRun | UnloadedRun
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,19 +82,19 @@ class ChainEdit:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Layout:
+class ChainLayout:
     """Pieces, with running totals as far as sizes are known: in front of each, and the grand total last."""
 
-    pieces: tuple[Piece | OpenRun, ...]
+    pieces: tuple[Piece | PartialRun, ...]
     first_rows: list[int]
     first_pages: list[int]
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece | OpenRun]) -> Layout:
+    def of(cls, pieces: Sequence[Piece | PartialRun]) -> ChainLayout:
         """The pieces with their totals."""
         known: list[Piece] = []
         for piece in pieces:
-            if isinstance(piece, OpenRun):
+            if isinstance(piece, PartialRun):
                 break
             known.append(piece)
         return cls(
@@ -110,4 +110,4 @@ class Layout:
 
     def known(self) -> list[Piece]:
         """The pieces whose size is known."""
-        return [piece for piece in self.pieces if not isinstance(piece, OpenRun)]
+        return [piece for piece in self.pieces if not isinstance(piece, PartialRun)]

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 _MOST = 256
 
 
-class ByIdentity(Generic[Of, Result]):
+class IdentityCache(Generic[Of, Result]):
     """Remembers what was worked out of the objects asked about lately. Safe to share between threads.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NewType
 
-from spark_pages.arguments import MOST_NUMBER, as_whole
+from spark_pages.arguments import MOST_NUMBER, as_int
 from spark_pages.errors import InvalidInputError
 
 Version = NewType("Version", int)
@@ -74,7 +74,7 @@ def parse_page_id(text: str | int) -> PageId:
         If the text is not a page id.
     """
     if not isinstance(text, str):
-        return PageId(as_whole(text, "page_id", _PAGE_ID))
+        return PageId(as_int(text, "page_id", _PAGE_ID))
     value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}|-[0-9a-fA-F]{15}", text) else None
     if value is None or value > MOST_NUMBER:
         raise InvalidInputError(f"{text!r} is not a page id: expected {_PAGE_ID}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from spark_pages.model.chain_tree import Layout, OpenRun, Piece
+from spark_pages.model.chain_tree import ChainLayout, PartialRun, Piece
 from spark_pages.model.run import PageRun
 
 _MOST_PAGES = 8192
@@ -34,7 +34,7 @@ class JoinedRuns:
 
     __slots__ = ("_runs", "_starts", "layout")
 
-    def __init__(self, layout: Layout, earlier: JoinedRuns | None = None) -> None:
+    def __init__(self, layout: ChainLayout, earlier: JoinedRuns | None = None) -> None:
         self.layout = layout
         # By ids of the first and last piece. Both are held, so that no other piece gets their ids.
         self._runs: dict[tuple[int, int], tuple[PageRun, PageRun, PageRun]] = earlier._runs if earlier else {}
@@ -57,7 +57,7 @@ class JoinedRuns:
         return found[2], self.layout.first_rows[begin]
 
 
-def _starts_of_groups(pieces: Sequence[Piece | OpenRun]) -> list[int]:
+def _starts_of_groups(pieces: Sequence[Piece | PartialRun]) -> list[int]:
     """Indices at which groups of loaded neighbours begin. Long runs, and promises of runs, stand alone."""
     starts: list[int] = []
     room = -1

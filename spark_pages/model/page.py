@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from spark_pages.arguments import as_flag, as_text, as_whole
+from spark_pages.arguments import as_flag, as_int, as_str
 from spark_pages.errors import InvalidInputError
 from spark_pages.model.ids import PageId, format_page_id
 
@@ -189,13 +189,13 @@ class PendingPage:
 
     def __post_init__(self) -> None:
         given: dict[str, object] = {
-            "column": as_text(self.column, "The column of a page"),
-            "disk_path": as_text(self.disk_path, "The path of a page"),
+            "column": as_str(self.column, "The column of a page"),
+            "disk_path": as_str(self.disk_path, "The path of a page"),
             "replace_last": as_flag(self.replace_last, "replace_last"),
-            **{what: as_whole(getattr(self, what), what) for what in _NUMBERS},
+            **{what: as_int(getattr(self, what), what) for what in _NUMBERS},
         }
         if self.checksum is not None:
-            given["checksum"] = as_whole(self.checksum, "checksum")
+            given["checksum"] = as_int(self.checksum, "checksum")
         for what, value in given.items():
             object.__setattr__(self, what, value)
         problems = [] if self.stats is None else _untold(self.stats)
@@ -223,7 +223,7 @@ def _untold(stats: object) -> list[str]:
     """What is wrong with statistics whatever the page holds."""
     if not isinstance(stats, PageStats):
         return [f"stats is a {type(stats).__name__}, and no PageStats"]
-    as_whole(stats.null_count, "null_count")
-    if stats.distinct is not None and not 0 <= as_whole(stats.distinct, "distinct") < 1 << 63:
+    as_int(stats.null_count, "null_count")
+    if stats.distinct is not None and not 0 <= as_int(stats.distinct, "distinct") < 1 << 63:
         return [f"distinct {stats.distinct} is negative, or no 64-bit number"]
     return []

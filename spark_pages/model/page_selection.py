@@ -14,7 +14,7 @@ from spark_pages.model.run import PageRun
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PageCut:
+class PageSelection:
     """Pages in row order, and which rows of each.
 
     Attributes
@@ -32,7 +32,7 @@ class PageCut:
     @classmethod
     def of_run(
         cls, run: PageRun, first_row: int, starts: NDArray[np.uint64], ends: NDArray[np.uint64]
-    ) -> PageCut:
+    ) -> PageSelection:
         """The pages of a run that rows [starts[i], ends[i]) touch, for every i.
 
         Parameters
@@ -64,7 +64,7 @@ class PageCut:
         return cls(run.taken(pages), cut_starts, cut_stops)
 
     @classmethod
-    def joined(cls, cuts: Sequence[PageCut]) -> PageCut:
+    def joined(cls, cuts: Sequence[PageSelection]) -> PageSelection:
         """The pages of all cuts, one after another."""
         if len(cuts) == 1:
             return cuts[0]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.errors import RowOutOfRangeError
-from spark_pages.model.chain_tree import Layout
+from spark_pages.model.chain_tree import ChainLayout
 from spark_pages.model.frozen import freeze
 from spark_pages.model.run import PageRun
 
@@ -77,7 +77,7 @@ def row_out_of_range(row: int, num_rows: int, column: str = "the column") -> Row
 
 
 def locate_by_piece(
-    layout: Layout, touched: Sequence[int], bounds: Sequence[int], rows: NDArray[np.uint64]
+    layout: ChainLayout, touched: Sequence[int], bounds: Sequence[int], rows: NDArray[np.uint64]
 ) -> RowLocations:
     """Where rows are that stand piece by piece: those in [bounds[i], bounds[i + 1]) are in loaded piece i."""
     positions = np.empty(len(rows), dtype=np.int64)

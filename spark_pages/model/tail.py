@@ -73,13 +73,13 @@ class ChainTail:
         appended: list[Piece] = []
         for edit in edits:
             if edit.removed or edit.clears:
-                tail = tail._grown(appended)._after(edit)
+                tail = tail._extended(appended)._after(edit)
                 appended = []
             else:
                 appended.append(edit.added)
-        return tail._grown(appended)
+        return tail._extended(appended)
 
-    def _grown(self, added: Sequence[Piece]) -> ChainTail:
+    def _extended(self, added: Sequence[Piece]) -> ChainTail:
         """The tail after appends; looks at no more of them than are kept in mind."""
         if not added:
             return self

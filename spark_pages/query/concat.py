@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import valid_of
 from spark_pages.arrow.join import DoesNotFitError, join
-from spark_pages.arrow.validate_array import check_values
+from spark_pages.arrow.validate_array import validate_array
 from spark_pages.format.pages.lazy_page import text_outside
-from spark_pages.io import FlatColumn, PageBlock, PlainPage
+from spark_pages.io import FlatColumn, LazyPage, PageBatch
 
-Values: TypeAlias = pa.Array | PlainPage
+Values: TypeAlias = pa.Array | LazyPage
 """The values of a page."""
 
 Part: TypeAlias = tuple[Values, int, int]
@@ -31,17 +31,17 @@ _MOST_TEXT = (1 << 31) - 1
 
 def as_array(values: Values) -> pa.Array:
     """The values of a page as Arrow has them."""
-    return values.array() if isinstance(values, PlainPage) else values
+    return values.array() if isinstance(values, LazyPage) else values
 
 
 def type_of(values: Values) -> pa.DataType:
     """The type under which the page holds them."""
-    return values.column.kind if isinstance(values, PlainPage) else values.type
+    return values.column.kind if isinstance(values, LazyPage) else values.type
 
 
 def entries_of(values: Values) -> int:
     """How many entries the page shows."""
-    return values.rows if isinstance(values, PlainPage) else len(values)
+    return values.rows if isinstance(values, LazyPage) else len(values)
 
 
 def assemble(parts: Sequence[Part], kind: pa.DataType) -> pa.Array:
@@ -67,7 +67,7 @@ def assemble(parts: Sequence[Part], kind: pa.DataType) -> pa.Array:
     found = pa.Array.from_buffers(kind, rows, [validity, *buffers], nulls)
     if column.offset_bytes:
         try:
-            check_values(found)
+            validate_array(found)
         except pa.ArrowInvalid:
             for values, _, _ in whole:
                 as_array(values)  # of which one says what is wrong, and where
@@ -92,12 +92,12 @@ def _flat(kind: pa.DataType) -> FlatColumn | None:
 def _as_it_is(part: Part) -> Part:
     """The part, as an array if it is not a whole page."""
     values, start, stop = part
-    if isinstance(values, PlainPage) and stop - start < values.rows:
+    if isinstance(values, LazyPage) and stop - start < values.rows:
         return values.array(), start, stop
     return part
 
 
-def _kin(parts: Sequence[Part]) -> Iterator[tuple[int, int, PageBlock | None, int]]:
+def _kin(parts: Sequence[Part]) -> Iterator[tuple[int, int, PageBatch | None, int]]:
     """Parts [first, stop) that one call of numpy can work on: whole pages that lie side by side.
 
     Also their block, None for parts that are to be looked at alone, and which page of it the first is.
@@ -105,13 +105,13 @@ def _kin(parts: Sequence[Part]) -> Iterator[tuple[int, int, PageBlock | None, in
     first, count = 0, len(parts)
     while first < count:
         values, stop = parts[first][0], first + 1
-        if not isinstance(values, PlainPage):
+        if not isinstance(values, LazyPage):
             yield first, stop, None, 0
         else:
             block, begin = values.block, values.index
             while stop < count:
                 other = parts[stop][0]
-                if not isinstance(other, PlainPage) or other.block is not block:
+                if not isinstance(other, LazyPage) or other.block is not block:
                     break
                 if other.index != begin + stop - first:
                     break
@@ -162,7 +162,7 @@ def _text(parts: Sequence[Part], rows: int, width: int) -> list[pa.Buffer]:
         for (values, _, _), begin, end in zip(parts[first:last], begins, stops, strict=True):
             text = _text_of(values)
             if not 0 <= begin <= end <= len(text):
-                where = values.where if isinstance(values, PlainPage) else "a page"
+                where = values.where if isinstance(values, LazyPage) else "a page"
                 raise text_outside(where, begin, end, len(text))
             pieces.append(text[begin:end])
             shifts.append(total - begin)
@@ -184,7 +184,7 @@ def _text(parts: Sequence[Part], rows: int, width: int) -> list[pa.Buffer]:
 
 def _text_of(values: Values) -> NDArray[np.uint8]:
     """The bytes that offsets point into."""
-    if isinstance(values, PlainPage):
+    if isinstance(values, LazyPage):
         return values.text()
     text = values.buffers()[2]
     return np.frombuffer(text, np.uint8) if text else np.zeros(0, np.uint8)
@@ -196,11 +196,11 @@ def _validity(parts: Sequence[Part], rows: int) -> tuple[pa.Buffer | None, int]:
     at = 0
     for values, start, stop in parts:
         count = stop - start
-        nulls = values.nulls if isinstance(values, PlainPage) else values.null_count
+        nulls = values.nulls if isinstance(values, LazyPage) else values.null_count
         if nulls:
             if valid is None:
                 valid = np.ones(rows, np.bool_)
-            if isinstance(values, PlainPage):
+            if isinstance(values, LazyPage):
                 values.valid_into(valid[at : at + count])
             else:
                 valid[at : at + count] = valid_of(values.slice(start, count))

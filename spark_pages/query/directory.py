@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from spark_pages.arguments import (
     MOST_NUMBER,
     Moment,
+    as_int,
     as_upper_bound,
-    as_whole,
     check_callable,
     check_kind,
     number_list,
@@ -193,7 +193,7 @@ class PageDirectory:
         -----
         Keeps none of what it loads: who goes through a long chain so needs memory for one stretch.
         """
-        start, stop = as_whole(start, "start"), as_whole(stop, "stop")
+        start, stop = as_int(start, "start"), as_int(stop, "stop")
         chain = self.chain(column)
         if not 0 <= start <= stop <= chain.num_pages:
             raise InvalidInputError(
@@ -220,7 +220,7 @@ class PageDirectory:
         O(log pages), no I/O once the segment is loaded; cold, one request for each floor of the tree.
         """
         if type(row) is not int:
-            row = as_whole(row, "row")
+            row = as_int(row, "row")
         try:  # not by the decorator: this is asked a million times a second
             chain = self._chains.get(column) or self.chain(column)
             return chain.locate_row(row)
@@ -232,7 +232,7 @@ class PageDirectory:
         except RowOutOfRangeError as error:
             raise self._no_such_row(column, error) from None
         except ValueError:
-            as_whole(row, "row")  # of too many digits to be shown
+            as_int(row, "row")  # of too many digits to be shown
             raise
 
     @reopening
@@ -273,7 +273,7 @@ class PageDirectory:
         RowOutOfRangeError
             If the range is not inside the column.
         """
-        return self.chain(column).locate_range(as_whole(start, "start"), as_whole(end, "end"))
+        return self.chain(column).locate_range(as_int(start, "start"), as_int(end, "end"))
 
     def range(self, column: str, l: int, r: int, ts: Moment | None = None) -> list[PageDescriptor]:  # noqa: E741
         """List the pages that rows [l, r) touch, of this version or as of a time.

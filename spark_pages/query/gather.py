@@ -11,11 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column, valid_of
-from spark_pages.arrow.compact import is_loose, taken_directly, takes
+from spark_pages.arrow.compact import retains_extra_memory, taken_directly, takes
 from spark_pages.arrow.join import DoesNotFitError, empty_array, join, take_entries
-from spark_pages.arrow.validate_array import check_values
+from spark_pages.arrow.validate_array import validate_array
 from spark_pages.format.pages.lazy_page import taken_texts
-from spark_pages.io import PlainPage
+from spark_pages.io import LazyPage
 from spark_pages.query.concat import Values, as_array, entries_of
 
 _DENSE = 8
@@ -62,7 +62,7 @@ def gather(
     found = join(list(_chosen(shares, offsets, kind)), kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         try:
-            check_values(found)  # text is not, page by page
+            validate_array(found)  # text is not, page by page
         except pa.ArrowInvalid:
             for page in pages:
                 as_array(page)  # of which one says what is wrong, and where
@@ -74,7 +74,7 @@ def _chosen(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataTy
     """The entries of each page, or of several neighbours, one after another; not known to be UTF-8."""
     wanted = number_column(offsets, pa.int64())
     # Asked once, because to hash a type takes as long as a take.
-    take = taken_directly if takes(kind) and not is_loose(kind) else take_entries
+    take = taken_directly if takes(kind) and not retains_extra_memory(kind) else take_entries
     for offers_text, group in groupby(shares, _offers_text):
         some = list(group)
         size = _TEXTS_TOGETHER if offers_text else len(some)
@@ -87,7 +87,7 @@ def _chosen(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataTy
 
 
 def _offers_text(share: Share) -> bool:
-    return isinstance(share[0], PlainPage) and share[0].offers_text
+    return isinstance(share[0], LazyPage) and share[0].offers_text
 
 
 def _texts(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataType) -> pa.Array | None:
@@ -105,11 +105,11 @@ def _validity(shares: Sequence[Share], offsets: NDArray[np.int64]) -> tuple[pa.B
     """Which entries of neighbours are not null, as bits, and how many are."""
     valid: NDArray[np.bool_] | None = None
     for page, (low, high) in shares:
-        if page.nulls if isinstance(page, PlainPage) else page.null_count:
+        if page.nulls if isinstance(page, LazyPage) else page.null_count:
             if valid is None:
                 begin = shares[0][1][0]
                 valid = np.ones(shares[-1][1][1] - begin, np.bool_)
-            of_page = page.valid() if isinstance(page, PlainPage) else valid_of(page)
+            of_page = page.valid() if isinstance(page, LazyPage) else valid_of(page)
             valid[low - begin : high - begin] = of_page[offsets[low:high]]
     if valid is None:
         return None, 0
@@ -137,7 +137,7 @@ def _gather_plain(
     found = np.empty(len(offsets), plain)
     for page, (low, high) in shares:
         wanted = offsets[low:high]
-        if not isinstance(page, PlainPage) or not page.take_into(wanted, found[low:high]):
+        if not isinstance(page, LazyPage) or not page.take_into(wanted, found[low:high]):
             array = as_array(page)
             values = np.frombuffer(array.buffers()[1], plain, len(array), array.offset * width)
             found[low:high] = values[wanted]

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from spark_pages.arrow.join import copied, join
 from spark_pages.errors import InvalidInputError
-from spark_pages.io import PlainPage
+from spark_pages.io import LazyPage
 from spark_pages.model.table import TableDefinition
 
 PREFIX, SUFFIX, PAGE = "prefix_meta", "suffix_meta", "page_metadata"
 
-Page: TypeAlias = pa.RecordBatch | PlainPage
+Page: TypeAlias = pa.RecordBatch | LazyPage
 """A whole page; one that is plain holds values alone."""
 
 PageMetadata = Mapping[str | bytes, str | bytes]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from spark_pages.io import Codec, PageHandler, ReadTrace, encode_page, page_stats
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainKey, LazyRun
+from spark_pages.model.chain_tree import ChainKey, UnloadedRun
 from spark_pages.model.ids import TableId
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind
@@ -201,7 +201,7 @@ class _Chains(LogSnapshot):
             column = self._columns[key[1]]
             kind, build = self._layout.columns[column]
             expand = partial(_pages, self._rows, kind, build, self._before.get(column, []), key[1])
-            promised = LazyRun(-(-self._count // _PAGE_ROWS), self._count, expand)
+            promised = UnloadedRun(-(-self._count // _PAGE_ROWS), self._count, expand)
             known = self._made[key] = ColumnChain([promised] if self._count else [])
         return known
 

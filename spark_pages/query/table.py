@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from spark_pages.arguments import MOST_NUMBER, as_flag, as_list, as_whole, check_kind, shortened
+from spark_pages.arguments import MOST_NUMBER, as_flag, as_int, as_list, check_kind, shortened
 from spark_pages.arrow.join import empty_table
 from spark_pages.arrow.nested import null_column
 from spark_pages.boundary import guarded
@@ -320,7 +320,7 @@ class Table:
     def blocks(self, by: str | int | None = None) -> pa.Table:
         """Which pages of each column hold the rows of each block: the pages of a column, or so many rows."""
         if by is not None and not isinstance(by, str):
-            by = as_whole(by, "by", "a column, or a number of rows", 1, MOST_NUMBER)
+            by = as_int(by, "by", "a column, or a number of rows", 1, MOST_NUMBER)
         check_columns(self.definition, [by] if isinstance(by, str) else None)
         chains = {name: self.directory.chain(name) for name in self.columns}
         return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
@@ -411,15 +411,15 @@ class Table:
     ) -> ScanRequest:
         names = check_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
-        batch_rows = None if batch_rows is None else as_whole(batch_rows, "batch_rows")
+        batch_rows = None if batch_rows is None else as_int(batch_rows, "batch_rows")
         if batch_rows is not None and batch_rows <= 0:
             raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
         most = None if batch_rows is None else min(batch_rows, max(1, stop - start))
         return ScanRequest(names, start, stop, self._parse(filter), most, ahead=ahead)
 
     def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
-        start = as_whole(start, "start")
-        stop = self.num_rows if stop is None else as_whole(stop, "stop")
+        start = as_int(start, "start")
+        stop = self.num_rows if stop is None else as_int(stop, "stop")
         if not 0 <= start <= stop <= self.num_rows:
             raise RowOutOfRangeError(
                 f"Rows [{start}, {stop}) are not in table {self.name!r}: it has {self.num_rows} rows, "

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_microseconds, as_seconds, as_text, as_whole, check_kind
+from spark_pages.arguments import as_int, as_microseconds, as_seconds, as_str, check_kind
 from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import TABLES_LISTED, namespace_id
@@ -141,7 +141,7 @@ class MetadataService:
             asked = f"as of {moment(timestamp_us, precise=True)} UTC"
         if version is None:
             return Moment(head.state.version, self._log.date(head.state.version, head.state.timestamp_us))
-        version = as_whole(version, "version")
+        version = as_int(version, "version")
         snapshot = self._at(version, asked)
         return Moment(version, self._log.date(version, snapshot.state.timestamp_us))
 
@@ -203,7 +203,7 @@ class MetadataService:
         -----
         Out of memory. What is older than the checkpoint under `to` is told by location.
         """
-        from_ = as_whole(from_, "from_")
+        from_ = as_int(from_, "from_")
         db, table = _names(db, table)
 
         def collect(snapshot: LogSnapshot) -> TableMetaChanges:
@@ -386,7 +386,7 @@ class MetadataService:
 
     def _on(self, version: int | None, work: Callable[[LogSnapshot], Answer]) -> Answer:
         """What the work gives on a version; once more from what is kept now, where an object has gone."""
-        snapshot = self.freshness.newest() if version is None else self._at(as_whole(version, "version"))
+        snapshot = self.freshness.newest() if version is None else self._at(as_int(version, "version"))
         try:
             return work(snapshot)
         except NotNamedError:
@@ -415,7 +415,7 @@ class MetadataService:
 
 
 def _names(db: str, table: str) -> tuple[str, str]:
-    return as_text(db, "The name of a namespace"), as_text(table, "The name of a table")
+    return as_str(db, "The name of a namespace"), as_str(table, "The name of a table")
 
 
 def _loaded(piece: Piece) -> PageRun:

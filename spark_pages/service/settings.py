@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_pages.arguments import as_seconds, as_text, as_whole, check_kind
+from spark_pages.arguments import as_int, as_seconds, as_str, check_kind
 from spark_pages.errors import InvalidInputError
 
 _LAST_PORT = (1 << 16) - 1
@@ -59,14 +59,14 @@ class ServiceSettings:
         if (self.certificate is None) != (self.private_key is None):
             raise InvalidInputError("TLS needs a certificate and its private key: one of them is missing.")
         given: dict[str, object] = {
-            **{name: as_text(getattr(self, name), name) for name in ("host", "http_host")},
+            **{name: as_str(getattr(self, name), name) for name in ("host", "http_host")},
             **{name: as_seconds(getattr(self, name), name, _SHORTEST_S) for name in _DURATIONS},
-            **{name: as_whole(getattr(self, name), name, "a number", 1, _MOST) for name in _LIMITS},
+            **{name: as_int(getattr(self, name), name, "a number", 1, _MOST) for name in _LIMITS},
             "drain_s": as_seconds(self.drain_s, "drain_s"),
-            "port": as_whole(self.port, "port", "a port", 0, _LAST_PORT),
+            "port": as_int(self.port, "port", "a port", 0, _LAST_PORT),
         }
         if self.http_port is not None:
-            given["http_port"] = as_whole(self.http_port, "http_port", "a port", 0, _LAST_PORT)
+            given["http_port"] = as_int(self.http_port, "http_port", "a port", 0, _LAST_PORT)
         for name in ("certificate", "private_key"):
             check_kind(getattr(self, name), bytes | None, name, "PEM as bytes")
         for name, value in given.items():

@@ -13,7 +13,7 @@ from typing import Protocol
 from spark_pages.errors import DamageError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
-from spark_pages.model.chain_tree import ChainKey, LazyRun, OpenRun, Piece
+from spark_pages.model.chain_tree import ChainKey, PartialRun, Piece, UnloadedRun
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.metadata import MetadataService
@@ -90,7 +90,7 @@ class ServedTable(LogSnapshot):
         """The table."""
         return self.answer.definition
 
-    def promised(self, key: ChainKey) -> Sequence[Piece | OpenRun]:
+    def promised(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
         """See `LogSnapshot.promised`."""
         promised: list[Piece] = []
         base = 0
@@ -99,10 +99,10 @@ class ServedTable(LogSnapshot):
             base += place.pages
         return promised
 
-    def _promise(self, place: Place, field_id: int, part: str, base: int) -> LazyRun:
+    def _promise(self, place: Place, field_id: int, part: str, base: int) -> UnloadedRun:
         name = PieceName(field_id, place.location.digest, part)
         expand = self._list_part(name, base) if place.is_part else self._load(name, place, base)
-        return LazyRun(place.pages, place.rows, expand, base)
+        return UnloadedRun(place.pages, place.rows, expand, base)
 
     def _load(self, name: PieceName, place: Place, base: int) -> Callable[[], list[PageRun]]:
         def load() -> list[PageRun]:
@@ -110,8 +110,8 @@ class ServedTable(LogSnapshot):
 
         return load
 
-    def _list_part(self, name: PieceName, base: int) -> Callable[[], list[LazyRun]]:
-        def expand() -> list[LazyRun]:
+    def _list_part(self, name: PieceName, base: int) -> Callable[[], list[UnloadedRun]]:
+        def expand() -> list[UnloadedRun]:
             found, position = [], base
             for place in self.pieces.part(name):
                 if place.is_part:

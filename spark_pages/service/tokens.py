@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spark_pages.arguments import as_choice, as_list, as_seconds, as_text
+from spark_pages.arguments import as_choice, as_list, as_seconds, as_str
 from spark_pages.errors import AccessDeniedError, InvalidInputError, MissingDependencyError
 from spark_pages.service.failures import MOST_TOKEN, NO_TOKEN
 
@@ -99,12 +99,12 @@ class TokenVerifier:
     ) -> None:
         as_choice(algorithm, "algorithm", ALGORITHMS)
         given = as_list(keys, bytes, "keys", "keys as bytes")
-        if not given or not as_text(audience, "audience"):
+        if not given or not as_str(audience, "audience"):
             raise InvalidInputError("Tokens cannot be checked without a key and an audience.")
         self._keys = [_key(key, algorithm) for key in given]
         self._algorithm = algorithm
         self._audience = audience
-        self._issuer = None if issuer is None else as_text(issuer, "issuer")
+        self._issuer = None if issuer is None else as_str(issuer, "issuer")
         self._leeway_s = as_seconds(leeway_s, "leeway_s")
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from spark_pages.format.commit import definition_from_plain, definition_to_plain
 from spark_pages.format.names import part_key, segment_key, stats_key
 from spark_pages.format.validate import wrong_pages
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain_tree import ChainEdit, LazyRun
+from spark_pages.model.chain_tree import ChainEdit, UnloadedRun
 from spark_pages.model.ids import Version
 from spark_pages.model.location import Location
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
@@ -306,7 +306,7 @@ def _redo_to_plain(redo: Any) -> tuple[dict[str, Any], pa.RecordBatch]:
             listed.append(
                 [
                     *(edit.version, edit.first_row, removed, edit.removed_entries, edit.clears),
-                    *(isinstance(added, LazyRun), start, added.num_pages, added.num_rows),
+                    *(isinstance(added, UnloadedRun), start, added.num_pages, added.num_rows),
                 ]
             )
     return plain, descriptor_rows(concat_batches(pages, PAGE_SCHEMA), concat_batches(stats, STATS_SCHEMA))
@@ -320,9 +320,9 @@ def _redo_from_plain(
     for text, listed in value.items():
         edits = []
         for version, first_row, removed, removed_entries, clears, lazy, start, count, rows in listed:
-            added: PageRun | LazyRun
+            added: PageRun | UnloadedRun
             if lazy:
-                added = LazyRun(int(count), int(rows), lambda: [])
+                added = UnloadedRun(int(count), int(rows), lambda: [])
             elif not 0 <= start <= start + count <= pages.num_rows:
                 raise ValueError("a splice adds pages that are not there")
             else:
@@ -347,7 +347,7 @@ def _with_loader(edit: ChainEdit, name: PieceName, load_edit: LoadEdit) -> Chain
     added = edit.added
     if isinstance(added, PageRun):
         return edit
-    promise = LazyRun(added.num_pages, added.num_rows, lambda: [load_edit(name)])
+    promise = UnloadedRun(added.num_pages, added.num_rows, lambda: [load_edit(name)])
     return ChainEdit(edit.first_row, edit.removed, edit.removed_entries, promise, edit.clears, edit.version)
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.features import check_writable
-from spark_pages.log.checkpoint.write_plan import AddedPages, PlannedSegment
+from spark_pages.log.checkpoint.write_plan import PlannedSegment, UnsavedPages
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.log import Log
 from spark_pages.log.replay import ManifestPages
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain_tree import LazyRun
+from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.job import Start, told_as
@@ -128,7 +128,8 @@ def checkpoint_of(log: Log, snapshot: LogSnapshot, spread: Spread) -> Checkpoint
 
 @dataclass(slots=True)
 class Spread:
-    """Spreads the segments of a checkpoint over executors; see `spark_pages.log.checkpoint.write_plan.CarryOut`.
+    """Spreads the segments of a checkpoint over executors; see
+    `spark_pages.log.checkpoint.write_plan.CarryOut`.
 
     Attributes
     ----------
@@ -169,8 +170,8 @@ class Spread:
 def _first_manifest(planned: PlannedSegment) -> tuple[int, int]:
     """The page manifest that a segment begins with: who reads the same ones shall be in the same task."""
     for slab in planned.slabs:
-        for piece in slab.source.pieces if isinstance(slab.source, AddedPages) else ():
-            if isinstance(piece, LazyRun) and isinstance(piece.expand, ManifestPages):
+        for piece in slab.source.pieces if isinstance(slab.source, UnsavedPages) else ():
+            if isinstance(piece, UnloadedRun) and isinstance(piece.expand, ManifestPages):
                 return piece.expand.version, piece.expand.manifest.base_ordinal
     return -1, 0
 
@@ -222,7 +223,7 @@ def write_planned(url: str, packed: bytes) -> list[tuple[int, Node]]:
 
 def _narrowed(slab: Slab) -> Slab:
     """The same pages, without those of the source that stand before and behind them."""
-    if not isinstance(slab.source, AddedPages):
+    if not isinstance(slab.source, UnsavedPages):
         return slab
     pieces: list[Piece] = []
     skipped, begin = 0, 0
@@ -238,7 +239,7 @@ def _narrowed(slab: Slab) -> Slab:
             pieces.append(piece)
         begin = end
     return Slab(
-        AddedPages(slab.source.key, tuple(_joined(pieces))), slab.start - skipped, slab.stop - skipped
+        UnsavedPages(slab.source.key, tuple(_joined(pieces))), slab.start - skipped, slab.stop - skipped
     )
 
 

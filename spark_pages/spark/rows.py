@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spark_pages.arrow.columns import numbers_of
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import LazyRun, Piece
+from spark_pages.model.chain_tree import Piece, UnloadedRun
 from spark_pages.model.row_ranges import RowRanges, intersection
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
@@ -187,7 +187,7 @@ def _chain(runs: Sequence[tuple[int, bytes]]) -> ColumnChain:
     row = 0
     for first_row, packed in runs:
         if first_row > row:
-            pieces.append(LazyRun(0, first_row - row, _not_shipped))
+            pieces.append(UnloadedRun(0, first_row - row, _not_shipped))
         run = unpack_run(packed)
         pieces.append(run)
         row = first_row + run.num_rows

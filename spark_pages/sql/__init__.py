@@ -1,6 +1,6 @@
-"""SQL: text in, values out. Statements as frozen dataclasses, queries with every name resolved.
+"""SQL: queries by DuckDB, DDL and INSERT by transactions.
 
-Imports `catalog`, `model` and what is below them; what a table is, and how one is changed, comes from
-`spark_pages.tables`, which is above and carries statements out. sqlglot parses; DuckDB runs what is selected.
-Start with `statements.py` (what there is), then `resolver.py` (names) and `engine.py` (DuckDB).
+Imports `maintenance` and everything below. Start with `sql_statements`, which runs a statement; `reader`
+parses it by sqlglot, `resolver` replaces names by ids, `engine` runs queries in DuckDB, `ddl` and
+`sql_changes` change the store.
 """

@@ -1,8 +1,8 @@
 """Queries: every name in them becomes that of a table of one version and of a field id. Pure.
 
-`resolve` gives the same query in labels (`spark_pages.query.predicates.labels`), which mean the same to DuckDB whatever it
-thinks of case, and tells which columns of which tables it needs. What stands behind FROM is resolved in
-`sources.py`; the rules for names are `spark_pages.catalog.identifiers`.
+`resolve` gives the same query in labels (`spark_pages.query.predicates.labels`), which mean the same to
+DuckDB whatever it thinks of case, and tells which columns of which tables it needs. What stands behind FROM
+is resolved in `sources.py`; the rules for names are `spark_pages.catalog.identifiers`.
 
 Columns come before names given by AS, but in a whole item of ORDER BY, where the names come first: DuckDB
 does the same. What has no name is called by its text.

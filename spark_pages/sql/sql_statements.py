@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from spark_pages.arguments import MOST_NUMBER, Moment, as_text, as_whole
+from spark_pages.arguments import MOST_NUMBER, Moment, as_int, as_str
 from spark_pages.arrow.nested import null_column
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.catalog.resolve import logical_fields
@@ -62,9 +62,9 @@ def run_sql(
     limit
         Rows of a query, of which no more are computed.
     """
-    text = as_text(text, "The statement")
+    text = as_str(text, "The statement")
     if limit is not None:
-        limit = as_whole(limit, "limit", "a number of rows, 0 or more", 0, MOST_NUMBER)
+        limit = as_int(limit, "limit", "a number of rows, 0 or more", 0, MOST_NUMBER)
     statement = read_statement(text)
     if not isinstance(statement, Select) and any(each is not None for each in (version, timestamp, tag)):
         raise InvalidInputError(

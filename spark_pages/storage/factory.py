@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from spark_pages.arguments import as_path, as_text, check_kind, shortened
+from spark_pages.arguments import as_path, as_str, check_kind, shortened
 from spark_pages.errors import InvalidInputError
 from spark_pages.storage.clients import REMOTE_SCHEMES
 from spark_pages.storage.local import DurableLocalStore
@@ -55,7 +55,7 @@ def open_object_store(
     """
     check_kind(storage_options, Mapping | None, "storage_options", "names and values")
     for name in storage_options or ():
-        as_text(name, "A name in storage_options")
+        as_str(name, "A name in storage_options")
     address = as_path(url, "The address of a store", "a path or a URL")
     folder, scheme = folder_of(address), address.partition("://")[0]
     if folder is None and scheme not in REMOTE_SCHEMES:

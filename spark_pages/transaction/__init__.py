@@ -1,4 +1,7 @@
-"""What a transaction has staged, until it is the record that the log is told.
+"""One transaction, from the first call to the commit.
 
-`staged_rows` takes rows, `workspace` holds all that was staged, `placing` gives each page its place.
+Imports `query` and everything below. Start with `transaction`, the public class, and `committer`, which
+validates, places pages, commits, and rebases after a conflict. `staged` holds the changes that are not
+committed yet, `ingest` and `page_writer` turn rows into pages, `update_buffer` and `spill` hold updates,
+`ddl` has the verbs of the catalog.
 """

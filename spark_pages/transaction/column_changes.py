@@ -32,8 +32,8 @@ from spark_pages.transaction.column_types import stored_columns
 from spark_pages.transaction.constraints import RowTests
 from spark_pages.transaction.page_writer import stage_constants
 from spark_pages.transaction.placement import StagedSplice
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 from spark_pages.transaction.table_changes import TableChanges
 
@@ -51,10 +51,10 @@ class ColumnChanges:
 
     def __init__(
         self,
-        work: Workspace,
+        work: StagedChanges,
         names: StagedNames,
         tables: TableChanges,
-        standing: Standing,
+        standing: ReadVersion,
         staged: StagedTables,
     ) -> None:
         self._work = work

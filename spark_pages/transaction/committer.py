@@ -1,7 +1,7 @@
 """How what is staged gets into the log: prepared once, then brought in on top of what is newest.
 
-Follow a commit from `Landing.commit` over `_prepare` (pages get their places, rules are checked) and
-`_bring_in` to `Log.commit`, which asks back, by `_build`, for the record on top of each version it tries.
+Follow a commit from `Committer.commit` over `_prepare` (pages get their places, rules are checked) and
+`_submit` to `Log.commit`, which asks back, by `_build`, for the record on top of each version it tries.
 
 Some are more patient than that. The pages of an update may be others by the time it lands, though nobody
 touched its rows: an append has taken the last pages of the table along, a compaction has joined them, an
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name
 from spark_pages.changes.feed import commits_in_turn
-from spark_pages.changes.idempotency import Landed, landed_in, newest_landed
+from spark_pages.changes.idempotency import AppliedVersion, landed_in, latest_applied
 from spark_pages.errors import (
     CommitConflictError,
     ConstraintError,
@@ -35,10 +35,10 @@ from spark_pages.format.commit import EncodedTransaction
 from spark_pages.format.features import check_writable
 from spark_pages.log.claims import check_free
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
-from spark_pages.log.commit.protocol_types import AlreadyLanded, Ready
+from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord
 from spark_pages.log.conflict_error import Meets, is_vacuum
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import looking_again, moving_on, overtaking
+from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum, retrying
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import TransactionRecord
@@ -47,18 +47,18 @@ from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition
 from spark_pages.transaction.keys import changed_keys, check_key, written_keys
 from spark_pages.transaction.page_file_names import PageFileNames
-from spark_pages.transaction.placement import Prepared, StagedSplice, place_splices, stays_inline
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.rebase import ComparedKeys, UpdatedRows, parted
-from spark_pages.transaction.staged import Heading, Workspace
+from spark_pages.transaction.placement import PlacedChanges, StagedSplice, place_splices, stays_inline
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.rebase import ComparedKeys, UpdatedRows, surviving_pages
+from spark_pages.transaction.staged import StagedChanges, TransactionInfo
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedTables
-from spark_pages.transaction.tail_merge import SwapOrAppend
+from spark_pages.transaction.tail_merge import TailMerge
 from spark_pages.transaction.update_buffer import SortedUpdates
 from spark_pages.transaction.update_checks import check_updates
 from spark_pages.transaction.written_rows import with_written
 
-Prepare = Callable[[LogState], Prepared]
+Prepare = Callable[[LogState], PlacedChanges]
 """Gives, on top of a state, splices and pages that have their places."""
 
 
@@ -91,7 +91,7 @@ class _Late:
     gone: set[int] = field(default_factory=set)
 
 
-class Landing:
+class Committer:
     """The commit of one transaction.
 
     Parameters
@@ -108,11 +108,11 @@ class Landing:
         self,
         log: Log,
         now_us: Callable[[], int],
-        heading: Heading,
-        work: Workspace,
+        heading: TransactionInfo,
+        work: StagedChanges,
         rows: StagedRows,
         tables: StagedTables,
-        standing: Standing,
+        standing: ReadVersion,
         page_files: PageFileNames,
         read: set[int] | None,
     ) -> None:
@@ -132,14 +132,14 @@ class Landing:
         self._keyed: set[TableId] = set()
         """Tables whose rows were compared with new keys."""
 
-    def landed(self) -> Landed | None:
+    def landed(self) -> AppliedVersion | None:
         """Where the pair of application and number is on the version that the transaction stands on."""
         return self._landed_in(self._standing.base.state)
 
-    def _landed_in(self, state: LogState) -> Landed | None:
+    def _landed_in(self, state: LogState) -> AppliedVersion | None:
         return landed_in(self._log, state, self._heading.app_id, self._heading.app_version)
 
-    def commit(self) -> Landed:
+    def commit(self) -> AppliedVersion:
         """All that was staged is in the log, durably.
 
         Raises
@@ -152,7 +152,7 @@ class Landing:
         tells where that landed.
         """
         try:
-            with overtaking(self._standing.version):
+            with conflict_if_vacuumed(self._standing.version):
                 return self._commit_or_tell()
         except (CommitConflictError, ConstraintError) as error:
             landed = None if self._heading.app_id is None else self._landed_in(self._log.refresh().state)
@@ -163,7 +163,7 @@ class Landing:
                 raise self._standing.told(error, _met(error)) from error.__cause__
             raise
 
-    def _commit_or_tell(self) -> Landed:
+    def _commit_or_tell(self) -> AppliedVersion:
         """Commit; where an object is gone, tell that retention has passed the version, if it has."""
         try:
             return self._commit()
@@ -171,15 +171,15 @@ class Landing:
             self._log.reopen(self._standing.version)
             raise
 
-    def _commit(self) -> Landed:
+    def _commit(self) -> AppliedVersion:
         first, second, third = self._log.turn(self._rows.are_few)
         with first, second, third:
             prepare, is_fixed, late = self._prepare()
             if prepare is None:
-                return Landed(self._standing.version)
+                return AppliedVersion(self._standing.version)
             ready = self._ready(prepare) if is_fixed else None
         if late is None:
-            return self._bring_in(prepare, ready)
+            return self._submit(prepare, ready)
         with self._log.key_turn if self._keyed else nullcontext():
             return self._bring_in_or_anew(prepare, ready, late)
 
@@ -201,8 +201,8 @@ class Landing:
             return None, True, None
         return self._placed(), True, late
 
-    @moving_on
-    def _checked(self) -> tuple[Workspace, int, SwapOrAppend | None, bool]:
+    @retrying
+    def _checked(self) -> tuple[StagedChanges, int, TailMerge | None, bool]:
         """All that is staged, held against the rules of its tables.
 
         Returns
@@ -235,7 +235,7 @@ class Landing:
         return pending, len(rewritten), swap, bool(keyed)
 
     def move_on(self) -> int:
-        """The transaction stands on what is kept; see `Standing.move_on`."""
+        """The transaction stands on what is kept; see `ReadVersion.move_on`."""
         return self._tables.move_on()
 
     def _late(self, splices: list[StagedSplice], rewritten: int, keyed: bool) -> _Late | None:
@@ -257,7 +257,7 @@ class Landing:
     def _placed(self) -> Prepare:
         """Every page has its place, and what was written by others is beside it."""
         if not stays_inline(self._work.splices):
-            self._standing.on_newest()  # objects bear the version read, by which vacuum judges them
+            self._standing.pin_latest()  # objects bear the version read, by which vacuum judges them
         prepared = place_splices(
             self._log.store, self._work.splices, self._page_files.next_for, self._next_manifest()
         )
@@ -275,7 +275,7 @@ class Landing:
         """Id of the next page manifest: none is written twice, though what it would list is said anew."""
         return f"{self._standing.version:020d}-{self._heading.token}-{next(self._manifests)}"
 
-    def _ready(self, prepare: Prepare) -> Ready | None:
+    def _ready(self, prepare: Prepare) -> EncodedRecord | None:
         """What the log is told whatever others commit meanwhile, unless that is a change of the catalog."""
         state = self._log.known().state
         work = self._work
@@ -285,18 +285,20 @@ class Landing:
         record = self._record(prepare, state)
         if record.manifests:
             return None
-        return Ready(record, EncodedTransaction.of(record), self._work.since)
+        return EncodedRecord(record, EncodedTransaction.of(record), self._work.since)
 
-    def _bring_in_or_anew(self, prepare: Prepare, ready: Ready | None, late: _Late) -> Landed:
+    def _bring_in_or_anew(self, prepare: Prepare, ready: EncodedRecord | None, late: _Late) -> AppliedVersion:
         """Commit; after each conflict anew, as long as nobody touched what it rests on and there is time."""
         has_time, losses = self._log.after_losses(), count(1)
         if self._keyed and not late.updates and late.compared < self._log.known().state.version:
-            prepare, ready = looking_again(partial(self._anew, prepare, late)) or prepare, None
+            prepare, ready = retry_after_vacuum(partial(self._anew, prepare, late)) or prepare, None
         while True:
             try:
-                return self._bring_in(prepare, ready, late.compared)
+                return self._submit(prepare, ready, late.compared)
             except CommitConflictError:
-                anew = looking_again(partial(self._anew, prepare, late)) if has_time(next(losses)) else None
+                anew = (
+                    retry_after_vacuum(partial(self._anew, prepare, late)) if has_time(next(losses)) else None
+                )
                 if anew is None:
                     raise
             prepare, ready = anew, None
@@ -342,7 +344,7 @@ class Landing:
         kept: list[StagedSplice] = []
         rows: dict[ChainKey, list[tuple[int, int]]] = {}
         for splice in late.rewritten:
-            stays, overtaken = parted(splice, late.gone)
+            stays, overtaken = surviving_pages(splice, late.gone)
             kept += stays
             if overtaken:
                 rows.setdefault((splice.table_id, splice.field_id), []).extend(overtaken)
@@ -386,7 +388,7 @@ class Landing:
             return False
         return True
 
-    def _bring_in(self, prepare: Prepare, ready: Ready | None, compared: int = -1) -> Landed:
+    def _submit(self, prepare: Prepare, ready: EncodedRecord | None, compared: int = -1) -> AppliedVersion:
         """Commit; once more on the newest version where that may help.
 
         It does where a conflict may only come from standing on an old one, and where a vacuum has taken away
@@ -395,14 +397,14 @@ class Landing:
         try:
             return self._send(prepare, ready, compared)
         except CommitConflictError:
-            if self._standing.is_settled:
+            if self._standing.is_pinned:
                 raise
         except (ObjectNotFoundError, SnapshotExpiredError):
             self._log.refresh()
-        self._standing.on_newest()
+        self._standing.pin_latest()
         return self._send(prepare, None, compared)  # it reads a newer version now, and says so
 
-    def _send(self, prepare: Prepare, ready: Ready | None, compared: int) -> Landed:
+    def _send(self, prepare: Prepare, ready: EncodedRecord | None, compared: int) -> AppliedVersion:
         build, needed = self._build(prepare), self._needed()
         try:
             committed = self._log.commit(
@@ -412,13 +414,13 @@ class Landing:
             self._tried = error.context["tries"]
             raise
         if committed.commit is not None:
-            return Landed(committed.version)
-        return self._landed_in(committed.state) or Landed(committed.version)
+            return AppliedVersion(committed.version)
+        return self._landed_in(committed.state) or AppliedVersion(committed.version)
 
-    def _build(self, prepare: Prepare) -> Callable[[LogState], TransactionRecord | AlreadyLanded]:
-        def build(state: LogState) -> TransactionRecord | AlreadyLanded:
-            landed = newest_landed(state, self._heading.app_id, self._heading.app_version)
-            return self._record(prepare, state) if landed is None else AlreadyLanded(landed)
+    def _build(self, prepare: Prepare) -> Callable[[LogState], TransactionRecord | Duplicate]:
+        def build(state: LogState) -> TransactionRecord | Duplicate:
+            landed = latest_applied(state, self._heading.app_id, self._heading.app_version)
+            return self._record(prepare, state) if landed is None else Duplicate(landed)
 
         return build
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
-from spark_pages.arguments import as_list, as_names, as_text
+from spark_pages.arguments import as_list, as_names, as_str
 from spark_pages.catalog.constraints import (
     Constraint,
     foreign_key,
@@ -54,9 +54,9 @@ class ConstraintChanges:
         """See `Transaction.add_constraint`."""
         if sum(each is not None for each in (check, key, reference)) != 1:
             raise InvalidInputError("Give exactly one of check, primary_key and foreign_key.")
-        as_text(name, "The name of a constraint")
+        as_str(name, "The name of a constraint")
         if check is not None:
-            as_text(check, "check")
+            as_str(check, "check")
         key = None if key is None else as_names(key, "primary_key")
         definition = self._tables.begin(table)
         if check is not None:
@@ -74,7 +74,7 @@ class ConstraintChanges:
                 definition,
                 name,
                 as_names(parts[0], "foreign_key"),
-                as_text(parts[1], "The table of foreign_key"),
+                as_str(parts[1], "The table of foreign_key"),
                 as_names(parts[2], "foreign_key"),
             )
         changed = with_constraint(definition, constraint)

@@ -12,17 +12,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_flag, as_text, check_kind, check_texts
+from spark_pages.arguments import as_flag, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from spark_pages.log.reopen import moving_on
+from spark_pages.log.reopen import retrying
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.column_changes import ColumnChanges
 from spark_pages.transaction.constraint_changes import ConstraintChanges, ForeignKey
 from spark_pages.transaction.object_changes import ObjectChanges
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 from spark_pages.transaction.table_changes import TableChanges
@@ -33,11 +33,11 @@ Answer = TypeVar("Answer")
 
 
 def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatenate[Verbs, Given], Answer]:
-    """What users may do in a transaction; see `moving_on`. Who was refused has seen something of the catalog.
+    """What users may do in a transaction; see `retrying`. Who was refused has seen something of the catalog.
 
     That a name is taken, or is not there, is known from then on, and serializable isolation keeps it so.
     """
-    acting = moving_on(act)
+    acting = retrying(act)
 
     @wraps(act)
     def acted(txn: Verbs, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -71,9 +71,9 @@ class CatalogVerbs:
 
     def _begin_catalog(
         self,
-        work: Workspace,
+        work: StagedChanges,
         rows: StagedRows,
-        standing: Standing,
+        standing: ReadVersion,
         staged: StagedTables,
         now_us: Callable[[], int],
         store: ObjectStore,
@@ -176,7 +176,7 @@ class CatalogVerbs:
         """The table, or one of its columns, has this comment from this commit on; None takes it away."""
         self._check_open()
         if comment is not None:
-            as_text(comment, "comment")
+            as_str(comment, "comment")
         self._columns.set_comment(table, comment, column)
 
     # columns
@@ -243,7 +243,7 @@ class CatalogVerbs:
         """
         self._check_open()
         check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
-        self._columns.widen(table, as_text(column, "column"), type)
+        self._columns.widen(table, as_str(column, "column"), type)
 
     @verb
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
@@ -330,7 +330,7 @@ class CatalogVerbs:
         self._check_open()
         not_null = as_flag(not_null, "not_null")
         if check is not None:
-            as_text(check, "check")
+            as_str(check, "check")
         self._objects.create_type(name, base, not_null, check)
 
     @verb
@@ -388,4 +388,4 @@ class CatalogVerbs:
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
         self._check_open()
-        self._constraints.drop(table, as_text(name, "The name of a constraint"))
+        self._constraints.drop(table, as_str(name, "The name of a constraint"))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from spark_pages.arguments import check_names_once
 from spark_pages.arrow.columns import has_dictionary
-from spark_pages.arrow.compact import in_own_memory
+from spark_pages.arrow.compact import owned_copy
 from spark_pages.arrow.join import DoesNotFitError, copied, empty_array, join
 from spark_pages.arrow.nested import null_column, null_scalar
 from spark_pages.catalog.page_options import PageOptions
@@ -24,7 +24,7 @@ from spark_pages.catalog.resolve import check_available
 from spark_pages.errors import SchemaMismatchError
 from spark_pages.format.values import RowStream, cast_chunks
 from spark_pages.io import Codec, plan_pages
-from spark_pages.model.identity_cache import ByIdentity
+from spark_pages.model.identity_cache import IdentityCache
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import NO_META, PageMeta
 from spark_pages.transaction.constraints import RowTests
@@ -171,7 +171,7 @@ class ColumnIngest:
             return []
         bounds = plan_pages(values, self.page_bytes)
         last = int(bounds[-2]) if len(bounds) > 1 else 0
-        self.waiting = in_own_memory(values.slice(last))
+        self.waiting = owned_copy(values.slice(last))
         return [ToEncode(values.slice(0, last), bounds[:-1], self.codec, self.bloom)] if last else []
 
     def _add_beside(self, chunk: pa.Array, meta: PageMeta) -> list[Full]:
@@ -188,7 +188,7 @@ class ColumnIngest:
                 full, values = self.rest(), chunk
         bounds = plan_pages(meta.beside(values), self.page_bytes)
         last = int(bounds[-2])
-        self.waiting, self.meta = in_own_memory(values.slice(last)), meta.slice(last, len(values))
+        self.waiting, self.meta = owned_copy(values.slice(last)), meta.slice(last, len(values))
         if last:
             first = values.slice(0, last), bounds[:-1], self.codec, self.bloom, meta.slice(0, last)
             full.append(ToEncode(*first))
@@ -223,7 +223,7 @@ class _Mark:
     touched: tuple[tuple[int, int], ...]
 
 
-_fields_of = ByIdentity[TableDefinition, dict[int, tuple[pa.Field, str, pa.DataType]]](
+_fields_of = IdentityCache[TableDefinition, dict[int, tuple[pa.Field, str, pa.DataType]]](
     lambda definition: {
         definition.field_ids[each.name]: (each, each.name, each.type) for each in definition.bare_schema
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_text
+from spark_pages.arguments import as_str
 from spark_pages.catalog.evolution import with_properties
 from spark_pages.catalog.namespaces import LOCATION, check_apart, check_properties, new_namespace
 from spark_pages.catalog.page_options import PageOptions
@@ -19,8 +19,8 @@ from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, Table
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.column_types import stored_columns
 from spark_pages.transaction.constraints import compile_check
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.staged_tables import StagedNames
 
 _SHOWN = 3
@@ -43,9 +43,9 @@ class ObjectChanges:
 
     def __init__(
         self,
-        work: Workspace,
+        work: StagedChanges,
         names: StagedNames,
-        standing: Standing,
+        standing: ReadVersion,
         now_us: Callable[[], int],
         store: ObjectStore,
     ) -> None:
@@ -57,8 +57,8 @@ class ObjectChanges:
 
     def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
         """See `Transaction.create_namespace`."""
-        self._standing.on_newest()
-        name = as_text(name, "The name of a namespace")
+        self._standing.pin_latest()
+        name = as_str(name, "The name of a namespace")
         if name in BUILT_IN or self._names.table((NAMESPACE_NAMES, name)) is not None:
             raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
         created = new_namespace(self._names.new_id(), name, properties, self._now_us())
@@ -90,8 +90,8 @@ class ObjectChanges:
 
     def create_type(self, name: str, base: pa.DataType | str, not_null: bool, check: str | None) -> None:
         """See `Transaction.create_type`."""
-        self._standing.on_newest()
-        if self._names.table((TYPE_NAMES, as_text(name, "The name of a type"))) is not None:
+        self._standing.pin_latest()
+        if self._names.table((TYPE_NAMES, as_str(name, "The name of a type"))) is not None:
             raise AlreadyExistsError(f"There is a type {name!r} already.", type=name)
         if isinstance(base, pa.DataType):
             base = stored_columns(name, [pa.field("VALUE", base)])[0].type
@@ -102,8 +102,8 @@ class ObjectChanges:
 
     def drop_type(self, name: str) -> None:
         """See `Transaction.drop_type`."""
-        self._standing.on_newest()
-        definition = self._find((TYPE_NAMES, as_text(name, "The name of a type")), "type")
+        self._standing.pin_latest()
+        definition = self._find((TYPE_NAMES, as_str(name, "The name of a type")), "type")
         users = [each for each in self._names.live() if uses_type(each, name)]
         if users:
             shown = ", ".join(repr(show_name(each)) for each in users[:_SHOWN])
@@ -131,8 +131,8 @@ class ObjectChanges:
         self._work.properties[LOCATION_PROPERTY + location] = namespace.name
 
     def _namespace(self, name: str) -> TableDefinition:
-        self._standing.on_newest()
-        if as_text(name, "The name of a namespace") in BUILT_IN:
+        self._standing.pin_latest()
+        if as_str(name, "The name of a namespace") in BUILT_IN:
             raise InvalidInputError(f"Cannot change namespace {name!r}: every store has it as it is.")
         return self._find((NAMESPACE_NAMES, name), "namespace")
 

@@ -8,8 +8,8 @@ from spark_pages.format.page_folders import PageFolders
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.staged import Heading, Workspace
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.staged import StagedChanges, TransactionInfo
 
 
 class PageFileNames:
@@ -23,7 +23,7 @@ class PageFileNames:
         What is staged, and on which version. Names bear its number, by which vacuum judges them.
     """
 
-    def __init__(self, heading: Heading, work: Workspace, standing: Standing) -> None:
+    def __init__(self, heading: TransactionInfo, work: StagedChanges, standing: ReadVersion) -> None:
         self._heading = heading
         self._work = work
         self._standing = standing

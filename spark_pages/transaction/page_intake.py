@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_text, as_whole
+from spark_pages.arguments import as_int, as_str
 from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SchemaMismatchError
 from spark_pages.format.foreign_bounds import bounds_hold
 from spark_pages.format.pages.untrusted_page import UntrustedPage, check_untrusted_page
@@ -45,8 +45,8 @@ class PageIntake:
 
     def header_of(self, column: str, path: str, offset: int) -> PendingPage:
         """What the header at a place says of its page; two requests."""
-        self._check_place(as_text(path, "The path of a page"))
-        if as_whole(offset, "offset") < 0 or offset % PAGE_ALIGNMENT:
+        self._check_place(as_str(path, "The path of a page"))
+        if as_int(offset, "offset") < 0 or offset % PAGE_ALIGNMENT:
             raise InvalidInputError(
                 f"Cannot register a page of column {column!r} at {path}: offset {offset} is not a multiple "
                 f"of {PAGE_ALIGNMENT}."

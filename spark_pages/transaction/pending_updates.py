@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import TableDefinition
 from spark_pages.transaction.spill import Spilled, SpillFile
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.update_buffer import (
     Batch,
     Updates,
@@ -47,7 +47,7 @@ class WaitingUpdates:
     are, and updates of single rows touch no file.
     """
 
-    def __init__(self, work: Workspace, memory_bytes: int) -> None:
+    def __init__(self, work: StagedChanges, memory_bytes: int) -> None:
         self._work = work
         self._most_bytes = min(max(memory_bytes, _LEAST_BYTES), _MOST_BYTES)
         self._bytes = 0

@@ -11,7 +11,7 @@ from spark_pages.format.digest import locate
 from spark_pages.format.names import manifest_key
 from spark_pages.format.segment import encode_manifest
 from spark_pages.model.actions import ManifestRef, Splice
-from spark_pages.model.added_pages import NO_PAGES, OwnPages
+from spark_pages.model.added_pages import NO_PAGES, AddedPages
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind
@@ -43,10 +43,10 @@ class StagedSplice:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Prepared:
+class PlacedChanges:
     """What stays the same over all rebases of a transaction."""
 
-    own: OwnPages
+    own: AddedPages
     splices: tuple[Splice, ...]
     manifests: tuple[ManifestRef, ...] = ()
 
@@ -63,7 +63,7 @@ def place_splices(
     splices_in: Sequence[StagedSplice],
     next_page_file: Callable[[TableId], str],
     manifest: str,
-) -> Prepared:
+) -> PlacedChanges:
     """Every page has its place, and keeps it in these splices; nothing refers to them before the commit.
 
     Parameters
@@ -82,26 +82,26 @@ def place_splices(
     for staged, placed in zip(_by_chain(splices_in), splices, strict=True):
         staged.pages = pages[placed.start : placed.stop]
     if len(pages) <= MANIFEST_PAGES:
-        return Prepared(OwnPages.of(pages), splices)
+        return PlacedChanges(AddedPages.of(pages), splices)
     batch, stats = page_batches(pages)
     data = encode_manifest(batch, stats)
     location = locate(manifest_key(manifest), data)
     store.put(location.key, data)
-    return Prepared(
+    return PlacedChanges(
         NO_PAGES,
         tuple(replace(splice, source=1) for splice in splices),
         (ManifestRef(location, 0, len(pages), sum(page.actual_len for page in pages), have_nan(stats)),),
     )
 
 
-def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> Prepared:
+def place_in_memory(store: ObjectStore, splices_in: Sequence[StagedSplice]) -> PlacedChanges:
     """Every page stays in memory: for a transaction that reads what it has staged."""
 
     def no_file(_: TableId) -> str:
         raise InternalError("A page that was to stay in memory asked for a page file.")
 
     pages, splices = _place(store, splices_in, no_file, inline=True)
-    return Prepared(OwnPages.of(pages), splices)
+    return PlacedChanges(AddedPages.of(pages), splices)
 
 
 def pages_in_order(splices: Sequence[StagedSplice]) -> list[StagedPage | NewPage]:

@@ -8,14 +8,14 @@ from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.features import check_writable
-from spark_pages.log.conflict_error import Meets, with_who_landed
+from spark_pages.log.conflict_error import Meets, attach_conflicting_commit
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import looking_again, overtaking
+from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.staged import StagedChanges
 
 
-class Standing:
+class ReadVersion:
     """Where one transaction stands.
 
     Parameters
@@ -30,7 +30,7 @@ class Standing:
     ----------
     base
         The version that it stands on.
-    is_settled
+    is_pinned
         Whether nothing newer was there when that was asked for.
     is_seen
         Whether the caller has seen something of this version, so that no other one will do.
@@ -38,10 +38,10 @@ class Standing:
         Whether nothing more will be staged.
     """
 
-    def __init__(self, log: Log, work: Workspace, base: LogSnapshot | None) -> None:
+    def __init__(self, log: Log, work: StagedChanges, base: LogSnapshot | None) -> None:
         self._log = log
         self._work = work
-        self.is_settled = self.is_seen = base is not None
+        self.is_pinned = self.is_seen = base is not None
         self.ended = False
         self.base = base or log.known()
 
@@ -50,7 +50,7 @@ class Standing:
         """Its number: what the transaction has read."""
         return self.base.state.version
 
-    def on_newest(self) -> None:
+    def pin_latest(self) -> None:
         """Make sure that nothing newer was there when it is asked for first.
 
         Where a table that has been written to has got another definition meanwhile, which the rows fit, and
@@ -64,7 +64,7 @@ class Standing:
         UnsupportedFormatError
             If the newest version asks its writers to know what this release does not.
         """
-        if self.is_settled:
+        if self.is_pinned:
             return
         newest = self._log.refresh_to_write()
         check_writable(newest.state.features)  # before any page file is written for it
@@ -81,11 +81,11 @@ class Standing:
                 raise self.told(changed, _changes(table_id))
         if not stays:
             self.base = newest
-        self.is_settled = True
+        self.is_pinned = True
 
     def stay(self) -> None:
         """The transaction stands on this version, whatever has come since and is compared at the commit."""
-        self.is_settled = self.is_seen = True
+        self.is_pinned = self.is_seen = True
 
     def move_on(self, is_used: bool) -> int:
         """It stands on what is kept: on the newest version, or on the same one where something rests on it.
@@ -101,17 +101,17 @@ class Standing:
             If something rests on it, and retention has passed that version.
         """
         if not self.is_seen and not is_used:
-            self.is_settled = False
-        if not self.is_settled:
-            self.on_newest()
+            self.is_pinned = False
+        if not self.is_pinned:
+            self.pin_latest()
             return self.version
-        with overtaking(self.version):
-            self.base = looking_again(partial(self._log.reopen, self.version))
+        with conflict_if_vacuumed(self.version):
+            self.base = retry_after_vacuum(partial(self._log.reopen, self.version))
         return self.version
 
     def told(self, error: CommitConflictError, meets: Meets) -> CommitConflictError:
         """The same error, with whom the transaction met since that version."""
-        return with_who_landed(error, self._log, self.version, meets)
+        return attach_conflicting_commit(error, self._log, self.version, meets)
 
 
 def _changes(table_id: int) -> Meets:

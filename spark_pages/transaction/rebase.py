@@ -190,7 +190,7 @@ class ComparedKeys:
                 yield definition, union([rows for each in traces for rows in (each.updated, each.inserted)])
 
 
-def parted(splice: StagedSplice, gone: set[int]) -> tuple[list[StagedSplice], list[tuple[int, int]]]:
+def surviving_pages(splice: StagedSplice, gone: set[int]) -> tuple[list[StagedSplice], list[tuple[int, int]]]:
     """What stays of a splice that puts a page in the place of each that it takes out.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import overload
 
 import numpy as np
 
-from spark_pages.arguments import MOST_NUMBER, as_list, as_text, as_whole, check_kind, shortened
+from spark_pages.arguments import MOST_NUMBER, as_int, as_list, as_str, check_kind, shortened
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
@@ -32,7 +32,7 @@ from spark_pages.transaction.page_writer import StagedPage
 from spark_pages.transaction.placement import StagedSplice
 from spark_pages.transaction.provisional_ids import ProvisionalIds, Staged, with_provisional_ids
 from spark_pages.transaction.resized_page import described, resized_page, same_payload
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.staged import StagedChanges
 
 _MOST_PAGES = 1024
 """A splice with so many pages is not added to, so that pages registered one by one cost the same each."""
@@ -69,7 +69,7 @@ class StagedDirectory(PageDirectory):
         self,
         base: LogSnapshot,
         definition: TableDefinition,
-        work: Workspace,
+        work: StagedChanges,
         store: ObjectStore,
         committed: Callable[[], PageDirectory],
         staged: Callable[[], tuple[PageDirectory, Sequence[Staged]]],
@@ -153,7 +153,7 @@ class StagedDirectory(PageDirectory):
         """
         self._check_current()
         check_column(self.definition, column)
-        offset = as_whole(offset, "offset")
+        offset = as_int(offset, "offset")
         return self.register_batch([self._intake.header_of(column, path, offset)])[0]
 
     def register_page_with_sizes(
@@ -264,9 +264,9 @@ class StagedDirectory(PageDirectory):
                 f"update_latest_entry_count was given {shortened(place_and_count)}: expected ([table,] "
                 "column, entry_count)."
             )
-        names = [as_text(each, "A name of a table or column") for each in place_and_count[:-1]]
+        names = [as_str(each, "A name of a table or column") for each in place_and_count[:-1]]
         column = names[-1]
-        entry_count = as_whole(place_and_count[-1], "entry_count", "a number of rows", 0, MOST_NUMBER)
+        entry_count = as_int(place_and_count[-1], "entry_count", "a number of rows", 0, MOST_NUMBER)
         known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")
         if len(names) == 2 and names[0] not in known_as:
             raise InvalidInputError(

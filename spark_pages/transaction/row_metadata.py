@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_pages.arguments import check_kind
 from spark_pages.arrow.join import DoesNotFitError, join
-from spark_pages.arrow.validate_array import check_values
+from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
 from spark_pages.format.values import RowStream, as_stream
 from spark_pages.model.table import TableDefinition
@@ -130,7 +130,7 @@ def _binary(meta: pa.Table, name: str, table: str) -> pa.Array | None:
         )
     try:
         for chunk in column.chunks:
-            check_values(chunk)
+            validate_array(chunk)
         return join(column.cast(pa.binary()).chunks, pa.binary())
     except (pa.ArrowInvalid, DoesNotFitError) as error:
         raise InvalidInputError(

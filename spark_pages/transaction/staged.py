@@ -26,7 +26,7 @@ from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import writer_name
 from spark_pages.transaction.catalog_changes import catalog_changes
 from spark_pages.transaction.column_types import check_read_back
-from spark_pages.transaction.placement import Prepared, StagedSplice
+from spark_pages.transaction.placement import PlacedChanges, StagedSplice
 from spark_pages.transaction.rebase import extend_new_columns, fill_late_columns
 from spark_pages.transaction.staged_ddl import StagedDdl
 from spark_pages.transaction.update_buffer import Updates
@@ -34,7 +34,7 @@ from spark_pages.transaction.written_rows import StagedWrites
 
 
 @dataclass(slots=True)
-class Heading:
+class TransactionInfo:
     """What a transaction says of itself. A forked process that goes on with it gives it another token."""
 
     token: str
@@ -45,7 +45,7 @@ class Heading:
 
 
 @dataclass(eq=False, slots=True)
-class Workspace:
+class StagedChanges:
     """Staged changes; fields in the order in which they take effect.
 
     Attributes
@@ -86,17 +86,17 @@ class Workspace:
 
     def clear(self) -> None:
         """Nothing is staged; what was handed on stays as it is."""
-        fresh = Workspace()
-        for name in Workspace.__slots__:
+        fresh = StagedChanges()
+        for name in StagedChanges.__slots__:
             setattr(self, name, getattr(fresh, name))
 
-    def with_pages(self, rewritten: Sequence[StagedSplice]) -> Workspace:
+    def with_pages(self, rewritten: Sequence[StagedSplice]) -> StagedChanges:
         """The same, with the pages that the updates touch in the place of the updates."""
         if not rewritten and not self.updates:
             return self
         return replace(self, splices=[*rewritten, *self.splices], updates={})
 
-    def lasting(self) -> Workspace:
+    def lasting(self) -> StagedChanges:
         """The same without temporary tables, which end with the transaction."""
         if not any(map(is_temporary, self.definitions)):
             return self
@@ -217,7 +217,7 @@ class Workspace:
             except InvalidInputError as error:
                 raise CommitConflictError(error.message, hint=error.hint) from error
 
-    def _headed(self, heading: Heading, prepared: Prepared) -> tuple[str, Mapping[str, str]]:
+    def _headed(self, heading: TransactionInfo, prepared: PlacedChanges) -> tuple[str, Mapping[str, str]]:
         """Operation and parameters for the history, which names changes of the catalog by itself."""
         if not self.created and not self.ddl:
             return heading.operation or "write", heading.parameters
@@ -227,8 +227,8 @@ class Workspace:
 
     def record(
         self,
-        heading: Heading,
-        prepared: Prepared,
+        heading: TransactionInfo,
+        prepared: PlacedChanges,
         read_version: int,
         state: LogState,
         show: Callable[[LogState], Snapshot],

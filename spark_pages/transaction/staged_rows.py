@@ -32,11 +32,11 @@ from spark_pages.transaction.page_file_names import PageFileNames
 from spark_pages.transaction.page_flush import EarlyPages
 from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
 from spark_pages.transaction.pending_updates import WaitingUpdates
-from spark_pages.transaction.placement import Prepared, StagedSplice, place_in_memory
-from spark_pages.transaction.read_version import Standing
+from spark_pages.transaction.placement import PlacedChanges, StagedSplice, place_in_memory
+from spark_pages.transaction.read_version import ReadVersion
 from spark_pages.transaction.rewritten_pages import rewrite_pages
-from spark_pages.transaction.staged import Workspace
-from spark_pages.transaction.tail_merge import SwapOrAppend, swapped_tails, tail_page_bytes
+from spark_pages.transaction.staged import StagedChanges
+from spark_pages.transaction.tail_merge import TailMerge, swapped_tails, tail_page_bytes
 from spark_pages.transaction.update_buffer import SortedUpdates
 
 _PIECE_BYTES = 16 << 20
@@ -61,11 +61,11 @@ class StagedRows:
 
     def __init__(
         self,
-        work: Workspace,
+        work: StagedChanges,
         store: ObjectStore,
         spawn: Spawn,
         page_files: PageFileNames,
-        standing: Standing,
+        standing: ReadVersion,
         memory_bytes: int,
     ) -> None:
         self._work = work
@@ -205,7 +205,7 @@ class StagedRows:
         """These are not for the commit, and are held by others, if at all."""
         self._held_bytes -= sum(map(_held_by, rewritten))
 
-    def swap(self, now_us: int) -> SwapOrAppend | None:
+    def swap(self, now_us: int) -> TailMerge | None:
         """What is committed instead of a plain append, where all that is staged are few rows."""
         base = self._standing.base
         most_bytes = tail_page_bytes(base.state.properties)
@@ -219,11 +219,11 @@ class StagedRows:
         if splices is None:
             return None
 
-        def append() -> Prepared:
+        def append() -> PlacedChanges:
             self.settle()
             return place_in_memory(self._store, self._work.splices)
 
-        return SwapOrAppend.of(place_in_memory(self._store, splices), splices, base.state, now_us, append)
+        return TailMerge.of(place_in_memory(self._store, splices), splices, base.state, now_us, append)
 
     @property
     def empty(self) -> bool:
@@ -260,7 +260,7 @@ class StagedRows:
         table_id = definition.table_id
         if key_columns(definition):  # compared with the rows that there are, by their numbers
             self._work.definitions[table_id] = definition
-            self._standing.on_newest()
+            self._standing.pin_latest()
         given = set(columns)
         before = self._rows_before(definition)
         splices = [
@@ -295,7 +295,7 @@ class StagedRows:
         """Write pages early where they take a quarter of the memory: that takes two quarters more."""
         if self._held_bytes * 4 <= self._memory_bytes:
             return
-        self._standing.on_newest()  # page files bear the version read, by which vacuum judges them
+        self._standing.pin_latest()  # page files bear the version read, by which vacuum judges them
         open_splices = [column.splice for ingest in self._ingests.values() for column in ingest.columns]
         splices = [*more, *self._work.splices, *open_splices]
         self._early.write([splice for splice in splices if not is_temporary(splice.table_id)])

@@ -16,7 +16,7 @@ from spark_pages.errors import (
     TableNotFoundError,
 )
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import moving_on
+from spark_pages.log.reopen import retrying
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState, TableName
@@ -31,10 +31,10 @@ from spark_pages.model.table import (
 from spark_pages.query.directory import PageDirectory
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
-from spark_pages.transaction.placement import Prepared, StagedSplice, pages_in_order, place_in_memory
+from spark_pages.transaction.placement import PlacedChanges, StagedSplice, pages_in_order, place_in_memory
 from spark_pages.transaction.provisional_ids import Staged
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.staged import Heading, Workspace
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.staged import StagedChanges, TransactionInfo
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.update_buffer import SortedUpdates
 
@@ -54,10 +54,10 @@ class StagedTables:
         self,
         log: Log,
         view: Callable[[LogSnapshot], Snapshot],
-        heading: Heading,
-        work: Workspace,
+        heading: TransactionInfo,
+        work: StagedChanges,
         rows: StagedRows,
-        standing: Standing,
+        standing: ReadVersion,
     ) -> None:
         self._log = log
         self._view = view
@@ -75,10 +75,10 @@ class StagedTables:
         return self._view(self._log.bind(state))
 
     def move_on(self) -> int:
-        """The transaction stands on what is kept; see `Standing.move_on`."""
+        """The transaction stands on what is kept; see `ReadVersion.move_on`."""
         return self._standing.move_on(is_used=not (self._work.empty and self._rows.empty))
 
-    @moving_on
+    @retrying
     def table(self, name: str, on_read: Callable[[TableId], object] | None = None) -> Table:
         """A table with everything that is staged.
 
@@ -89,7 +89,7 @@ class StagedTables:
         """
         return self.with_pages(name, self._pending(ragged=False), on_read=on_read)
 
-    @moving_on
+    @retrying
     def directory(self, name: str) -> tuple[PageDirectory, list[Staged]]:
         """The pages of a table with everything that is staged, whose columns may differ in length.
 
@@ -104,7 +104,7 @@ class StagedTables:
         found = self.with_pages(name, pending).directory
         return found, pages_in_order(pending.splices)
 
-    def _pending(self, ragged: bool) -> Workspace:
+    def _pending(self, ragged: bool) -> StagedChanges:
         """What is staged, with the pages that updates touch in the place of the updates."""
         self._rows.settle()
         rewritten = self.rewrites()
@@ -118,8 +118,8 @@ class StagedTables:
     def with_pages(
         self,
         name: str,
-        pending: Workspace,
-        placed: Prepared | None = None,
+        pending: StagedChanges,
+        placed: PlacedChanges | None = None,
         on_read: Callable[[TableId], object] | None = None,
     ) -> Table:
         """A table with what is staged in another workspace: its pages, or those that are placed already."""
@@ -130,8 +130,8 @@ class StagedTables:
     def table_with(
         self,
         name: str,
-        work: Workspace,
-        prepared: Prepared,
+        work: StagedChanges,
+        prepared: PlacedChanges,
         base: LogSnapshot | None = None,
         on_read: Callable[[TableId], object] | None = None,
     ) -> Table:
@@ -187,7 +187,7 @@ class StagedNames:
         The version that the transaction stands on.
     """
 
-    def __init__(self, work: Workspace, standing: Standing) -> None:
+    def __init__(self, work: StagedChanges, standing: ReadVersion) -> None:
         self._work = work
         self._standing = standing
 
@@ -218,7 +218,7 @@ class StagedNames:
         except NamespaceNotFoundError:
             found = None
         if found is None:
-            self._standing.on_newest()
+            self._standing.pin_latest()
             try:
                 found = self.known(text)
             except NamespaceNotFoundError as missing:

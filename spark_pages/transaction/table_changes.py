@@ -35,8 +35,8 @@ from spark_pages.model.table import (
 )
 from spark_pages.query.table import Table
 from spark_pages.transaction.column_types import stored_columns
-from spark_pages.transaction.read_version import Standing
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedNames, StagedTables
 
@@ -56,10 +56,10 @@ class TableChanges:
 
     def __init__(
         self,
-        work: Workspace,
+        work: StagedChanges,
         rows: StagedRows,
         names: StagedNames,
-        standing: Standing,
+        standing: ReadVersion,
         staged: StagedTables,
         now_us: Callable[[], int],
     ) -> None:
@@ -94,13 +94,13 @@ class TableChanges:
 
     def begin(self, table: str) -> TableDefinition:
         """The table, which is about to change; rows staged until now are in pages."""
-        self._standing.on_newest()
+        self._standing.pin_latest()
         self._rows.settle()
         return self.to_write(table)
 
     def create(self, name: str, schema: pa.Schema, properties: Mapping[str, str], aligned: bool) -> None:
         """See `Transaction.create_table`."""
-        self._standing.on_newest()
+        self._standing.pin_latest()
         namespace, bare = self._names.free(name)
         resolved, _ = resolve_schema(as_given(schema), self._names)
         resolved = pa.schema(stored_columns(name, resolved), metadata=resolved.metadata)
@@ -130,7 +130,7 @@ class TableChanges:
 
     def undrop(self, table: str) -> None:
         """See `Transaction.undrop_table`."""
-        self._standing.on_newest()
+        self._standing.pin_latest()
         name = self._names.free(table)
         definition = _last_dropped(
             self._staged.snapshot().table("system.catalog"), table, parse_name(table, self._names)

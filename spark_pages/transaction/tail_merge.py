@@ -5,7 +5,7 @@ pages out again and put one page in their place, with their rows and the new one
 Their bytes are known from earlier commits, so nothing is read. `pages_to_swap` is the rule.
 
 Another append that lands first makes the swap a plain append, and so does a claim of these pages, so that a
-compaction does not lose its work to a stream of appends: see `SwapOrAppend`.
+compaction does not lose its work to a stream of appends: see `TailMerge`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_pages.transaction.page_writer import (
     stage_constant,
     stage_page,
 )
-from spark_pages.transaction.placement import Prepared, StagedSplice
+from spark_pages.transaction.placement import PlacedChanges, StagedSplice
 
 TAIL_PAGE_BYTES = 8 << 10
 """A page of this size at the end of a chain stays as it is, where the store says nothing."""
@@ -216,7 +216,7 @@ def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] |
 
 
 @dataclass(eq=False, slots=True)
-class SwapOrAppend:
+class TailMerge:
     """Two ways to say the same: with the swap, where the chains are as they were and nobody claims what it
     takes along; else a plain append.
 
@@ -234,23 +234,23 @@ class SwapOrAppend:
         Gives what is committed where they are not.
     """
 
-    swap: Prepared
+    swap: PlacedChanges
     checkpoint: CheckpointRef | None
     edits: Mapping[ChainKey, tuple[ChainEdit, ...]]
     taken: Mapping[ChainKey, tuple[int, int]]
     now_us: int
-    append: Callable[[], Prepared]
-    _appended: Prepared | None = None
+    append: Callable[[], PlacedChanges]
+    _appended: PlacedChanges | None = None
 
     @classmethod
     def of(
         cls,
-        swap: Prepared,
+        swap: PlacedChanges,
         splices: Sequence[StagedSplice],
         state: LogState,
         now_us: int,
-        append: Callable[[], Prepared],
-    ) -> SwapOrAppend:
+        append: Callable[[], PlacedChanges],
+    ) -> TailMerge:
         """Both ways, for a transaction that stands on `state`."""
         tables = {splice.table_id for splice in splices if splice.removed}
         keys = [(s.table_id, s.field_id) for s in splices if s.table_id in tables]
@@ -262,7 +262,7 @@ class SwapOrAppend:
         }
         return cls(swap, state.base, edits, taken, now_us, append)
 
-    def on(self, state: LogState) -> Prepared:
+    def on(self, state: LogState) -> PlacedChanges:
         """What holds on top of a state."""
         same = (state.edits.get(key, ()) is edits for key, edits in self.edits.items())
         if state.base == self.checkpoint and all(same) and not self._claimed(state.claims):

@@ -1,7 +1,7 @@
 """A transaction: changes are staged, pages reach storage, one commit makes all of it visible.
 
-Follow a commit from `Transaction.append` (pages are encoded into the `Workspace`) over `Landing.commit`
-(pages get their places) to `Workspace.record` (what the log is told, formed anew on each
+Follow a commit from `Transaction.append` (pages are encoded into the `StagedChanges`) over `Committer.commit`
+(pages get their places) to `StagedChanges.record` (what the log is told, formed anew on each
 rebase) and `Log.commit`.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from spark_pages.arguments import MOST_NUMBER, as_choice, as_list, as_text, as_whole, check_kind, check_texts
+from spark_pages.arguments import MOST_NUMBER, as_choice, as_int, as_list, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import not_there, same_table, show_name, split_name
@@ -43,7 +43,7 @@ from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.transaction.committer import Landing
+from spark_pages.transaction.committer import Committer
 from spark_pages.transaction.ddl import CatalogVerbs, verb
 from spark_pages.transaction.ingest import NOTHING_BESIDE, misfit
 from spark_pages.transaction.page_file_names import PageFileNames
@@ -52,10 +52,10 @@ from spark_pages.transaction.placement import (
     StagedSplice,
 )
 from spark_pages.transaction.provisional_ids import ProvisionalIds
-from spark_pages.transaction.read_version import Standing
+from spark_pages.transaction.read_version import ReadVersion
 from spark_pages.transaction.registration import StagedDirectory
 from spark_pages.transaction.row_metadata import with_meta
-from spark_pages.transaction.staged import Heading, Workspace
+from spark_pages.transaction.staged import StagedChanges, TransactionInfo
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedTables
 from spark_pages.transaction.written_rows import StagedWrites, WrittenRows
@@ -101,14 +101,14 @@ class Transaction(CatalogVerbs):
         memory_bytes: int = MEMORY_BYTES,
         base: LogSnapshot | None = None,
     ) -> None:
-        operation = None if operation is None else as_text(operation, "operation")
+        operation = None if operation is None else as_str(operation, "operation")
         parameters = {} if parameters is None else parameters
         check_texts(parameters, "parameters")
         if app_id is not None:
-            app_id = as_text(app_id, "app_id")
+            app_id = as_str(app_id, "app_id")
         if app_version is not None:
-            app_version = as_whole(app_version, "app_version", least=-MOST_NUMBER - 1, most=MOST_NUMBER)
-        memory_bytes = as_whole(memory_bytes, "memory_bytes", "a number of bytes", 1, MOST_NUMBER)
+            app_version = as_int(app_version, "app_version", least=-MOST_NUMBER - 1, most=MOST_NUMBER)
+        memory_bytes = as_int(memory_bytes, "memory_bytes", "a number of bytes", 1, MOST_NUMBER)
         isolation = as_choice(isolation, "isolation", ("snapshot", "serializable"))
         if (app_id is None) != (app_version is None):
             raise InvalidInputError("app_id and app_version go together: give both or neither.")
@@ -116,26 +116,26 @@ class Transaction(CatalogVerbs):
         self.version_is_exact = True
         self._log = log
         self._new_token = runtime.token
-        self._heading = Heading(runtime.token(), operation, dict(parameters), app_id, app_version)
+        self._heading = TransactionInfo(runtime.token(), operation, dict(parameters), app_id, app_version)
         self._page_bytes = TARGET_PAGE_BYTES  # tests make pages of fewer
         self._relied_on: set[int] | None = set() if isolation == "serializable" else None
         self._directories: dict[str, StagedDirectory] = {}
         self._provisional_ids = ProvisionalIds()
         self._commit_tried = False
         self._process = os.getpid()
-        work = self._work = Workspace()
-        standing = self._standing = Standing(log, work, base)
+        work = self._work = StagedChanges()
+        standing = self._standing = ReadVersion(log, work, base)
         work.since = standing.version
         names = self._page_files = PageFileNames(self._heading, work, standing)
         rows = self._rows = StagedRows(work, log.store, runtime.spawn, names, standing, memory_bytes)
         staged = self._staged = StagedTables(log, view, self._heading, work, rows, standing)
-        self._landing = Landing(
+        self._landing = Committer(
             log, runtime.now_us, self._heading, work, rows, staged, standing, names, self._relied_on
         )
         self._begin_catalog(work, rows, standing, staged, runtime.now_us, log.store)
         check_writable(standing.base.state.features)
         if isolation == "serializable":
-            standing.on_newest()
+            standing.pin_latest()
 
     def __del__(self) -> None:
         """Warn of staged changes that are lost. Where a commit was tried, its error has told."""
@@ -182,7 +182,7 @@ class Transaction(CatalogVerbs):
         other versions hold (lookups as of a time), and what is no row or definition: properties, tags,
         claims and leases of the store, the history, and the version itself.
         """
-        self._standing.on_newest()
+        self._standing.pin_latest()
         self._standing.is_seen = True
         found = self._staged.snapshot()
         return found if self._relied_on is None else found.watched(self._relies_on)
@@ -197,7 +197,7 @@ class Transaction(CatalogVerbs):
         ``system``. Whatever a transaction is refused counts as a look at the catalog.
         """
         self._check_open()
-        self._standing.on_newest()
+        self._standing.pin_latest()
         of_system = split_name(name)[0] == "system"
         # a temporary table comes first
         found = name if of_system else show_name(self._tables.find(name))
@@ -220,7 +220,7 @@ class Transaction(CatalogVerbs):
         See `spark_pages.transaction.registration`. A column may be ahead of others until the commit.
         """
         self._check_open()
-        self._standing.on_newest()
+        self._standing.pin_latest()
         self._rows.settle()
         definition = self._tables.find(table)
         if definition.namespace_id == SYSTEM_NAMESPACE:
@@ -324,15 +324,15 @@ class Transaction(CatalogVerbs):
                 self._rows.append(definition, rows, self._page_bytes, metas, settled=bool(self._directories))
         except (SchemaMismatchError, ConstraintError):
             with suppress(CommitConflictError, StorageError):
-                self._standing.on_newest()  # which may take what this one does not
+                self._standing.pin_latest()  # which may take what this one does not
             raise
 
     @verb
     def _known(self, table: str, columns: Sequence[str]) -> TableDefinition:
         """The table, of which all is known that an append reads: a stream is not read twice."""
         definition = self._tables.to_write(table)
-        if not self._standing.is_settled and misfit(definition, columns) is not None:
-            self._standing.on_newest()  # others may have changed it since
+        if not self._standing.is_pinned and misfit(definition, columns) is not None:
+            self._standing.pin_latest()  # others may have changed it since
             definition = self._tables.to_write(table)
         self._rows.learn(definition)
         return definition
@@ -410,7 +410,7 @@ class Transaction(CatalogVerbs):
         of these pages, cost that work once more; where they touch one of the rows, that is a conflict.
         """
         self._check_open()
-        self._standing.on_newest()
+        self._standing.pin_latest()
         definition = self._tables.to_write(table)
         self._relies_on(definition.table_id)
         self._rows.update(definition, table, column, rows, values)
@@ -448,7 +448,7 @@ class Transaction(CatalogVerbs):
         """
         self._check_open()
         for what, number in (("table_id", table_id), ("field_id", field_id), ("first_row", first_row)):
-            as_whole(number, what)
+            as_int(number, what)
         gone = tuple(as_list(removed, int, "removed", "ids of pages"))
         pages = as_list(pages, NewPage | StagedPage, "pages", "written pages")
         if any(page.entry_count < 0 for page in pages):
@@ -488,7 +488,7 @@ class Transaction(CatalogVerbs):
         transaction stands on the newest one from then on: one request, the first time.
         """
         self._check_open()
-        self._standing.on_newest()
+        self._standing.pin_latest()
         self._standing.is_seen = True
         return self._page_files.next(None if table is None else self._tables.find(table))
 

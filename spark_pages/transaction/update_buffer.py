@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of
-from spark_pages.arrow.compact import is_loose, shown_bytes
+from spark_pages.arrow.compact import retains_extra_memory, shown_bytes
 from spark_pages.arrow.join import DoesNotFitError, copied, join, take_entries, widened
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.pages.page_codec import trimmed_for_ipc
@@ -264,7 +264,7 @@ def portions(batches: Iterable[Batch], most_bytes: int) -> Iterator[list[Batch]]
 
 def _shares(kind: pa.DataType) -> bool:
     """Whether a slice of an array may hold on to, and be joined with, more than it shows."""
-    return has_dictionary(kind) or is_loose(kind)
+    return has_dictionary(kind) or retains_extra_memory(kind)
 
 
 def _alone(values: pa.Array) -> pa.Array:

@@ -14,12 +14,12 @@ from spark_pages.model.ids import TableId
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.table import Table
 from spark_pages.transaction.constraints import RowTests
-from spark_pages.transaction.staged import Workspace
+from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.update_buffer import Batch, SortedUpdates, stretches
 
 
 def check_updates(
-    work: Workspace,
+    work: StagedChanges,
     updates: Mapping[tuple[TableId, str], SortedUpdates],
     table_of: Callable[[TableDefinition], Table],
     memory_bytes: int,
@@ -71,7 +71,7 @@ def check_updates(
     return relied
 
 
-def _added(work: Workspace, definition: TableDefinition, column: str, count: int) -> pa.Array:
+def _added(work: StagedChanges, definition: TableDefinition, column: str, count: int) -> pa.Array:
     """What so many rows hold in a column that the transaction has added."""
     nothing = null_scalar(definition.bare_schema.field(column).type)
     place = definition.table_id, definition.field_ids[column]

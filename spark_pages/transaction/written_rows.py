@@ -22,7 +22,7 @@ from spark_pages.format.names import PAGES, manifest_key, page_file_key
 from spark_pages.format.segment import decode_manifest, encode_manifest
 from spark_pages.format.values import as_stream
 from spark_pages.model.actions import ManifestRef, Splice
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.location import Location
 from spark_pages.model.new_page import NewPage, page_batches
@@ -32,7 +32,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.ingest import TableIngest
 from spark_pages.transaction.page_flush import EarlyPages
-from spark_pages.transaction.placement import MANIFEST_PAGES, Prepared, StagedSplice
+from spark_pages.transaction.placement import MANIFEST_PAGES, PlacedChanges, StagedSplice
 
 LISTED_PAGES = 256
 """A task with no more pages than this tells them itself; one with more writes a page manifest."""
@@ -161,8 +161,8 @@ class StagedWrites:
 
 
 def with_written(
-    store: ObjectStore, prepared: Prepared, staged: Sequence[StagedWrites], manifest: str
-) -> Prepared:
+    store: ObjectStore, prepared: PlacedChanges, staged: Sequence[StagedWrites], manifest: str
+) -> PlacedChanges:
     """What a transaction brings, and the rows that others have written behind it.
 
     Parameters
@@ -201,7 +201,7 @@ def with_written(
                 source, shift = len(manifests), 0
             splices += _appends(of, each, first_row, source, shift)
             first_row += each.num_rows
-    return replace(prepared, own=OwnPages(pages, stats), splices=tuple(splices), manifests=tuple(manifests))
+    return replace(prepared, own=AddedPages(pages, stats), splices=tuple(splices), manifests=tuple(manifests))
 
 
 def _appends(of: StagedWrites, each: WrittenRows, first_row: int, source: int, shift: int) -> list[Splice]:

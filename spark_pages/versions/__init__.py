@@ -1,4 +1,5 @@
-"""What happened from version to version, who needs which of them, and the way back to one.
+"""Moving between versions: restore, blame, tags, leases.
 
-Start at `changes` for the change feed, at `restore` for the way back.
+Imports `transaction` and everything below. Start with `restore`, which commits the plan of `restore_plan`,
+and `blame`, which finds the commit that wrote a row.
 """

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from spark_pages.arguments import as_whole
+from spark_pages.arguments import as_int
 from spark_pages.catalog.resolve import check_column, find_table
 from spark_pages.changes.row_changes import END, Changes, rows_of, touched_rows
 from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import looking_again
+from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.times import as_datetime
 from spark_pages.model.actions import Commit, Splice, TransactionRecord
@@ -67,9 +67,9 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
     definition = find_table(heads[0], table)
     check_column(definition, column)
     key = (definition.table_id, definition.field_ids[column])
-    row = as_whole(row, "row")
+    row = as_int(row, "row")
     try:
-        return looking_again(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
+        return retry_after_vacuum(lambda: _blame(log, heads.pop() if heads else log.refresh(), key, row))
     except RowOutOfRangeError as error:
         named = f"column {column!r} of table {definition.name!r}"
         raise row_out_of_range(row, error.context["num_rows"], named) from None

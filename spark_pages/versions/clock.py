@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_pages.errors import CommitConflictError
-from spark_pages.log.commit.protocol_types import AlreadyLanded
+from spark_pages.log.commit.protocol_types import Duplicate
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.log.times import ClockReset, dated, with_reset
@@ -36,10 +36,10 @@ def reset_clock(log: Log, runtime: Runtime) -> int:
         return head.state.version
     token = runtime.token()
 
-    def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+    def build(state: LogState) -> TransactionRecord | Duplicate:
         now_us = runtime.now_us()
         if not _is_ahead(state, now_us):
-            return AlreadyLanded(state.version)
+            return Duplicate(state.version)
         recorded_us = state.timestamp_us + 1  # what the commit will record: its clock is behind that
         reset = ClockReset(state.version + 1, now_us, recorded_us - now_us)
         return TransactionRecord(

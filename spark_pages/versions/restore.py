@@ -24,14 +24,14 @@ from spark_pages.format.names import manifest_key, page_file_key
 from spark_pages.format.segment import encode_manifest
 from spark_pages.io import PageHandler
 from spark_pages.log.commit.protocol_types import Build
-from spark_pages.log.conflict_error import with_who_landed
+from spark_pages.log.conflict_error import attach_conflicting_commit
 from spark_pages.log.log import Log
-from spark_pages.log.reopen import looking_again
+from spark_pages.log.reopen import retry_after_vacuum
 from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CatalogIntent, ManifestRef, Splice, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch, have_nan
@@ -80,7 +80,7 @@ def restore(
     neither read nor written, but for inline ones, where they are too many for a commit. A commit that lands
     meanwhile is undone like those before it.
     """
-    return looking_again(lambda: _restore(log, pages, runtime, log.snapshot(version), parameters))
+    return retry_after_vacuum(lambda: _restore(log, pages, runtime, log.snapshot(version), parameters))
 
 
 def _restore(
@@ -115,7 +115,7 @@ def _restore(
                     version=then.state.version,
                     tries=tries,
                 )
-                raise with_who_landed(late, log, head.state.version, lambda _: True) from overtaken
+                raise attach_conflicting_commit(late, log, head.state.version, lambda _: True) from overtaken
 
 
 def _check_size(plan: RestorePlan, version: int) -> None:
@@ -197,7 +197,7 @@ def _prepare(
         parameters=parameters,
         read_version=version,
         writer=writer_name(),
-        own=OwnPages(pages, stats),
+        own=AddedPages(pages, stats),
         manifests=() if manifest is None else (replace(manifest, base_ordinal=pages.num_rows),),
         splices=(*splices, *catalog_splices),
         intents=(*own, *plan.intents),

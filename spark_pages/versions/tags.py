@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from spark_pages.arguments import as_text, as_whole
+from spark_pages.arguments import as_int, as_str
 from spark_pages.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -15,7 +15,7 @@ from spark_pages.errors import (
     SnapshotExpiredError,
     VersionNotFoundError,
 )
-from spark_pages.log.conflict_error import with_who_landed
+from spark_pages.log.conflict_error import attach_conflicting_commit
 from spark_pages.log.log import Log
 from spark_pages.log.retention import check_version
 from spark_pages.log.state import LogState
@@ -46,7 +46,7 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
     """
     _check_name(name)
     head = log.refresh()
-    tagged = head.state.version if version is None else as_whole(version, "version")
+    tagged = head.state.version if version is None else as_int(version, "version")
 
     def check(state: LogState) -> None:
         check_version(state, tagged, f"to be tagged {name!r}")
@@ -120,7 +120,7 @@ def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
     try:
         log.commit(head, build)
     except CommitConflictError as error:
-        raise with_who_landed(
+        raise attach_conflicting_commit(
             error, log, head.state.version, lambda record: name in [tag.name for tag in record.tags]
         ) from error
     return named
@@ -134,7 +134,7 @@ def tagged_version(state: LogState, name: str) -> int:
     VersionNotFoundError
         If there is no such tag; names those that are there.
     """
-    if as_text(name, "The name of a tag") not in state.tags:
+    if as_str(name, "The name of a tag") not in state.tags:
         raise VersionNotFoundError(
             f"There is no tag {name!r}.",
             hint=f"There are {', '.join(sorted(state.tags)) or 'none'}.",
@@ -144,7 +144,7 @@ def tagged_version(state: LogState, name: str) -> int:
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(as_text(name, "The name of a tag")):
+    if not _NAME.fullmatch(as_str(name, "The name of a tag")):
         raise InvalidInputError(
             f"{name!r} is not the name of a tag: expected 1 to 200 characters of letters, digits, '.', '_', "
             f"'/' and '-', the first of them a letter or digit."

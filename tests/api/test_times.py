@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.arguments import as_duration, as_microseconds, as_whole
+from spark_pages.arguments import as_duration, as_int, as_microseconds
 from spark_pages.errors import InvalidInputError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -194,7 +194,7 @@ def test_a_version_is_the_same_as_any_whole_number(store, number):
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda each: type(each).__name__)
 def test_what_is_no_whole_number_is_refused(value):
     with pytest.raises(InvalidInputError, match=r"^version is .*: expected a whole number"):
-        as_whole(value, "version")
+        as_int(value, "version")
 
 
 ROWS = (

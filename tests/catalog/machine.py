@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 import spark_pages as sp
 from spark_pages.store import Store
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 

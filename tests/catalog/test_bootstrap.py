@@ -17,7 +17,7 @@ from spark_pages.model.actions import CatalogIntent, IntentKind, TransactionReco
 from spark_pages.model.table import TableDefinition, with_field_ids
 from spark_pages.store import Store
 from tests.invariants import check_table_zero, rows_of
-from tests.tables.stores import QUIET, metered
+from tests.transaction.stores import QUIET, metered
 
 V1 = Path(__file__).parents[1] / "compat" / "v1"
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -11,7 +11,7 @@ from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.storage import MeteredStore
 from spark_pages.store import Store
-from tests.tables.stores import QUIET, metered
+from tests.transaction.stores import QUIET, metered
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
 

@@ -14,7 +14,7 @@ from spark_pages.io import ReadTrace
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.store import Store
 from tests.invariants import check_table_zero, rows_of
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 WIDER = {
     "i": (pa.int8(), pa.int64()),

@@ -15,7 +15,7 @@ from spark_pages.maintenance import purge
 from spark_pages.model.actions import IntentKind
 from spark_pages.store import Store
 from tests.invariants import check_nothing_needed_is_gone, check_table_zero, check_versions_stay, rows_of
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 NOISE = np.random.default_rng(0).integers(0, 1 << 62, 30_000)
 SCHEMA = pa.schema([("n", pa.int64()), ("m", pa.int64())])

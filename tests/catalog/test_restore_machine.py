@@ -28,7 +28,7 @@ from spark_pages.errors import CommitConflictError, ConstraintError, SparkPagesE
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
 from tests.catalog.machine import LONG
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 WIDE = {"n": pa.int64(), "f": pa.float64()}
 VALUES = {"n": [1, -7, 2**40], "f": [0.5, 0.1, 1e300]}

@@ -15,7 +15,7 @@ from spark_pages.maintenance.row_collection import collect_rows
 from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
 from tests.invariants import check_nothing_needed_is_gone, check_table_zero, check_versions_stay, rows_of
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 SYSTEM = ("tables", "columns", "types", "constraints", "namespaces")
 

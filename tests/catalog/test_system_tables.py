@@ -12,7 +12,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.storage import MeteredStore
 from spark_pages.store import Store
-from tests.tables.stores import metered
+from tests.transaction.stores import metered
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 import spark_pages as sp
 from spark_pages.store import Store
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 SCHEMA = pa.schema([("n", pa.int64()), ("m", pa.string())])
 

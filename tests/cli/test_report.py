@@ -11,7 +11,7 @@ import spark_pages
 from spark_pages.cli.app import app
 from spark_pages.pictures import report
 from spark_pages.store import Store
-from tests.show.reading import HOSTILE, elements
+from tests.display.reading import HOSTILE, elements
 
 
 def run(*arguments: object) -> Result:

@@ -232,14 +232,14 @@ def test_errors_have_a_kind_and_an_exit_code(
 ) -> None:
     given = [each.format(url=url, tmp=tmp_path) for each in arguments]
 
-    as_json, as_text = run(*given, "--json"), run(*given)
+    as_json, as_str = run(*given, "--json"), run(*given)
 
-    assert (as_json.exit_code, as_text.exit_code) == (code, code)
+    assert (as_json.exit_code, as_str.exit_code) == (code, code)
     error = json.loads(as_json.stdout)["error"]
     assert error["type"] == kind
     assert error["message"]
-    assert as_text.stdout == ""
-    assert "Traceback" not in as_text.stderr
+    assert as_str.stdout == ""
+    assert "Traceback" not in as_str.stderr
 
 
 def test_an_error_for_people_names_its_class_and_says_what_to_do(tmp_path: Path) -> None:

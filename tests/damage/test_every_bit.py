@@ -16,7 +16,7 @@ from spark_pages.errors import DamageError
 from spark_pages.format.digest import locate
 from spark_pages.format.names import commit_key
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.compaction.compacted_range import LogRange, decode_range
+from spark_pages.log.compaction.compacted_range import CompactedRange, decode_range
 from spark_pages.log.last_checkpoint import Hint, read_hints
 from spark_pages.log.log import Log
 from spark_pages.log.slots import SlotReader
@@ -73,7 +73,7 @@ def reader_of(kind: str, key: str, data: bytes) -> Callable[[Any], Any]:
         return lambda store: TreeReader(store).fetch(place)
     if kind == "compacted range":
         start, end = (int(each) for each in key.removeprefix("_log/").split(".")[0].split("-"))
-        wanted = LogRange(start, (end - start + 1).bit_length() - 1)
+        wanted = CompactedRange(start, (end - start + 1).bit_length() - 1)
         return lambda store: decode_range(store.get(key), wanted)
     version = int(key.removeprefix("_log/").removesuffix(".avro"))
     assert key == commit_key(version)

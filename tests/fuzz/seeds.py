@@ -12,7 +12,7 @@ from spark_pages.format.names import HINT_KEY
 from spark_pages.format.pages.codecs import compress
 from spark_pages.io import Codec, encode_page
 from spark_pages.log.compaction.archive import encode_index
-from spark_pages.log.compaction.compacted_range import LogRange
+from spark_pages.log.compaction.compacted_range import CompactedRange
 from tests.damage.flipping import kind_of, small_store
 from tests.fuzz.targets import BUNDLE, RANGE, good_objects
 
@@ -65,7 +65,7 @@ def seeds() -> dict[str, list[bytes]]:
     ]
     found["page"] = [page.data for page in pages]
     found["header"] = [page.data[:64] for page in pages]
-    parts = [(LogRange(0, 5), 700), *((LogRange(version, 0), 90) for version in range(32, 64))]
+    parts = [(CompactedRange(0, 5), 700), *((CompactedRange(version, 0), 90) for version in range(32, 64))]
     found["bundle_index"] = [encode_index(BUNDLE, parts)]
     text = b"page after page after page after page " * 20
     found["lz4_block"] = [len(text).to_bytes(2, "little") + compress(Codec.LZ4, text)]

@@ -29,7 +29,7 @@ from spark_pages.format.segment import decode_manifest, decode_nodes, decode_seg
 from spark_pages.io import decode_page, parse_header
 from spark_pages.log.checkpoint.root import decode_catalog, decode_root
 from spark_pages.log.compaction.archive import BLOCK, decode_index, index_size
-from spark_pages.log.compaction.compacted_range import LogRange, decode_range
+from spark_pages.log.compaction.compacted_range import CompactedRange, decode_range
 from spark_pages.log.last_checkpoint import read_hints
 from spark_pages.log.replay import Fold
 from spark_pages.log.state import LogState
@@ -47,10 +47,10 @@ TYPES = (
 )  # fmt: skip
 """Types of the columns that a page is offered to."""
 
-RANGE = LogRange(0, 3)
+RANGE = CompactedRange(0, 3)
 """The compacted range that is expected: slots 0 to 7."""
 
-BUNDLE = LogRange(0, 6, bundled=True)
+BUNDLE = CompactedRange(0, 6, bundled=True)
 """The bundle that is expected: slots 0 to 63."""
 
 MOST_BYTES = 256 << 20

@@ -16,7 +16,7 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
 from spark_pages.io import CacheConfig, PageHandler, linux_aio, local_file, local_reads, page_reader
 from spark_pages.io import local_file as dio_alignment
 from spark_pages.io.local_file import LocalFile, OpenFiles, aligned_memory
-from spark_pages.io.read_plan import PageSpan
+from spark_pages.io.read_plan import ReadRange
 from tests.io.fakes import FolderStore, write_pages
 
 SIZE = 40 * 4096
@@ -264,8 +264,8 @@ def test_a_handler_that_is_dropped_leaves_no_file_open(tmp_path):
     assert open_descriptors() == before
 
 
-def spans(*places: tuple[int, int]) -> list[PageSpan]:
-    return [PageSpan("a", start, stop, stop, []) for start, stop in places]
+def spans(*places: tuple[int, int]) -> list[ReadRange]:
+    return [ReadRange("a", start, stop, stop, []) for start, stop in places]
 
 
 def read_by(queue, path, many):
@@ -300,7 +300,7 @@ def test_memory_of_huge_pages_is_aligned_to_them_also_where_the_system_has_none(
 
 
 def test_the_queue_of_a_tool_reads_into_the_memory_of_the_tool(file):
-    tool = local_reads.ReadTool()
+    tool = local_reads.ReadBuffers()
     if (queue := tool.queue()) is None:
         pytest.skip("the system has no asynchronous I/O for this process")
 

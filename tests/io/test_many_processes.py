@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.io import CacheConfig, PageHandler
-from spark_pages.io.single_flight import Flight
+from spark_pages.io.single_flight import PendingLoad
 from spark_pages.model.page_key import key_of
 from tests.io.fakes import FolderStore, write_pages
 
@@ -98,7 +98,7 @@ def test_a_child_forked_inside_a_pinned_block_leaves_it_in_peace(store, pages):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_forked_while_a_page_is_loading_does_not_wait_for_the_parents_load(store, pages):
     handler = PageHandler(store)
-    live, flight = handler._live(), Flight()
+    live, flight = handler._live(), PendingLoad()
     live.cache.sweep([key_of(page) for page in pages], flight, True)
 
     code = in_child(lambda: right(handler, pages))

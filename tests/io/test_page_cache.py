@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, PageCache
-from spark_pages.io.single_flight import Flight, LoadedPage
+from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from tests.io.strategies import steady
 
 BATCH = pa.record_batch({"data": pa.array([1])})
@@ -28,7 +28,7 @@ def key(number: int, path: str = "a"):
 
 def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", packed: bool = True) -> None:
     """The pages go through the cache as a call of the handler takes them."""
-    flight = Flight()
+    flight = PendingLoad()
     cache.sweep([key(number, path) for number in numbers], flight, admit)
     for each in flight.keys:
         flight.arrive(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
@@ -38,7 +38,7 @@ def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", pa
 
 def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
     """U for each page in the UPC, C for one in the CPC, and - for one in neither; changes nothing."""
-    found = cache.sweep([key(number, path) for number in numbers], flight := Flight(), False)
+    found = cache.sweep([key(number, path) for number in numbers], flight := PendingLoad(), False)
     cache.land(flight, False)
     flight.end()
     return "".join(
@@ -91,7 +91,7 @@ def test_a_page_without_compressed_bytes_is_not_demoted():
 def test_a_page_too_large_for_the_upc_is_kept_compressed_and_displaces_nothing():
     cache = PageCache(2 * WHOLE, 10 * WHOLE)
     put(cache, 1)
-    flight = Flight()
+    flight = PendingLoad()
     cache.sweep([key(2)], flight, True)
     flight.arrive(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
     cache.land(flight, True)
@@ -120,7 +120,7 @@ def test_a_scan_does_not_promote_what_it_finds_compressed():
 
 def test_a_page_that_a_scan_loads_is_kept_if_another_call_waits_for_it_to_keep_it():
     cache = PageCache(2 * WHOLE, 0)
-    scan, reader = Flight(), Flight()
+    scan, reader = PendingLoad(), PendingLoad()
     cache.sweep([key(1), key(2)], scan, False)
 
     found = cache.sweep([key(1)], reader, True)
@@ -202,7 +202,7 @@ def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
 
 def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
     cache = PageCache(5 * WHOLE, 5 * WHOLE)
-    flight = Flight()
+    flight = PendingLoad()
     cache.sweep([key(1)], flight, True)
 
     cache.forget({"a"})
@@ -213,7 +213,7 @@ def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
 
 
 def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monkeypatch):
-    cache, flight, landed = PageCache(3 * WHOLE, 0), Flight(), []
+    cache, flight, landed = PageCache(3 * WHOLE, 0), PendingLoad(), []
     cache.sweep([key(number) for number in range(4)], flight, True)
     for each in flight.keys:
         flight.arrive(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))

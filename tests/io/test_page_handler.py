@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import DamageError, ObjectNotFoundError
-from spark_pages.io import CacheStats, PageBlock, PageHandler, ReadTrace
+from spark_pages.io import CacheStats, PageBatch, PageHandler, ReadTrace
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.page_key import key_of
@@ -53,8 +53,8 @@ def test_a_second_call_performs_no_request(store, pages):
 
 
 def test_pages_that_are_read_together_and_not_kept_are_widened_together(tmp_path, monkeypatch):
-    calls, one_call = [], PageBlock.numbers_into
-    monkeypatch.setattr(PageBlock, "numbers_into", lambda *call: (calls.append(1), one_call(*call)))
+    calls, one_call = [], PageBatch.numbers_into
+    monkeypatch.setattr(PageBatch, "numbers_into", lambda *call: (calls.append(1), one_call(*call)))
     arrays = [pa.array(range(n * 1000, n * 1000 + 500)) for n in range(8)]
     store = FolderStore(tmp_path)
     pages = write_pages(store, arrays)

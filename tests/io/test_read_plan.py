@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.io.read_plan import PageSpan, join_spans, plan_spans
+from spark_pages.io.read_plan import ReadRange, join_spans, plan_spans
 from tests.io.strategies import steady
 
 MANY = 1 << 30
@@ -15,7 +15,7 @@ def page(offset: int, actual_len: int = 4000, path: str = "a", alloc_len: int | 
     return (path, offset, -(-actual_len // 4096) * 4096 if alloc_len is None else alloc_len, actual_len, 0, 1)
 
 
-def shown(spans: list[PageSpan]) -> list[tuple[str, int, int, int]]:
+def shown(spans: list[ReadRange]) -> list[tuple[str, int, int, int]]:
     return [(span.path, span.start, span.used_stop, len(span.keys)) for span in spans]
 
 

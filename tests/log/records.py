@@ -22,7 +22,7 @@ from spark_pages.model.actions import (
     Tag,
     TransactionRecord,
 )
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.location import Location
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
@@ -43,10 +43,10 @@ def pages(counts: list[int]) -> dict[str, Any]:
             for i, n in enumerate(counts)
         ]
     )
-    return {"own": OwnPages(batch, stats)}
+    return {"own": AddedPages(batch, stats)}
 
 
-def as_read(own: OwnPages) -> dict[str, Any]:
+def as_read(own: AddedPages) -> dict[str, Any]:
     """What `pages_to_avro` gives, with lists as Python has them: so they are read."""
     value = pages_to_avro(own)
     return {name: each.to_pylist() if isinstance(each, pa.Array) else each for name, each in value.items()}
@@ -179,7 +179,7 @@ def records(draw: st.DrawFn) -> TransactionRecord:
         operation=draw(text),
         read_version=draw(st.integers(-1, 2**35)),
         writer=draw(text),
-        own=OwnPages(batch, stats) if draw(st.booleans()) else OwnPages.of(listed),
+        own=AddedPages(batch, stats) if draw(st.booleans()) else AddedPages.of(listed),
         parameters=draw(maps),
         app_id=draw(st.none() | text),
         app_version=draw(st.none() | i64),

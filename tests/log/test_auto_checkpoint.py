@@ -30,7 +30,7 @@ from spark_pages.storage import MeteredStore
 from spark_pages.store import Store
 from spark_pages.transaction import placement
 from tests.invariants import check_same, check_store
-from tests.tables.stores import QUIET, store_with
+from tests.transaction.stores import QUIET, store_with
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
 EVERY_8 = {**QUIET, "checkpoint_commits": "8"}
@@ -380,7 +380,7 @@ APPEND_2 = """
 
 
 def test_a_process_that_ends_waits_for_its_checkpoint(tmp_path):
-    patience = "care.Background.__init__.__globals__['_EXIT_S'] = 60\n"
+    patience = "care.BackgroundWorker.__init__.__globals__['_EXIT_S'] = 60\n"
 
     run(patience + textwrap.dedent(APPEND_2), tmp_path / "s", 0.5)
 
@@ -388,7 +388,7 @@ def test_a_process_that_ends_waits_for_its_checkpoint(tmp_path):
 
 
 def test_a_process_that_ends_does_not_wait_for_ever(tmp_path):
-    code = "care.Background.__init__.__globals__['_EXIT_S'] = 0.2\n" + textwrap.dedent(APPEND_2)
+    code = "care.BackgroundWorker.__init__.__globals__['_EXIT_S'] = 0.2\n" + textwrap.dedent(APPEND_2)
 
     run(code, tmp_path / "s", 1000)
 

@@ -12,7 +12,7 @@ from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.location import Location
 from spark_pages.store import Store
 from tests.invariants import check_checkpoint, check_store
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 
 COUNT = 300
 

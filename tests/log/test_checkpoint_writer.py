@@ -18,7 +18,7 @@ from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
 from spark_pages.log.checkpoint.root import CatalogFile
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Splice, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
@@ -28,7 +28,7 @@ from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from tests.invariants import check_checkpoint, check_store
-from tests.tables.stores import metered, store_with
+from tests.transaction.stores import metered, store_with
 
 ROW = pa.table({"n": [1]})
 
@@ -72,7 +72,7 @@ def replace_pages(store: Store, start: int, stop: int) -> None:
         operation="compact",
         read_version=read.state.version,
         writer="test",
-        own=OwnPages(pages, stats),
+        own=AddedPages(pages, stats),
         splices=(splice,),
     )
     store._log.commit(read, lambda _: record)

@@ -14,20 +14,20 @@ from spark_pages.format.names import commit_key
 from spark_pages.log.commit import protocol as commit_protocol_module
 from spark_pages.log.commit.protocol import commit_protocol
 from spark_pages.log.commit.protocol_types import (
-    AlreadyLanded,
     Committed,
     Conflict,
     CreateSlot,
-    LetOthers,
-    Member,
-    Pause,
-    PutOff,
+    Deferred,
+    Duplicate,
+    EncodedRecord,
+    GroupMember,
     ReadFailed,
     ReadSlot,
     ReadSlots,
-    Ready,
     Refused,
     Unknown,
+    Wait,
+    Yield,
 )
 from spark_pages.log.fairness import NOBODY
 from spark_pages.log.replay import replay
@@ -58,7 +58,7 @@ class Driver:
 
         self.protocol = commit_protocol(
             BASE,
-            [Member(0, build)],
+            [GroupMember(0, build)],
             new_token=lambda: MINE,
             now_us=lambda: now_us,
             load_manifest=lambda _: None,
@@ -109,7 +109,7 @@ def test_doubt_about_an_empty_slot_puts_the_same_bytes_there_again():
     driver = Driver(**APPEND)
 
     assert driver.answer(DOUBT) == ReadSlot(1)
-    assert driver.answer(None) == Pause(1)
+    assert driver.answer(None) == Wait(1)
     assert driver.answer(True) == driver.first
     driver.answer(Created())
 
@@ -122,7 +122,7 @@ def test_doubt_with_my_token_asks_again_until_storage_says_that_it_is_there():
 
     for attempt in (1, 2):
         assert driver.answer(DOUBT) == ReadSlot(1)
-        assert driver.answer(driver.own()) == Pause(attempt)
+        assert driver.answer(driver.own()) == Wait(attempt)
         assert driver.answer(True) == driver.first
     driver.answer(Exists())
     driver.answer(driver.own())
@@ -158,7 +158,7 @@ def test_exists_for_a_slot_that_is_empty_tries_the_same_slot_again():
     driver = Driver(**APPEND)
 
     driver.answer(Exists())
-    assert driver.answer(None) == Pause(1)
+    assert driver.answer(None) == Wait(1)
 
     assert driver.answer(True) == driver.first
 
@@ -167,7 +167,7 @@ def test_a_slot_that_cannot_be_read_is_tried_again():
     driver = Driver(**APPEND)
 
     driver.answer(DOUBT)
-    assert driver.answer(ReadFailed("no route")) == Pause(1)
+    assert driver.answer(ReadFailed("no route")) == Wait(1)
 
     assert driver.answer(True) == driver.first
 
@@ -178,7 +178,7 @@ def test_the_commit_of_another_is_rebased_on_and_the_next_slot_tried(answer):
     driver = Driver(**APPEND)
 
     driver.answer(answer)
-    assert driver.answer(other) == Pause(1, lost=True)
+    assert driver.answer(other) == Wait(1, lost=True)
     again = driver.answer(True)
     mine = decode_slot(again.data, "slot")
     driver.answer(Created())
@@ -257,7 +257,7 @@ class Group:
 
     writer = "someone"
 
-    def __init__(self, members: list[Member], state: LogState = BASE, landed: list[Any] = ()) -> None:
+    def __init__(self, members: list[GroupMember], state: LogState = BASE, landed: list[Any] = ()) -> None:
         self.slots = {slot.version: slot for slot in landed}
         self.requests: list[Any] = []
         self.told: list[Any] = []
@@ -291,14 +291,14 @@ class Group:
                 return self.slots.get(version)
             case ReadSlots(start, stop):
                 return [self.slots[version] for version in range(start, stop)]
-            case LetOthers(start):
+            case Yield(start):
                 return [slot for version, slot in sorted(self.slots.items()) if version >= start]
-            case Pause():
+            case Wait():
                 return True
 
 
-def member(number: int, read_version: int = 0, reads: Any = (), **given: Any) -> Member:
-    return Member(
+def member(number: int, read_version: int = 0, reads: Any = (), **given: Any) -> GroupMember:
+    return GroupMember(
         read_version,
         lambda _: record(number, **{"read_version": read_version, **given}),
         frozenset(reads),
@@ -321,7 +321,7 @@ def test_a_group_is_one_commit_with_a_record_for_each_and_ordinals_that_follow_o
     assert replay(BASE, [landed], lambda _: None).tokens.keys() >= {token(11), token(12), token(13)}
 
 
-def ready(number: int, asked: list[LogState], since: int) -> Member:
+def ready(number: int, asked: list[LogState], since: int) -> GroupMember:
     """A member whose record is known, and who notes on which states it is asked for it none the less."""
     says = record(number, read_version=0, **APPEND)
 
@@ -329,7 +329,7 @@ def ready(number: int, asked: list[LogState], since: int) -> Member:
         asked.append(state)
         return replace(says, parameters={"asked": "yes"})
 
-    return Member(0, build, ready=Ready(says, EncodedTransaction.of(says), since))
+    return GroupMember(0, build, ready=EncodedRecord(says, EncodedTransaction.of(says), since))
 
 
 def test_a_record_that_was_ready_is_committed_behind_the_pages_of_others_and_nobody_is_asked_for_it():
@@ -359,7 +359,7 @@ def test_should_the_thread_be_stopped_only_those_in_the_commit_that_was_put_are_
 
     (told,) = group.told
 
-    assert [type(outcome) for outcome in told] == [Unknown, PutOff, Unknown]
+    assert [type(outcome) for outcome in told] == [Unknown, Deferred, Unknown]
     assert told[0] == told[2]
     assert (told[0].version, told[0].token, told[0].data) == (1, MINE, group.requests[0].data)
 
@@ -379,7 +379,7 @@ def test_a_member_that_overlaps_with_one_before_it_is_put_off_and_then_conflicts
     landed = group.slots[1]
     again = Group([member(13, **PAGE_7)], replay(BASE, [landed], lambda _: None), [landed])
 
-    assert kinds(group) == ["Committed", "Committed", "PutOff"]
+    assert kinds(group) == ["Committed", "Committed", "Deferred"]
     assert [r.token for r in landed.records] == [token(11), token(12)]
     assert kinds(again) == ["Conflict"]
     assert again.requests == [ReadSlots(1, 2)]
@@ -415,12 +415,12 @@ def test_what_a_member_says_for_the_check_of_conflicts_is_what_it_commits_unless
     state = replay(BASE, [second], lambda _: None)
     asked: dict[int, list[LogState]] = {11: [], 12: []}
 
-    def says(number: int) -> Member:
+    def says(number: int) -> GroupMember:
         def build(on: LogState) -> Any:
             asked[number].append(on)
             return record(number, **APPEND)
 
-        return Member(0, build)
+        return GroupMember(0, build)
 
     alone = Group([says(11)], state, [second])
     raced = Group([says(12)], state, [second, third])
@@ -452,10 +452,10 @@ def test_writers_whose_turn_it_is_are_let_in_and_what_they_commit_is_read_at_onc
     assert kinds(group) == ["Committed"]
     assert group.outcomes[0].version == 9
     assert [type(request) for request in group.requests] == [
-        *(CreateSlot, ReadSlot, Pause),
-        *(LetOthers, LetOthers, CreateSlot),
+        *(CreateSlot, ReadSlot, Wait),
+        *(Yield, Yield, CreateSlot),
     ]
-    assert [request.start for request in group.requests if isinstance(request, LetOthers)] == [2, 9]
+    assert [request.start for request in group.requests if isinstance(request, Yield)] == [2, 9]
 
 
 def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once():
@@ -468,7 +468,7 @@ def test_from_the_second_lost_slot_on_all_that_came_in_between_is_read_at_once()
     assert kinds(group) == ["Committed"]
     assert group.outcomes[0].version == 8
     assert sum(isinstance(request, CreateSlot) for request in group.requests) == 3
-    assert [each for each in group.requests if isinstance(each, LetOthers)] == [LetOthers(3, NOBODY)]
+    assert [each for each in group.requests if isinstance(each, Yield)] == [Yield(3, NOBODY)]
 
 
 class Quicker(Group):
@@ -485,7 +485,7 @@ class Quicker(Group):
 
     def respond(self, request: Any) -> Any:
         self.head = min(self.head + self.at_once, 56)
-        if isinstance(request, LetOthers):
+        if isinstance(request, Yield):
             return [self.slots[version] for version in range(request.start, self.head + 1)]
         return super().respond(request)
 
@@ -524,7 +524,7 @@ def test_a_member_that_cannot_be_built_is_refused_alone():
     def fails(state: LogState) -> Any:
         raise InvalidInputError("no such version")
 
-    group = Group([member(11, **APPEND), Member(0, fails), member(13, **APPEND)])
+    group = Group([member(11, **APPEND), GroupMember(0, fails), member(13, **APPEND)])
 
     assert kinds(group) == ["Committed", "Refused", "Committed"]
 
@@ -532,28 +532,28 @@ def test_a_member_that_cannot_be_built_is_refused_alone():
 def test_a_pair_of_exactly_once_is_built_on_what_members_before_it_bring():
     def build(state: LogState, number: int) -> Any:
         known = state.apps.get("etl")
-        return AlreadyLanded(known[1]) if known else record(number, **APPEND, app_id="etl", app_version=3)
+        return Duplicate(known[1]) if known else record(number, **APPEND, app_id="etl", app_version=3)
 
-    members = [Member(0, lambda state: build(state, 11)), Member(0, lambda state: build(state, 12))]
+    members = [GroupMember(0, lambda state: build(state, 11)), GroupMember(0, lambda state: build(state, 12))]
     group = Group(members)
     again = Group(members[1:], replay(BASE, [group.slots[1]], lambda _: None), [group.slots[1]])
 
-    assert kinds(group) == ["Committed", "PutOff"]
+    assert kinds(group) == ["Committed", "Deferred"]
     assert kinds(again) == ["Committed"]
     assert again.outcomes[0].version == 1
     assert again.outcomes[0].commit is None
 
 
 def test_new_tables_of_one_group_get_different_ids():
-    def build(name: str) -> Member:
+    def build(name: str) -> GroupMember:
         def built(state: LogState) -> Any:
             return record(ord(name), intents=(create(state.next_table_id, name),))
 
-        return Member(0, built)
+        return GroupMember(0, built)
 
     group = Group([build("a"), build("b"), build("a")])
 
-    assert kinds(group) == ["Committed", "Committed", "PutOff"]
+    assert kinds(group) == ["Committed", "Committed", "Deferred"]
     assert [r.intents[0].table_id for r in group.slots[1].records] == [2, 3]
 
 
@@ -562,7 +562,7 @@ def test_a_member_for_which_there_is_no_room_waits_for_the_next_group(monkeypatc
 
     group = Group([member(11, **APPEND), member(12, **APPEND), member(13, **APPEND)])
 
-    assert kinds(group) == ["Committed", "Committed", "PutOff"]
+    assert kinds(group) == ["Committed", "Committed", "Deferred"]
 
 
 def test_all_members_share_the_doubt_of_their_commit():

@@ -15,7 +15,7 @@ import spark_pages as sp
 from spark_pages.errors import CommitError, UnsupportedFormatError
 from spark_pages.format.commit import encode_commit
 from spark_pages.log.commit.driver import CommitDriver
-from spark_pages.log.commit.protocol_types import LetOthers, ReadFailed, ReadSlot
+from spark_pages.log.commit.protocol_types import ReadFailed, ReadSlot, Yield
 from spark_pages.log.fairness import NOBODY, Before
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Features
@@ -24,7 +24,7 @@ from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import Doubtful
 from spark_pages.store import Store
 from tests.retention.stores import Clock, WatchedStore, new_past, opened
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 COMMITS = 100
 
@@ -49,7 +49,7 @@ def came(meter, start: int, first: Before) -> list[int]:
     driver.pace.head_moved()
 
     def look():
-        return (yield LetOthers(start, first))
+        return (yield Yield(start, first))
 
     return [slot.version for slot in driver.drive(look())]
 

@@ -31,7 +31,7 @@ from spark_pages.spark.writing import plan_write
 from spark_pages.store import Store
 from spark_pages.versions import restore
 from tests.log.newer import ask, content
-from tests.tables.stores import QUIET, store_with
+from tests.transaction.stores import QUIET, store_with
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -16,7 +16,7 @@ from spark_pages.format.names import commit_key
 from spark_pages.log.compaction import compacted_range
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
-from tests.tables.stores import metered
+from tests.transaction.stores import metered
 
 PLAIN = {"checkpoint_commits": "0", "log_compaction_commits": "0"}
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.log.commit.group import CommitGroup, OneAtATime
-from spark_pages.log.commit.protocol_types import Committed, Member, PutOff
+from spark_pages.log.commit.protocol_types import Committed, Deferred, GroupMember
 from spark_pages.log.state import LogState
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 
 LONG_S = 60.0
 
@@ -47,11 +47,11 @@ class Commits:
         self.began.release()
         assert self.may_end.acquire(timeout=LONG_S)
         landed = Committed(len(self.sizes), LogState(), 1)
-        return [landed if at < self.put_off_behind else PutOff() for at, _ in enumerate(members)]
+        return [landed if at < self.put_off_behind else Deferred() for at, _ in enumerate(members)]
 
     def begin(self, count: int) -> list[Future]:
         """So many transactions want to commit."""
-        return [self.threads.submit(self.group.commit, Member(0, lambda _: None)) for _ in range(count)]
+        return [self.threads.submit(self.group.commit, GroupMember(0, lambda _: None)) for _ in range(count)]
 
     def wait_for(self, count: int) -> None:
         """So many are in line."""
@@ -71,7 +71,7 @@ class Commits:
         try:
             stopped = self.threads.submit(stop)
             with pytest.raises(KeyboardInterrupt):
-                self.group.commit(Member(0, lambda _: None))
+                self.group.commit(GroupMember(0, lambda _: None))
             stopped.result(LONG_S)
         finally:
             signal.signal(signal.SIGINT, before)
@@ -211,9 +211,9 @@ def test_members_go_on_by_themselves_if_their_leader_is_stopped_before_anything_
 
     group = CommitGroup(together, lambda: 0.0)
     with ThreadPoolExecutor(3) as threads:
-        ends = [threads.submit(group.commit, Member(0, lambda _: None))]
+        ends = [threads.submit(group.commit, GroupMember(0, lambda _: None))]
         for waiting in (1, 2):
-            ends.append(threads.submit(group.commit, Member(0, lambda _: None)))
+            ends.append(threads.submit(group.commit, GroupMember(0, lambda _: None)))
             until(
                 lambda count=waiting: len(group._waiting) >= count and sizes, f"{waiting} should be in line"
             )
@@ -233,7 +233,7 @@ def test_a_forked_child_commits_although_a_thread_of_its_parent_was_leading(comm
     child = os.fork()
     if child == 0:
         some.began, some.may_end = threading.Semaphore(0), threading.Semaphore(2)  # the old may be locked
-        some.group.commit(Member(0, lambda _: None))
+        some.group.commit(GroupMember(0, lambda _: None))
         os._exit(0)
 
     deadline = time.monotonic() + LONG_S

@@ -16,7 +16,7 @@ from spark_pages.format.commit import decode_slot, encode_commit, encode_tombsto
 from spark_pages.format.names import HINT_KEY, commit_key
 from spark_pages.log.compaction import compacted_range as compaction
 from spark_pages.log.compaction.compacted_range import (
-    LogRange,
+    CompactedRange,
     decode_range,
     encode_range,
     plan_ranges,
@@ -34,7 +34,7 @@ from spark_pages.storage.store import Doubtful, NotCreated
 from spark_pages.store import Store
 from tests.invariants import check_same
 from tests.log.records import commit, record
-from tests.tables.stores import metered, store_with
+from tests.transaction.stores import metered, store_with
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
 
@@ -101,7 +101,7 @@ def told(store: Store) -> pa.Table:
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.booleans()), max_size=6))
 def test_what_is_read_has_been_written_whatever_the_steps_of_compaction(steps):
-    written: set[LogRange] = set()
+    written: set[CompactedRange] = set()
     compacted = stop = 0
 
     for growth, small in steps:
@@ -120,7 +120,7 @@ def test_what_is_read_has_been_written_whatever_the_steps_of_compaction(steps):
 
 
 def test_ranges_come_after_their_halves():
-    seen: set[LogRange] = set()
+    seen: set[CompactedRange] = set()
 
     for each in plan_ranges(0, 300):
         assert each not in seen
@@ -153,11 +153,11 @@ def test_a_range_gives_back_its_slots_bit_by_bit():
 
     data = encode_range(4, slots)
 
-    assert decode_range(data, LogRange(4, 2)) == slots
+    assert decode_range(data, CompactedRange(4, 2)) == slots
     assert data == encode_range(4, slots)
 
 
-@pytest.mark.parametrize("wanted", [LogRange(0, 2), LogRange(4, 3), LogRange(8, 2)])
+@pytest.mark.parametrize("wanted", [CompactedRange(0, 2), CompactedRange(4, 3), CompactedRange(8, 2)])
 def test_a_range_under_another_name_is_damage(wanted):
     data = encode_range(4, [b"a", b"b", b"c", b"d"])
 
@@ -169,7 +169,7 @@ def test_a_range_that_says_it_is_huge_is_refused_before_it_is_unpacked(monkeypat
     monkeypatch.setattr(compaction, "_MAX_READ_BYTES", 99)
 
     with pytest.raises(DamageError, match="with 100 bytes"):
-        decode_range(encode_range(0, [bytes(50), bytes(50)]), LogRange(0, 1))
+        decode_range(encode_range(0, [bytes(50), bytes(50)]), CompactedRange(0, 1))
 
 
 def test_every_flipped_byte_of_a_range_is_noticed():
@@ -179,7 +179,7 @@ def test_every_flipped_byte_of_a_range_is_noticed():
         damaged = bytearray(data)
         damaged[position] ^= 1 << position % 8
         with pytest.raises(DamageError):
-            decode_range(bytes(damaged), LogRange(0, 1))
+            decode_range(bytes(damaged), CompactedRange(0, 1))
 
 
 # the same answer either way
@@ -394,12 +394,12 @@ def test_compaction_that_stops_anywhere_goes_on_from_there(applied):
 
 def test_a_range_is_made_of_slots_where_its_half_is_damaged():
     store = compacted_store(22)
-    flip(store, LogRange(0, 4).key)
+    flip(store, CompactedRange(0, 4).key)
     append(store, 10)
 
     store.compact_log()
 
-    whole = decode_range(store.objects.get(LogRange(0, 5).key), LogRange(0, 5))
+    whole = decode_range(store.objects.get(CompactedRange(0, 5).key), CompactedRange(0, 5))
     assert whole == [store.objects.get(commit_key(version)) for version in range(32)]
 
 
@@ -411,7 +411,7 @@ def test_large_slots_are_left_out_and_read_one_by_one(monkeypatch):
     store.compact_log()
 
     assert {key.split(".")[0][-20:] for key in keys_of(store)} <= {f"{end:020d}" for end in (31, 47, 63)}
-    assert LogRange(0, 5).key not in keys_of(store)
+    assert CompactedRange(0, 5).key not in keys_of(store)
     check_answers(store, before)
 
 
@@ -439,8 +439,8 @@ def test_a_range_with_a_tombstone_in_it_is_not_made():
     done = store.compact_log()
 
     assert done.compacted == 42
-    assert not {LogRange(0, 4).key, LogRange(0, 5).key} & set(keys_of(store))
-    assert LogRange(16, 4).key in keys_of(store)
+    assert not {CompactedRange(0, 4).key, CompactedRange(0, 5).key} & set(keys_of(store))
+    assert CompactedRange(16, 4).key in keys_of(store)
     assert Store(store.objects).snapshot().version == 42
 
 

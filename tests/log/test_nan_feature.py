@@ -17,8 +17,8 @@ from spark_pages.runtime import Runtime
 from spark_pages.store import Store
 from spark_pages.transaction.placement import MANIFEST_PAGES
 from spark_pages.transaction.written_rows import write_rows
-from tests.tables.foreign import pending, write_file
-from tests.tables.stores import store_with
+from tests.transaction.foreign import pending, write_file
+from tests.transaction.stores import store_with
 
 NAN = float("nan")
 SCHEMA = pa.schema([("c", pa.float64())])

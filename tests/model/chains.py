@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from spark_pages.model.chain_tree import LazyRun, Piece
+from spark_pages.model.chain_tree import Piece, UnloadedRun
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
@@ -26,9 +26,9 @@ def run_of(counts: Sequence[int], first_id: int = 0) -> PageRun:
     return PageRun(pages, lambda: stats)
 
 
-def promise(pieces: Sequence[Piece]) -> LazyRun:
+def promise(pieces: Sequence[Piece]) -> UnloadedRun:
     """A promise of the pieces."""
-    return LazyRun(
+    return UnloadedRun(
         sum(piece.num_pages for piece in pieces), sum(piece.num_rows for piece in pieces), lambda: pieces
     )
 

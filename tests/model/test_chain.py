@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError, RowOutOfRangeError
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainEdit, Layout, LazyRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainLayout, Piece, UnloadedRun
 from spark_pages.model.row_index import locate_rows
 from spark_pages.model.run import PageRun
 from tests.io.strategies import steady
@@ -124,7 +124,7 @@ def test_a_cut_loads_the_pieces_that_it_touches_and_no_others():
 
     def lazy(number):
         run = run_of([10], number)
-        return LazyRun(1, 10, lambda: loaded.append(number) or [run])
+        return UnloadedRun(1, 10, lambda: loaded.append(number) or [run])
 
     chain = ColumnChain([lazy(number) for number in range(6)])
 
@@ -151,7 +151,7 @@ def test_a_stretch_loads_the_pieces_that_hold_its_pages_and_no_others():
     loaded = []
 
     def lazy(number):
-        return LazyRun(2, 10, lambda: loaded.append(number) or [run_of([4, 6], 2 * number)])
+        return UnloadedRun(2, 10, lambda: loaded.append(number) or [run_of([4, 6], 2 * number)])
 
     ColumnChain([lazy(number) for number in range(5)]).stretch(3, 6)
 
@@ -242,8 +242,8 @@ def test_many_edits_at_once_give_what_they_give_one_by_one_and_what_a_list_says(
 
 def test_splices_of_one_commit_do_not_each_count_the_whole_chain(monkeypatch):
     counted = []
-    of = Layout.of
-    monkeypatch.setattr(Layout, "of", lambda pieces: counted.append(len(pieces)) or of(pieces))
+    of = ChainLayout.of
+    monkeypatch.setattr(ChainLayout, "of", lambda pieces: counted.append(len(pieces)) or of(pieces))
     chain = ColumnChain([run_of([3] * 500)])
     edits = [edit([3] * 500, page, page + 1, run_of([3], 1000 + page)) for page in range(0, 500, 2)]
 
@@ -333,7 +333,7 @@ def test_a_splice_whose_run_is_not_in_the_chain_as_named_is_damage(removed, firs
 
 
 def test_a_promise_that_gives_something_else_is_damage():
-    chain = ColumnChain([LazyRun(2, 10, lambda: [run_of([5, 4])])])
+    chain = ColumnChain([UnloadedRun(2, 10, lambda: [run_of([5, 4])])])
 
     with pytest.raises(DamageError, match="should hold 2 pages with 10 rows"):
         chain.locate_row(3)
@@ -378,8 +378,8 @@ def halves(first: int, count: int) -> list[Piece]:
         return [run_of([1] * count, first)]
     half = count // 2
     return [
-        LazyRun(half, half, lambda: halves(first, half)),
-        LazyRun(count - half, count - half, lambda: halves(first + half, count - half)),
+        UnloadedRun(half, half, lambda: halves(first, half)),
+        UnloadedRun(count - half, count - half, lambda: halves(first + half, count - half)),
     ]
 
 
@@ -404,7 +404,7 @@ def eager_switches():
 def test_threads_that_load_a_chain_at_once_all_get_the_right_answers(eager_switches):
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:
         for _ in range(20):
-            chain = ColumnChain([LazyRun(32, 32, lambda: halves(0, 32))])
+            chain = ColumnChain([UnloadedRun(32, 32, lambda: halves(0, 32))])
 
             answers = list(pool.map(lambda ask, chain=chain: ask(chain), QUESTIONS))
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainEdit, Layout
+from spark_pages.model.chain_tree import ChainEdit, ChainLayout
 from spark_pages.model.joined_runs import JoinedRuns
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, promise, run_of
@@ -85,7 +85,7 @@ def test_rows_of_one_piece_are_given_without_a_copy_of_its_neighbours(monkeypatc
 
 def test_a_long_run_is_never_copied():
     long = run_of([1] * 4096)
-    layout = Layout.of([long, *(run_of([1], 5000 + page) for page in range(5))])
+    layout = ChainLayout.of([long, *(run_of([1], 5000 + page) for page in range(5))])
     joined = JoinedRuns(layout)
 
     assert joined.at(0) == (long, 0)

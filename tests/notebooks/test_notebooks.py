@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from tests.show.reading import assert_plain_svg, pictures_in
+from tests.display.reading import assert_plain_svg, pictures_in
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 LOCAL = ("tour", "time_travel", "etl")

@@ -12,7 +12,7 @@ from spark_pages.display.colours import BLUE, GREEN, INK, ORANGE
 from spark_pages.errors import ColumnNotFoundError
 from spark_pages.pictures.history import log_of
 from spark_pages.store import Store
-from tests.show.reading import assert_plain_svg, elements
+from tests.display.reading import assert_plain_svg, elements
 
 NOISE = np.random.default_rng(1).integers(0, 1 << 60, 60_000)
 """Too many bytes for the log itself, so that they go to a file."""

@@ -20,8 +20,9 @@ CLASSES = (sp.Store, sp.Snapshot, sp.Table, sp.PageDirectory, StagedDirectory, s
 
 FOR_OTHER_MODULES = "for other modules of the package, and in no document: "
 NOT_DRIVEN = {
-    "PageDirectory.load": FOR_OTHER_MODULES + "page compaction: `tests/tables/test_page_compaction.py`",
-    "PageDirectory.check_lengths": FOR_OTHER_MODULES + "what a read compares: `tests/tables/test_lengths.py`",
+    "PageDirectory.load": FOR_OTHER_MODULES + "page compaction: `tests/maintenance/test_page_compaction.py`",
+    "PageDirectory.check_lengths": FOR_OTHER_MODULES
+    + "what a read compares: `tests/query/test_row_counts.py`",
     "PageDirectory.of_unfinished": FOR_OTHER_MODULES + "what a transaction that registers pages shows",
     "PageDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "PageDirectory.stretch": FOR_OTHER_MODULES + "the pages of a Spark task",
@@ -29,9 +30,9 @@ NOT_DRIVEN = {
     "Snapshot.table_of": FOR_OTHER_MODULES + "a table by its definition",
     "Snapshot.uncommitted": FOR_OTHER_MODULES + "what a transaction shows",
     "Snapshot.watched": FOR_OTHER_MODULES + "what a serializable transaction shows",
-    "Store.claim": "claims by name: `tests/tables/test_claims.py`",
-    "Store.claims": "claims by name: `tests/tables/test_claims.py`",
-    "Store.release_claims": "claims by name: `tests/tables/test_claims.py`",
+    "Store.claim": "claims by name: `tests/maintenance/test_claims.py`",
+    "Store.claims": "claims by name: `tests/maintenance/test_claims.py`",
+    "Store.release_claims": "claims by name: `tests/maintenance/test_claims.py`",
     "Store.reset_clock": "clocks that are ahead: `tests/versions/test_clock.py`",
     "StagedDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Table.candidate_rows": FOR_OTHER_MODULES + "the rows of a Spark task",

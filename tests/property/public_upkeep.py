@@ -22,7 +22,7 @@ from spark_pages.model.actions import Claim
 from spark_pages.runtime import Runtime
 from spark_pages.store import Store
 from tests.property.public_model import PublicModel, as_rows, as_table
-from tests.tables.stores import Doubting
+from tests.transaction.stores import Doubting
 
 TAGS = ["x", "y"]
 FAR_AWAY_US = 1 << 60

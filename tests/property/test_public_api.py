@@ -25,7 +25,7 @@ from tests.property.public_model import NAMES, ROWS, SCHEMA, Row, Tables, as_row
 from tests.property.public_questions import Questions
 from tests.property.public_upkeep import Upkeep
 from tests.property.test_tail_model import LONG
-from tests.tables.foreign import pending, write_file
+from tests.transaction.foreign import pending, write_file
 
 
 @dataclass

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import spark_pages as sp
 from spark_pages.store import Store
 from tests.io.strategies import steady
-from tests.tables.foreign import pending, write_file
-from tests.tables.stores import QUIET
+from tests.transaction.foreign import pending, write_file
+from tests.transaction.stores import QUIET
 
 LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 Rows = list[int | None]

@@ -17,7 +17,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage.store import CreateOutcome, Doubtful, Exists
 from spark_pages.store import Store
 from tests.invariants import check_store
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 
 SCHEMA = pa.schema([("writer", pa.int64()), ("number", pa.int64())])
 WRITER = """

@@ -14,7 +14,7 @@ from spark_pages.format.segment import checkpoint_of
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.discovery import base_state
 from spark_pages.log.last_checkpoint import read_hint
-from spark_pages.log.latest import Newest
+from spark_pages.log.latest import LatestSnapshot
 from spark_pages.model.actions import Retention
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import WatchedStore, new_past, numbers, opened
@@ -170,7 +170,7 @@ def test_a_process_does_not_change_over_to_a_checkpoint_that_vacuum_has_passed()
         named_checkpoint=named,
         retention=Retention(overtaken.version + 1, overtaken.version + 1),
     )
-    newest = Newest(tree)
+    newest = LatestSnapshot(tree)
     newest.advance(standing)
 
     newest.adopt(overtaken)

@@ -10,7 +10,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import ObjectNotFoundError
 from spark_pages.store import Store
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 APPENDS = 12
 

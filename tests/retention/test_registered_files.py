@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.tables.foreign import pending, write_file
-from tests.tables.stores import store_with
+from tests.transaction.foreign import pending, write_file
+from tests.transaction.stores import store_with
 
 FOREIGN = ["imports/day-1.pages", "pages/mine.pages", "zz/00000000000000000000-x-0.pages"]
 

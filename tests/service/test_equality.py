@@ -14,7 +14,7 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.slots import SlotReader
-from spark_pages.model.chain_tree import LazyRun
+from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.service import segment_locator
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.responses import PieceName
@@ -218,7 +218,7 @@ def test_bulk_commits_are_answered_with_promises_that_are_kept_when_they_are_ask
     monkeypatch.setattr(placement, "MANIFEST_PAGES", 1)
     newest = write_more(store)
     answer = MetadataService(store.objects).get_table_meta_snapshot("default", "t")
-    assert any(isinstance(edit.added, LazyRun) for edits in answer.redo.values() for edit in edits)
+    assert any(isinstance(edit.added, UnloadedRun) for edits in answer.redo.values() for edit in edits)
 
     check_versions(store, [newest])
 

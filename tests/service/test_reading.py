@@ -18,7 +18,7 @@ from spark_pages.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from spark_pages.model.chain_tree import LazyRun
+from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.service import segment_locator
 from spark_pages.service.table_view import ServedTable
 from spark_pages.storage import MeteredStore
@@ -128,7 +128,7 @@ def test_parts_and_bulk_commits_are_promises_that_are_kept_over_the_network(serv
     write_more(store, count=5000)
     client = serve(store).connect()
     answer = client.table_at("default", "t", store.snapshot().version).answer
-    assert any(isinstance(edit.added, LazyRun) for edits in answer.redo.values() for edit in edits)
+    assert any(isinstance(edit.added, UnloadedRun) for edits in answer.redo.values() for edit in edits)
     assert any(place.is_part for found in answer.places.values() for place in found)
 
     ours, theirs = client.snapshot().table("t"), store.snapshot().table("t")

@@ -19,8 +19,8 @@ from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.commit import conflict
 from spark_pages.log.commit import errors as commit_errors
 from spark_pages.log.commit import protocol as commit_protocol
-from spark_pages.log.commit.protocol_types import CreateSlot, Pause, ReadSlot, Unknown
-from spark_pages.log.commit_cache import RecentSlots
+from spark_pages.log.commit.protocol_types import CreateSlot, ReadSlot, Unknown, Wait
+from spark_pages.log.commit_cache import CommitCache
 from spark_pages.log.vacuum import executor, planner
 from spark_pages.model.actions import (
     CatalogIntent,
@@ -112,7 +112,7 @@ def _exists_is_conflict(version: int, token: str, data: bytes, _: bool = False) 
         found = yield ReadSlot(version)
         if isinstance(found, Commit | Tombstone):
             return found  # whoever's it is
-        if not (yield Pause(1)):
+        if not (yield Wait(1)):
             return Unknown(version, "", data, "")
 
 
@@ -141,7 +141,7 @@ def _goes_on_in_doubt(version: int, token: str, data: bytes, _: bool = False) ->
         token = f"f{tries}" + token[2:]  # the slot is empty: begin anew, with another commit
         assert isinstance(data, Value)
         data = encode_commit(replace(data.value, token=token, digest=""))[0]
-        if not (yield Pause(tries)):
+        if not (yield Wait(tries)):
             return Unknown(version, token, data, "")
 
 
@@ -153,7 +153,7 @@ def _own_token_is_enough(version: int, token: str, data: bytes, _: bool = False)
         found = yield ReadSlot(version)
         if isinstance(found, Commit | Tombstone):
             return found if found.token != token else None
-        if not (yield Pause(1)):
+        if not (yield Wait(1)):
             return Unknown(version, token, data, "")
 
 
@@ -165,7 +165,7 @@ def _not_created_is_final(version: int, token: str, data: bytes, _: bool = False
         found = yield ReadSlot(version)
         if isinstance(found, Commit | Tombstone):
             return found if found.token != token else None
-        if not (yield Pause(1)):
+        if not (yield Wait(1)):
             return Unknown(version, token, data, "")
 
 
@@ -225,8 +225,8 @@ def _blind_to_turns() -> Undo:
 
 
 def _turns_skip_a_slot() -> Undo:
-    read = RecentSlots.next
-    return _set(RecentSlots, "next", lambda self, start, count: read(self, start, count + 1)[-1:])
+    read = CommitCache.next
+    return _set(CommitCache, "next", lambda self, start, count: read(self, start, count + 1)[-1:])
 
 
 # reading
@@ -270,7 +270,7 @@ def _slots_deleted() -> Undo:
     def bury(self: Any, _: Any, version: int) -> None:
         self._store.delete(commit_key(version))
 
-    return _set(executor.Deletion, "_bury", bury)
+    return _set(executor.VacuumExecutor, "_bury", bury)
 
 
 def _slots_deleted_and_writers_look(also_in_doubt: bool) -> Callable[[], Undo]:
@@ -312,7 +312,7 @@ def _bury_all() -> Undo:
     def bury(self: Any, _: Any) -> None:
         self._do(partial(self._bury, self._plan.retention.checkpoint), range(*self._plan.slots))
 
-    return _set(executor.Deletion, "_bury_slots", bury)
+    return _set(executor.VacuumExecutor, "_bury_slots", bury)
 
 
 def _any_record_covers() -> Undo:
@@ -371,7 +371,7 @@ MUTANTS = (
     Mutant("serializable is not checked", NAMES, _blind_to_reads),
     Mutant("what others commit in their turn is not compared", TURNS, _blind_to_turns),
     Mutant("slots of others are skipped in their turn", TURNS, _turns_skip_a_slot),
-    Mutant("the pair is not looked for", DOUBT, lambda: _set(idempotency, "newest_landed", lambda *_: None)),
+    Mutant("the pair is not looked for", DOUBT, lambda: _set(idempotency, "latest_applied", lambda *_: None)),
     Mutant("a tombstone is an empty slot", VACUUM, _tombstones_unknown),
     Mutant("who meets a tombstone stays before it", VACUUM, _stays_before_a_tombstone),
     Mutant(
@@ -396,7 +396,7 @@ MUTANTS = (
     Mutant(
         "vacuum deletes before it commits",
         VACUUM,
-        lambda: [*_set(executor.Deletion, "_commit", lambda *_: None), *_bury_all()],
+        lambda: [*_set(executor.VacuumExecutor, "_commit", lambda *_: None), *_bury_all()],
     ),
     Mutant("any checkpoint is usable", RETENTION, lambda: swap(retention.usable, lambda *_: True)),
     Mutant(

@@ -18,12 +18,12 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.format.names import page_file_key
-from spark_pages.log.commit.protocol_types import AlreadyLanded, Ready, Unknown
+from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord, Unknown
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.table import TableDefinition, with_field_ids
@@ -35,10 +35,10 @@ ROWS, COUNTER = 1, 2
 """Tables of every store here: rows that are appended (two columns), and one page that counts."""
 
 _batches, _definitions, _counters = memory(), memory(), memory()
-Build = Callable[[LogState], "TransactionRecord | AlreadyLanded"]
+Build = Callable[[LogState], "TransactionRecord | Duplicate"]
 
 
-def own_pages(pages: tuple[tuple[int, int, str | None], ...]) -> OwnPages:
+def own_pages(pages: tuple[tuple[int, int, str | None], ...]) -> AddedPages:
     """Descriptors of pages of so many rows, with a checksum, in a page file or inline."""
     known = _batches.get(pages)
     if known is None:
@@ -48,7 +48,7 @@ def own_pages(pages: tuple[tuple[int, int, str | None], ...]) -> OwnPages:
             else NewPage(rows, rows, PageKind.INLINE, None, 0, 0, 80, checksum, b"x" * 80, PageStats(0))
             for i, (rows, checksum, path) in enumerate(pages)
         ]
-        known = _batches.keep(pages, OwnPages.of(new))
+        known = _batches.keep(pages, AddedPages.of(new))
     return known  # type: ignore[no-any-return]
 
 
@@ -106,7 +106,7 @@ def commit(
     token: str,
     build: Build,
     reads: frozenset[int] = frozenset(),
-    ready: Ready | None = None,
+    ready: EncodedRecord | None = None,
 ) -> str:
     """Commit and note what was told: ``committed``, ``conflict``, ``unknown`` or ``failed``."""
     if reads:
@@ -171,14 +171,14 @@ def _append(process: Process, number: int, inline: bool, exactly_once: bool) -> 
     if path is not None and not _put(process, path):
         return False
 
-    def build(state: LogState) -> TransactionRecord | AlreadyLanded:
-        landed = pairs.newest_landed(state, *app)
+    def build(state: LogState) -> TransactionRecord | Duplicate:
+        landed = pairs.latest_applied(state, *app)
         if landed is None:
             return record
         process.landed_before[token] = app
-        return AlreadyLanded(landed)
+        return Duplicate(landed)
 
-    ready = Ready(record, Encoded(record), read.state.version)  # type: ignore[arg-type]
+    ready = EncodedRecord(record, Encoded(record), read.state.version)  # type: ignore[arg-type]
     told = commit(process, read, token, build, ready=None if exactly_once else ready)
     return told.startswith("committed")
 

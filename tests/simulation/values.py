@@ -216,7 +216,7 @@ def _encode_range(start: int, slots: Sequence[bytes]) -> bytes:
     return made("range", (start, slots), (start, list(slots)))
 
 
-def _decode_range(data: bytes, wanted: compaction.LogRange) -> list[bytes]:
+def _decode_range(data: bytes, wanted: compaction.CompactedRange) -> list[bytes]:
     start, slots = value_of(data, wanted.key)
     if start != wanted.start or len(slots) != wanted.stop - wanted.start:
         raise DamageError(f"{wanted.key} holds other slots.", key=wanted.key)

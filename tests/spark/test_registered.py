@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.spark import compact_pages, reconstruct_snapshot
-from tests.tables.foreign import pending, write_file
+from tests.transaction.foreign import pending, write_file
 
 KEY = "imports/a.pages"
 

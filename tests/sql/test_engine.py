@@ -15,7 +15,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import DamageError, InvalidInputError, MissingDependencyError, TableNotFoundError
 from spark_pages.sql.engine import _database
-from tests.tables.stores import metered, store_with
+from tests.transaction.stores import metered, store_with
 
 ROWS = pa.table({"n": list(range(100)), "s": [f"{i}" * 400 for i in range(100)]})
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_pages.errors import InvalidInputError
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 
 HUNDREDS = pa.decimal128(5, -2)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 
 @pytest.fixture(scope="module")

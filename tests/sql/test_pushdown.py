@@ -8,7 +8,7 @@ import pytest
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace
 from spark_pages.query.table import Table
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 
 PAGES = 10
 ROWS = 100  # of each page

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 NAN = float("nan")
 T = pa.table(

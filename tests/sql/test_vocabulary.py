@@ -21,7 +21,7 @@ from spark_pages.query.predicates.parsing import for_duckdb, parse, rewritten
 from spark_pages.query.predicates.vocabulary import check
 from tests.sql.logic import records
 from tests.sql.test_random_queries import T, U, build, queries, rows
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 
 ROWS = pa.table({"a": [1, 2, None, 4], "b": [0.5, None, 2.0, -1.5], "s": ["ab", "", None, "b%"]})
 

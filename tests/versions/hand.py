@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, IntentKind, Retention, Splice, TransactionRecord
-from spark_pages.model.added_pages import OwnPages
+from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.ids import TableId, Version
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, empty_batch
 from spark_pages.model.table import TableDefinition, with_field_ids
@@ -177,7 +177,7 @@ def recount_last_page(store: Store, name: str, entry_count: int) -> int:
     made = record(
         store,
         operation="recount",
-        own=OwnPages(
+        own=AddedPages(
             pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0],
             pa.Table.from_batches(stats).combine_chunks().to_batches()[0],
         ),

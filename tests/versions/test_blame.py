@@ -12,7 +12,7 @@ from spark_pages.format.names import commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
 from spark_pages.runtime import writer_name
 from spark_pages.store import Store
-from tests.tables.stores import metered, store_with
+from tests.transaction.stores import metered, store_with
 from tests.versions import hand
 from tests.versions.hand import numbers
 

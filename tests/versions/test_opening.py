@@ -9,7 +9,7 @@ from spark_pages.log.retention import check_version
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Retention, Tag
 from spark_pages.store import Store
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 from tests.versions.hand import commit, numbers, record, retain
 
 

@@ -17,7 +17,7 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.model.actions import IntentKind
-from spark_pages.model.chain_tree import Layout
+from spark_pages.model.chain_tree import ChainLayout
 from spark_pages.model.page import PageKind
 from spark_pages.storage.metered import RequestCounts
 from spark_pages.store import Store
@@ -25,7 +25,7 @@ from spark_pages.transaction import placement
 from spark_pages.versions import restore as restore_module
 from spark_pages.versions import restore_plan
 from tests.invariants import check_snapshot, check_store
-from tests.tables.stores import QUIET, metered, store_with
+from tests.transaction.stores import QUIET, metered, store_with
 from tests.versions import hand
 from tests.versions.hand import numbers
 
@@ -289,8 +289,8 @@ def cost_of_undoing_one_update(rows: pa.Table) -> RequestCounts:
 def test_what_undoes_many_updates_is_planned_together(monkeypatch):
     """Scattered updates are a splice each; compared and looked up each alone they cost their square."""
     layouts, compared = [], []
-    of, alike = Layout.of, restore_plan._alike_pages
-    monkeypatch.setattr(Layout, "of", lambda pieces: layouts.append(len(pieces)) or of(pieces))
+    of, alike = ChainLayout.of, restore_plan._alike_pages
+    monkeypatch.setattr(ChainLayout, "of", lambda pieces: layouts.append(len(pieces)) or of(pieces))
     monkeypatch.setattr(restore_plan, "_alike_pages", lambda *runs: compared.append(1) or alike(*runs))
     work = []
     for n in (160, 320):

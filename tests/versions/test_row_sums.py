@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import SparkPagesError
 from spark_pages.store import Store
-from tests.tables.stores import QUIET
+from tests.transaction.stores import QUIET
 from tests.versions import hand
 
 INT = pa.int64()

@@ -12,7 +12,7 @@ from spark_pages.errors import (
 )
 from spark_pages.store import Store
 from spark_pages.versions.tags import set_tag
-from tests.tables.stores import store_with
+from tests.transaction.stores import store_with
 from tests.versions.hand import numbers, retain
 
 

@@ -1,8 +1,6 @@
-"""The guided tour: the whole idea on real flights, each answer compared with the source.
+"""The guided tour: flights of a year, month by month, every answer compared with its source.
 
-Start with `run_demo` in `tour.py`; `steps.py` holds the steps that need no Spark, `spark_step.py` the one
-that does, `flights.py` the data, `folder.py` what may be removed, `report.py` what is shown and counted.
-May import everything but `cli`.
+Start with `tour`, then `steps`. Only the last step needs Spark.
 """
 
 from spark_pages.cli.demo.tour import run_demo

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from spark_pages.errors import SparkPagesError
 from spark_pages.format.pages.codecs import Codec, check_uncompressed_size
 from spark_pages.format.pages.integer_encoding import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, check_stream_bytes
-from spark_pages.format.pages.ipc_layout import numbers_of_alike
-from spark_pages.format.pages.lazy_page import PlainPage, layout_of
+from spark_pages.format.pages.ipc_layout import match_layouts
+from spark_pages.format.pages.lazy_page import LazyPage, layout_of
 from spark_pages.format.pages.lz4_block import decompress_block, decompress_blocks
-from spark_pages.format.pages.page_batch import PageBlock, PageShape
+from spark_pages.format.pages.page_batch import PageBatch, PageShape
 from spark_pages.format.pages.page_header import (
     ALIKE,
     CHECKSUM,
@@ -49,9 +49,9 @@ _HEAD_BYTES = 1024
 """Of pages that lie apart so many are held against each other; longer messages are for `open_page`."""
 
 
-def open_alike(
+def decode_batch(
     packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False, borrowed: bool = False
-) -> list[PlainPage | None]:
+) -> list[LazyPage | None]:
     """Those of the pages that look like others, checked and decompressed; None for the rest.
 
     Parameters
@@ -71,22 +71,22 @@ def open_alike(
     -----
     Some 5 µs a page beside checksums and decompression, where `open_page` takes some 25.
     """
-    found: list[PlainPage | None] = [None] * len(packed)
+    found: list[LazyPage | None] = [None] * len(packed)
     for indices, block in open_blocks(packed, keys, apart=apart, borrowed=borrowed):
         for number, index in enumerate(indices):
-            found[index] = PlainPage(block, number)
+            found[index] = LazyPage(block, number)
     return found
 
 
 def open_blocks(
     packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False, borrowed: bool = False
-) -> Iterator[tuple[list[int], PageBlock]]:
+) -> Iterator[tuple[list[int], PageBatch]]:
     """The same pages as the blocks that they are in, each with the indices of its pages; without the rest.
 
     Parameters
     ----------
     packed, keys, apart, borrowed
-        See `open_alike`.
+        See `decode_batch`.
     """
     if len(packed) < _FEWEST:
         return
@@ -139,7 +139,7 @@ def _open_blocks(
     words: NDArray[np.uint64],
     apart: bool,
     borrowed: bool,
-) -> list[PageBlock]:
+) -> list[PageBatch]:
     """Pages whose headers say the same: one block, or one of each; none where each is to be opened alone."""
     where = [f"{key[0]}@{key[1]}" for key in keys]
     stored, sizes = words[:, STORED].tolist(), words[:, SIZE].tolist()
@@ -177,7 +177,7 @@ def _open_blocks(
             return []
         shape, *numbers = alike
         each_page = zip(plains, *numbers, where, strict=True)
-        return [PageBlock(p, p.size, shape, (n,), (t,), (b,), (f,), (w,)) for p, n, t, b, f, w in each_page]
+        return [PageBatch(p, p.size, shape, (n,), (t,), (b,), (f,), (w,)) for p, n, t, b, f, w in each_page]
     where_they_are = _in_place(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
     if where_they_are is not None:
         memory, stride = where_they_are
@@ -189,7 +189,7 @@ def _open_blocks(
     alike = _held_against_first(memory.slice(0, sizes[0]), heads, words, entries, where[0])
     if alike is None:
         return []
-    return [PageBlock(memory, stride, *alike, where)]
+    return [PageBatch(memory, stride, *alike, where)]
 
 
 def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[int]) -> list[pa.Buffer] | None:
@@ -263,7 +263,7 @@ def _held_against_first(
             return None
         numbers = np.ascontiguousarray(heads[:, SAME_ENTRY_BYTES:ONE_ENTRY_BYTES]).view("<i8")
         bases, firsts = numbers.T.tolist()
-    alike = numbers_of_alike(heads[:, shift:], streams, extent)
+    alike = match_layouts(heads[:, shift:], streams, extent)
     if alike is None:
         return None
     nulls, texts = alike

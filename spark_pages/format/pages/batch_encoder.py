@@ -26,7 +26,7 @@ from spark_pages.format.pages.batch_messages import (
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, Codec
 from spark_pages.format.pages.integer_batches import fewest_bytes, narrow_rows
 from spark_pages.format.pages.integer_encoding import (
-    FROM_NEIGHBOUR,
+    DELTA,
     ONE_ENTRY_BYTES,
     RESERVED,
     kept_bytes,
@@ -243,7 +243,7 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
         bitmap = np.packbits(valid[first:end], bitorder="little").tobytes() if nulls[index] else b""
         plain = b"".join(
             (
-                one_entry((begin, count, FROM_NEIGHBOUR, width, narrow, RESERVED, base, 0)),
+                one_entry((begin, count, DELTA, width, narrow, RESERVED, base, 0)),
                 messages.schema,
                 batches[index].data,
                 bitmap,

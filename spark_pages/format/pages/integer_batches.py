@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.format.pages.integer_encoding import (
-    FROM_LEAST,
-    FROM_NEIGHBOUR,
+    DELTA,
+    FRAME_OF_REFERENCE,
     RESERVED,
     TRIED,
     TableEntry,
@@ -60,13 +60,13 @@ def narrow_rows(
         )
     place = np.cumsum(wanted) - 1  # of a stream among those with steps
     for kind, chosen, (widths, bases) in (
-        (FROM_LEAST, ~by_step, least),
-        (FROM_NEIGHBOUR, by_step, neighbour),
+        (FRAME_OF_REFERENCE, ~by_step, least),
+        (DELTA, by_step, neighbour),
     ):
         for narrow in {*widths[chosen].tolist()} - {wide}:
             which = np.flatnonzero(chosen & (widths == narrow))
-            given = _some(values, which) if kind == FROM_LEAST else _some(steps, place[which])
-            firsts = values[which, 0] if kind == FROM_NEIGHBOUR else np.zeros_like(which)
+            given = _some(values, which) if kind == FRAME_OF_REFERENCE else _some(steps, place[which])
+            firsts = values[which, 0] if kind == DELTA else np.zeros_like(which)
             kept = np.zeros((len(which), numbers), f"<u{narrow}")
             shown = kept[:, numbers - given.shape[1] :]  # the first has no step
             base = bases[which].astype(values.dtype)[:, None]

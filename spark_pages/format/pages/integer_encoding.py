@@ -32,7 +32,7 @@ RESERVED = bytes(5)
 SAME_ENTRY_BYTES, ONE_ENTRY_BYTES = 24, _COUNT.size + _RANGE.size
 """A table with one entry; behind the first of these bytes stand only `base` and `first`."""
 
-FROM_LEAST, FROM_NEIGHBOUR = 1, 2
+FRAME_OF_REFERENCE, DELTA = 1, 2
 TRIED = 2048
 _LOOKED_AT = 16
 """Most uneven steps are so within the first of them."""
@@ -162,7 +162,7 @@ def check_stream_bytes(stored: int, stream_bytes: int, *, where: str = "a page")
 def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
     """Fill `out`, of unsigned numbers; sums wrap around, as the differences did."""
     around = (1 << (8 * out.itemsize)) - 1
-    if kind == FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
+    if kind == DELTA and (steps := _even_steps(kept)) is not None:
         step = out.dtype.type((base + int(steps[0])) & around)
         np.multiply(np.arange(len(out), dtype=out.dtype), step, out=out)
         out += out.dtype.type(first & around)
@@ -171,7 +171,7 @@ def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: in
         np.add(kept, out.dtype.type(base & around), out=out, dtype=out.dtype)
     else:
         out[:] = kept
-    if kind == FROM_NEIGHBOUR:
+    if kind == DELTA:
         out[0] = first & around
         np.add.accumulate(out, out=out)
 
@@ -181,7 +181,7 @@ def widen_rows(
 ) -> None:
     """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
     bases, firsts = bases.astype(out.dtype)[:, None], firsts.astype(out.dtype)[:, None]
-    if kind == FROM_NEIGHBOUR and (steps := _even_steps(kept)) is not None:
+    if kind == DELTA and (steps := _even_steps(kept)) is not None:
         steps = bases + steps.astype(out.dtype)
         count = np.arange(kept.shape[1], dtype=out.dtype)
         if (steps == steps[0]).all():  # then one row tells all, and each number is written once
@@ -194,7 +194,7 @@ def widen_rows(
         np.add(kept, bases, out=out, dtype=out.dtype)
     else:
         out[:] = kept
-    if kind == FROM_NEIGHBOUR:
+    if kind == DELTA:
         out[:, :1] = firsts
         np.add.accumulate(out, axis=1, out=out)
 
@@ -204,7 +204,7 @@ def widen_some(
 ) -> bool:
     """Some numbers of a buffer, into `out`; False where they hang on all of their neighbours."""
     around = (1 << (8 * out.itemsize)) - 1
-    if kind == FROM_NEIGHBOUR:
+    if kind == DELTA:
         steps = _even_steps(kept)
         if steps is None:
             return False
@@ -261,7 +261,7 @@ def narrow_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[T
         raise _damage(where, f"no table ({error})") from error
     done, kept = 0, begin
     for start, numbers, kind, wide, narrow, reserved, _, _ in ranges:
-        if kind not in (FROM_LEAST, FROM_NEIGHBOUR) or wide not in (2, 4, 8) or narrow not in (1, 2, 4):
+        if kind not in (FRAME_OF_REFERENCE, DELTA) or wide not in (2, 4, 8) or narrow not in (1, 2, 4):
             raise _damage(where, f"a range of kind {kind} with {wide} and {narrow} bytes a number")
         if narrow >= wide or not numbers or start % wide or start < done or reserved != RESERVED:
             raise _damage(where, f"a range of {numbers} numbers at {start}, behind {done}")
@@ -334,12 +334,12 @@ def _narrow_range(body: pa.Buffer, before: int, found: _Integers) -> NarrowRange
     if from_least is not None and (from_neighbour is None or from_least[0] <= from_neighbour[0]):
         narrow, base = from_least
         data = differences(values, base, narrow)
-        choices.append(NarrowRange(before + start, count, FROM_LEAST, wide, narrow, base, 0, data))
+        choices.append(NarrowRange(before + start, count, FRAME_OF_REFERENCE, wide, narrow, base, 0, data))
     if from_neighbour is not None and (from_least is None or from_neighbour[0] <= from_least[0]):
         narrow, base = from_neighbour
         data = differences(steps, base, narrow, first=1)
         first = int(values[0])
-        choices.append(NarrowRange(before + start, count, FROM_NEIGHBOUR, wide, narrow, base, first, data))
+        choices.append(NarrowRange(before + start, count, DELTA, wide, narrow, base, first, data))
     if len(choices) < 2:
         return choices[0] if choices else None
     return choices[is_smaller(choices[0].data, choices[1].data)]

@@ -59,7 +59,7 @@ class FlatColumn:
         return None
 
 
-class Extent(NamedTuple):
+class BatchLayout(NamedTuple):
     """What the messages of one stream say.
 
     Attributes
@@ -106,7 +106,7 @@ class _Shape:
     in_order
         Puts them in order: body length, rows, rows again and nulls, then start and bytes of each buffer.
     varied
-        Where in the message those are that `Extent` names so.
+        Where in the message those are that `BatchLayout` names so.
     """
 
     schema: pa.Schema
@@ -123,7 +123,7 @@ _shapes: dict[bytes, _Shape | None] = {}
 """By the bytes of the schema message; None where Arrow is to be asked each time."""
 
 
-def extent_of(stream: memoryview, at: int, stream_bytes: int) -> Extent | None:
+def extent_of(stream: memoryview, at: int, stream_bytes: int) -> BatchLayout | None:
     """Where the buffers of a stream lie; None where that is for Arrow to find out.
 
     Parameters
@@ -171,14 +171,14 @@ def extent_of(stream: memoryview, at: int, stream_bytes: int) -> Extent | None:
         return None
     before = first - at
     body_at, nulls_at, text_at = shape.varied
-    return Extent(
+    return BatchLayout(
         shape.schema, column, rows, nulls, begin, (before + body_at, before + nulls_at, before + text_at),
         (begin + v_start, v_size), (begin + start, size), (begin + t_start, t_size),
     )  # fmt: skip
 
 
-def numbers_of_alike(
-    streams: NDArray[np.uint8], stream_bytes: NDArray[np.int64], extent: Extent
+def match_layouts(
+    streams: NDArray[np.uint8], stream_bytes: NDArray[np.int64], extent: BatchLayout
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Nulls and bytes of text in each of several streams that say the same else.
 

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.arrow.validate_array import check_values
+from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import DamageError
 from spark_pages.format.pages.integer_encoding import TableEntry, narrow_table
-from spark_pages.format.pages.ipc_layout import Extent, FlatColumn, extent_of
-from spark_pages.format.pages.page_batch import PageBlock, PageShape
+from spark_pages.format.pages.ipc_layout import BatchLayout, FlatColumn, extent_of
+from spark_pages.format.pages.page_batch import PageBatch, PageShape
 
 _SHORT_BYTES = 4096
 """More text of each page than this is copied by Arrow more quickly than byte by byte."""
 
 
-class PlainPage:
+class LazyPage:
     """A page of one flat column, whose integers may still be narrowed.
 
     A scan writes its values straight to where they are wanted, beside those of other pages: so they are
@@ -36,7 +36,7 @@ class PlainPage:
 
     __slots__ = ("_array", "_taken_from", "block", "index", "nulls", "rows")
 
-    def __init__(self, block: PageBlock, index: int) -> None:
+    def __init__(self, block: PageBatch, index: int) -> None:
         self.block, self.index = block, index
         self.rows, self.nulls = block.rows, block.nulls[index]
         self._array: pa.Array | None = None
@@ -57,10 +57,10 @@ class PlainPage:
         """What was read, for error messages."""
         return self.block.where[self.index]
 
-    def alone(self) -> PlainPage:
+    def alone(self) -> LazyPage:
         """The same page, which shares no memory with those that it was decompressed with."""
         block = self.block.alone(self.index)
-        return self if block is self.block else PlainPage(block, 0)
+        return self if block is self.block else LazyPage(block, 0)
 
     def array(self) -> pa.Array:
         """The entries.
@@ -79,7 +79,7 @@ class PlainPage:
             try:
                 found = pa.Array.from_buffers(self.column.kind, self.rows, buffers, self.nulls)
                 if self.nulls or (self.column.offset_bytes and not self.block.has_plain_text):
-                    check_values(found)
+                    validate_array(found)
             except pa.ArrowInvalid as error:
                 raise DamageError(
                     f"Cannot decode {self.where}: expected values inside of it, found {error}."
@@ -145,7 +145,7 @@ class PlainPage:
 
 
 def taken_texts(
-    pages: Sequence[PlainPage], bounds: Sequence[int], entries: NDArray[np.int64]
+    pages: Sequence[LazyPage], bounds: Sequence[int], entries: NDArray[np.int64]
 ) -> tuple[pa.Buffer, pa.Buffer] | None:
     """Some entries of pages of text or binary, page after page; not known to be UTF-8.
 
@@ -208,12 +208,12 @@ def text_outside(where: str, first: int, last: int, size: int) -> DamageError:
     )
 
 
-def as_batch(content: pa.RecordBatch | PlainPage) -> pa.RecordBatch:
+def as_batch(content: pa.RecordBatch | LazyPage) -> pa.RecordBatch:
     """The entries of a page, put together if they are not yet."""
-    return content.batch() if isinstance(content, PlainPage) else content
+    return content.batch() if isinstance(content, LazyPage) else content
 
 
-def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> PlainPage | None:
+def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> LazyPage | None:
     """A page of its decompressed payload; None where Arrow has to read the stream.
 
     Parameters
@@ -241,13 +241,15 @@ def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> PlainPage 
     extent, entry = found
     base, first = (0, 0) if entry is None else entry[6:]
     nulls, texts = (extent.nulls,), (extent.text[1],)
-    block = PageBlock(
+    block = PageBatch(
         plain, plain.size, PageShape.of(extent, entry), nulls, texts, (base,), (first,), (where,)
     )
-    return PlainPage(block, 0)
+    return LazyPage(block, 0)
 
 
-def layout_of(plain: pa.Buffer, stream_bytes: int, *, where: str) -> tuple[Extent, TableEntry | None] | None:
+def layout_of(
+    plain: pa.Buffer, stream_bytes: int, *, where: str
+) -> tuple[BatchLayout, TableEntry | None] | None:
     """Where the buffers of its stream lie, and how its numbers are narrowed; see `plain_page`."""
     if not stream_bytes:
         extent = extent_of(memoryview(plain), 0, plain.size)
@@ -259,7 +261,7 @@ def layout_of(plain: pa.Buffer, stream_bytes: int, *, where: str) -> tuple[Exten
     return extent, entries[0]
 
 
-def _is_of_values(entry: TableEntry, extent: Extent) -> bool:
+def _is_of_values(entry: TableEntry, extent: BatchLayout) -> bool:
     """Whether the values, or the offsets, are what is narrowed, in front of text and behind all else."""
     column, (start, size), (v_start, v_size) = extent.column, extent.values, extent.validity
     if column.offset_bytes:

@@ -12,7 +12,7 @@ from spark_pages.arrow.columns import valid_of
 from spark_pages.format.pages.ipc_layout import FlatColumn
 
 
-def without_hidden(array: pa.Array) -> pa.Array:
+def zero_nulls(array: pa.Array) -> pa.Array:
     """The same entries of a flat type, with nothing of what stood under nulls.
 
     Notes

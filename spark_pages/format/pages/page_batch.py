@@ -17,7 +17,7 @@ from spark_pages.format.pages.integer_encoding import (
     widen_rows,
     widen_some,
 )
-from spark_pages.format.pages.ipc_layout import Extent, FlatColumn, Place
+from spark_pages.format.pages.ipc_layout import BatchLayout, FlatColumn, Place
 
 _NO_TEXT = np.zeros(0, np.uint8)
 _UNSIGNED = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
@@ -38,7 +38,7 @@ class PageShape(NamedTuple):
         What its numbers take once they are widened; 0 where they need not be.
     """
 
-    extent: Extent
+    extent: BatchLayout
     entry: TableEntry | None
     validity: Place
     values: Place
@@ -46,7 +46,7 @@ class PageShape(NamedTuple):
     wide_bytes: int
 
     @classmethod
-    def of(cls, extent: Extent, entry: TableEntry | None) -> PageShape:
+    def of(cls, extent: BatchLayout, entry: TableEntry | None) -> PageShape:
         """The shape of such pages."""
         if entry is None:
             return cls(extent, None, extent.validity, extent.values, extent.text[0], 0)
@@ -56,7 +56,7 @@ class PageShape(NamedTuple):
         return cls(extent, entry, validity, values, text_at, wide_bytes)
 
 
-class PageBlock:
+class PageBatch:
     """Pages of one schema and as many entries each, whose buffers begin at the same places; or a single page.
 
     *Numbers* are values of a fixed width, or the offsets of text and binary.
@@ -124,13 +124,13 @@ class PageBlock:
         """About the memory that a page takes, with its numbers widened."""
         return self.stride + self._shape.wide_bytes
 
-    def alone(self, index: int) -> PageBlock:
+    def alone(self, index: int) -> PageBatch:
         """The same page in a block, and memory, of its own."""
         if len(self.where) == 1:
             return self
         memory = pa.py_buffer(self._memory.slice(index * self.stride, self.stride).to_pybytes())
         share = slice(index, index + 1)
-        return PageBlock(
+        return PageBatch(
             memory, self.stride, self._shape,
             self.nulls[share], self._texts[share], self._bases[share], self._firsts[share], self.where[share],
         )  # fmt: skip

@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 import xxhash
 
 from spark_pages.arrow.columns import has_dictionary
-from spark_pages.arrow.compact import in_own_memory, trimmed
+from spark_pages.arrow.compact import owned_copy, trimmed
 from spark_pages.arrow.nested import children, with_children
-from spark_pages.arrow.validate_array import check_values
+from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.format.pages.arrow_message import is_compressed_within
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
 from spark_pages.format.pages.integer_encoding import narrowed, widened
 from spark_pages.format.pages.ipc_layout import learn
-from spark_pages.format.pages.lazy_page import PlainPage, as_batch, plain_page
-from spark_pages.format.pages.null_masking import without_hidden
+from spark_pages.format.pages.lazy_page import LazyPage, as_batch, plain_page
+from spark_pages.format.pages.null_masking import zero_nulls
 from spark_pages.format.pages.page_header import PageHeader, header_fields, sealed_header
 from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
@@ -186,13 +186,13 @@ def decode_page(
 
 def open_page(
     buffer: BytesLike, *, where: str, expected_checksum: int | None, expected_entries: int | None
-) -> PlainPage | pa.RecordBatch:
+) -> LazyPage | pa.RecordBatch:
     """The same page, checked likewise; where it can be, not put together as Arrow values yet.
 
     Notes
     -----
     What is left to find out is whether text and binary lie inside of the page, and nulls are as many as it
-    says: `PlainPage` and `tables.reading.assembling` do so, once their values are put together.
+    says: `LazyPage` and `tables.reading.assembling` do so, once their values are put together.
     """
     codec, read_size, size, entries, checksum, stream_size = header_fields(buffer, where)
     payload = memoryview(buffer)[PAGE_HEADER_SIZE : PAGE_HEADER_SIZE + read_size]
@@ -243,7 +243,7 @@ def trimmed_for_ipc(array: pa.Array) -> pa.Array:
     kind = array.type
     if has_dictionary(kind):
         return _with_used_values(array if pa.types.is_dictionary(kind) else trimmed(array))
-    return without_hidden(in_own_memory(array))
+    return zero_nulls(owned_copy(array))
 
 
 def _with_used_values(array: pa.Array) -> pa.Array:
@@ -318,7 +318,7 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
             with pa.ipc.open_stream(stream) as reader:
                 batch = reader.read_next_batch()
         for column in batch.columns:
-            check_values(column)
+            validate_array(column)
         if known.batch_follows:
             learn(message, memoryview(stream)[length:], known.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration, struct.error) as error:

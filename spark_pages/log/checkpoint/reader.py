@@ -23,7 +23,7 @@ from spark_pages.format.segment import (
 from spark_pages.log.checkpoint.root import CatalogPage, Root, decode_catalog, decode_root
 from spark_pages.log.state import TableName
 from spark_pages.model.actions import CheckpointRef
-from spark_pages.model.chain_tree import ChainKey, LazyRun, OpenRun, Piece
+from spark_pages.model.chain_tree import ChainKey, PartialRun, Piece, UnloadedRun
 from spark_pages.model.location import Location
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
@@ -119,12 +119,12 @@ class Checkpoint:
         levels = list(self.levels().values())
         return self._base(levels[0], key) + self._tails(levels[1:], key)
 
-    def open_chain(self, key: ChainKey) -> list[Piece | OpenRun]:
+    def open_chain(self, key: ChainKey) -> list[Piece | PartialRun]:
         """The pieces of a chain, those of the tail runs unread until a row behind the base is asked for."""
         levels = list(self.levels().values())
         tails = [parts for parts in levels[1:] if nodes_of(parts, key)]
         base = self._base(levels[0], key)
-        return [*base, OpenRun(lambda: self._tails(tails, key))] if tails else [*base]
+        return [*base, PartialRun(lambda: self._tails(tails, key))] if tails else [*base]
 
     def _base(self, parts: Sequence[Node], key: ChainKey) -> list[Piece]:
         return _pieces(self.tree, parts, key, 0, of_parts=True)
@@ -185,7 +185,7 @@ def _pieces(
             pieces += found
         else:
             pages, rows = count
-            pieces.append(LazyRun(pages, rows, opening, base))
+            pieces.append(UnloadedRun(pages, rows, opening, base))
         base = base + pages if base >= 0 else -1
     return pieces
 
@@ -244,7 +244,7 @@ class SegmentPart:
 def down_to_segments(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """The same pages in pieces none of which is a whole manifest part."""
     for piece in pieces:
-        if isinstance(piece, LazyRun) and isinstance(piece.expand, ChainPart) and piece.expand.of_parts:
+        if isinstance(piece, UnloadedRun) and isinstance(piece.expand, ChainPart) and piece.expand.of_parts:
             yield from down_to_segments(piece.expand())
         else:
             yield piece

@@ -25,7 +25,7 @@ from spark_pages.format.commit import (
 from spark_pages.format.digest import digest_of
 from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.format.names import catalog_key
-from spark_pages.format.parquet import check_claims, decode_table, encode_table
+from spark_pages.format.parquet import check_limits, decode_table, encode_table
 from spark_pages.format.segment import decode_nodes, encode_nodes, written_for
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.actions import (
@@ -180,7 +180,7 @@ def decode_root(data: bytes, key: str) -> Root:
         If it does not follow the format.
     """
     try:
-        value: dict[str, Any] = json.loads(check_claims(data).metadata[_ROOT_KEY])
+        value: dict[str, Any] = json.loads(check_limits(data).metadata[_ROOT_KEY])
         check_readable(value["format_version"], value["reader_features"], key)
         return Root(
             state=_state(value),

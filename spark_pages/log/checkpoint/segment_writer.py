@@ -17,7 +17,7 @@ from spark_pages.format.segment import Segment, encode_segment, encode_stats
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.write_plan import PlannedSegment, Slab, Source, StoredPages
-from spark_pages.model.chain_tree import LazyRun, Piece
+from spark_pages.model.chain_tree import Piece, UnloadedRun
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.location import Location
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
@@ -57,8 +57,8 @@ class SegmentMaker:
     def __init__(self, objects: ObjectWriter, tree: TreeReader | None, version: int, token: str) -> None:
         self._objects = objects
         self._tree = tree
-        self._homes = InlineHomes(page_file_key(version, token, 0))
-        self._catalog_homes = InlineHomes(page_file_key(version, token, 1))  # whose pages live on
+        self._homes = InlinePageWriter(page_file_key(version, token, 0))
+        self._catalog_homes = InlinePageWriter(page_file_key(version, token, 1))  # whose pages live on
         self._loaded: dict[int, _Loaded] = {}
 
     def __call__(self, planned: PlannedSegment) -> Node:
@@ -132,13 +132,13 @@ class SegmentMaker:
 
 def _runs(pieces: Iterable[Piece]) -> Iterator[PageRun]:
     for piece in pieces:
-        if isinstance(piece, LazyRun):
+        if isinstance(piece, UnloadedRun):
             yield from _runs(piece.expand())
         elif piece.num_pages:
             yield piece
 
 
-class InlineHomes:
+class InlinePageWriter:
     """Collects the inline pages of one checkpoint.
 
     Parameters

@@ -27,7 +27,7 @@ class StoredPages:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AddedPages:
+class UnsavedPages:
     """Pages that commits brought to a chain."""
 
     key: ChainKey
@@ -39,7 +39,7 @@ class AddedPages:
         return sum(piece.num_pages for piece in self.pieces)
 
 
-Source: TypeAlias = StoredPages | AddedPages
+Source: TypeAlias = StoredPages | UnsavedPages
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,7 +101,7 @@ def planned_in(parts: Iterable[NewPart]) -> list[PlannedSegment]:
     ]
 
 
-def sources_of(key: ChainKey, pieces: Iterable[Piece]) -> Iterator[AddedPages]:
+def sources_of(key: ChainKey, pieces: Iterable[Piece]) -> Iterator[UnsavedPages]:
     """The pieces in sources about as large as segments: a stream of commits brings runs of a page or two."""
     some: list[Piece] = []
     pages = 0
@@ -110,7 +110,7 @@ def sources_of(key: ChainKey, pieces: Iterable[Piece]) -> Iterator[AddedPages]:
             some.append(piece)
             pages += piece.num_pages
         if pages >= PAGES_PER_SEGMENT:
-            yield AddedPages(key, tuple(some))
+            yield UnsavedPages(key, tuple(some))
             some, pages = [], 0
     if some:
-        yield AddedPages(key, tuple(some))
+        yield UnsavedPages(key, tuple(some))

@@ -43,7 +43,7 @@ from spark_pages.log.checkpoint.write_plan import (
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.chain_tree import ChainEdit, ChainKey, LazyRun, Piece
+from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece, UnloadedRun
 from spark_pages.model.ids import CATALOG_TABLE, Version
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper, map_in_threads
@@ -188,7 +188,7 @@ class _Writer:
         base_changes: dict[ChainKey, list[Change]] = {}
         appended: dict[ChainKey, list[Piece]] = {}
         for key, edits in self._state.edits.items():
-            pieces = grown(edits)
+            pieces = append_only_edits(edits)
             if pieces is not None:
                 appended[key] = pieces
                 continue
@@ -248,7 +248,7 @@ class _Writer:
             for (key, start, stop), num_rows in zip(segment.chains(), rows.tolist(), strict=True):
                 if key in without:  # its changes bring these pages along
                     continue
-                piece = LazyRun(stop - start, num_rows, SegmentPart(self._tree(), node, start, stop))
+                piece = UnloadedRun(stop - start, num_rows, SegmentPart(self._tree(), node, start, stop))
                 changes.setdefault(key, []).append(Change(END, END, (piece,)))
 
     # rewriting
@@ -360,7 +360,7 @@ def _pages_of(pieces: Mapping[ChainKey, Sequence[Piece]]) -> int:
     return sum(piece.num_pages for of_chain in pieces.values() for piece in of_chain)
 
 
-def grown(edits: Sequence[ChainEdit]) -> list[Piece] | None:
+def append_only_edits(edits: Sequence[ChainEdit]) -> list[Piece] | None:
     """What the edits put behind the chain; None if they change anything that was there before.
 
     Notes

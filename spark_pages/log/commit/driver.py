@@ -11,15 +11,15 @@ from spark_pages.errors import CommitError, DamageError, StorageError, Unsupport
 from spark_pages.log.commit.group import NOTHING, Hold
 from spark_pages.log.commit.protocol_types import (
     CreateSlot,
-    LetOthers,
-    Pause,
     ReadFailed,
     ReadSlot,
     ReadSlots,
     Request,
     Response,
+    Wait,
+    Yield,
 )
-from spark_pages.log.commit_cache import RecentSlots
+from spark_pages.log.commit_cache import CommitCache
 from spark_pages.log.fairness import Before
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
@@ -66,8 +66,8 @@ class CommitDriver:
         self._slots = slots
         self._runtime = runtime
         self._timeout_s = timeout_s
-        self._recent = RecentSlots(slots)
-        self.pace = Pace(runtime)
+        self._recent = CommitCache(slots)
+        self.pace = Backoff(runtime)
         self._has_told_clock = False
         self._storage_clock: tuple[float, int] | None = None
 
@@ -175,7 +175,7 @@ class CommitDriver:
         The time is that of a commit that begins now, for one that is given to the rule again and again.
         """
         deadline = self._runtime.monotonic_s() + self._timeout_s
-        return lambda tries: self._pause(Pause(tries, lost=True), deadline)
+        return lambda tries: self._pause(Wait(tries, lost=True), deadline)
 
     def drive(
         self,
@@ -213,9 +213,9 @@ class CommitDriver:
                 return self._read_slot(version)
             case ReadSlots(start, stop):
                 return self._recent.slots(start, stop)
-            case LetOthers():
+            case Yield():
                 return self._let_others(request, deadline)
-            case Pause():
+            case Wait():
                 return self._pause(request, deadline)
 
     def _read_slot(self, version: int) -> Response:
@@ -230,11 +230,11 @@ class CommitDriver:
             self.pace.head_moved()
         return found
 
-    def _pause(self, pause: Pause, deadline: float) -> bool:
+    def _pause(self, pause: Wait, deadline: float) -> bool:
         wait = self.pace.after_loss if pause.lost else self.pace.after_doubt
         return self._sleep(wait(pause.attempt), deadline)
 
-    def _let_others(self, request: LetOthers, deadline: float) -> list[Commit | Tombstone]:
+    def _let_others(self, request: Yield, deadline: float) -> list[Commit | Tombstone]:
         """What others have committed; nothing where they had time for it and did not come.
 
         A writer that knows of nobody else leaves time, and looks for nobody: its own create tells as well.
@@ -311,7 +311,7 @@ _LOOK_REQUESTS = 0.125
 """Between two looks for the next slot."""
 
 
-class Pace:
+class Backoff:
     """The waits of one process; thread-safe as far as a lost update of a hint is harmless.
 
     Parameters

@@ -16,7 +16,8 @@ from spark_pages.runtime import writer_name
 def conflict_error(outcome: Conflict, read_version: int, tried: int = 0) -> CommitConflictError:
     """What is raised where a transaction that read this version is not in the log; `tried` are earlier tries.
 
-    Without ``conflicting_writer`` where what it met has been cleaned away; `with_who_landed` tells whose.
+    Without ``conflicting_writer`` where what it met has been cleaned away; `attach_conflicting_commit` tells
+    whose.
     """
     overlap = outcome.overlap
     tries = tried + max(outcome.tries, 1)

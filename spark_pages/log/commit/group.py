@@ -27,9 +27,9 @@ from typing import TypeAlias
 
 from spark_pages.errors import SparkPagesError
 from spark_pages.log.commit.protocol import IfStopped
-from spark_pages.log.commit.protocol_types import Member, Outcome, PutOff
+from spark_pages.log.commit.protocol_types import Deferred, GroupMember, Outcome
 
-CommitTogether = Callable[[Sequence[Member], IfStopped], Sequence[Outcome]]
+CommitTogether = Callable[[Sequence[GroupMember], IfStopped], Sequence[Outcome]]
 
 
 _all: weakref.WeakSet[CommitGroup] = weakref.WeakSet()
@@ -40,7 +40,7 @@ class _Ticket:
 
     __slots__ = ("gone", "member", "result", "wake")
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self.member = member
         self.result: Outcome | BaseException | None = None
         self.wake: SimpleQueue[None] = SimpleQueue()  # an event is slower: it is made of Python and two locks
@@ -139,8 +139,8 @@ class CommitGroup:
         """Whether more than one transaction was here lately."""
         return self._lately > 1
 
-    def commit(self, member: Member) -> Outcome:
-        """The outcome of one transaction; never `PutOff`."""
+    def commit(self, member: GroupMember) -> Outcome:
+        """The outcome of one transaction; never `Deferred`."""
         ticket = _Ticket(member)
         try:
             with self._lock:
@@ -176,7 +176,7 @@ class CommitGroup:
         self._wait_for_others()
         with self._lock:
             tickets, self._waiting = self._waiting, []
-        told: list[Sequence[Outcome]] = [[PutOff()] * len(tickets)]
+        told: list[Sequence[Outcome]] = [[Deferred()] * len(tickets)]
         try:
             told.append(self._commit_together([ticket.member for ticket in tickets], told.append))
         except SparkPagesError as error:
@@ -226,7 +226,7 @@ class CommitGroup:
 
 def _settle(tickets: Sequence[_Ticket], outcomes: Sequence[Outcome]) -> None:
     for ticket, outcome in zip(tickets, outcomes, strict=True):
-        ticket.result = None if isinstance(outcome, PutOff) else outcome
+        ticket.result = None if isinstance(outcome, Deferred) else outcome
 
 
 def _begin_all_anew() -> None:

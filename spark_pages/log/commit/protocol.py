@@ -2,7 +2,7 @@
 
 A generator without I/O. It yields requests and is sent their outcomes, so that a simulation can
 drive the very code that is shipped; `driver.CommitDriver` drives it against storage. Its result is a
-value for each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `PutOff` (`messages`).
+value for each transaction: `Committed`, `Conflict`, `Unknown`, `Refused`, or `Deferred` (`messages`).
 
 The rule in five lines:
 
@@ -34,15 +34,13 @@ from spark_pages.format.features import check_writable, with_needs
 from spark_pages.format.names import commit_key
 from spark_pages.log.commit.conflict import Overlap, find_overlap, only_appends
 from spark_pages.log.commit.protocol_types import (
-    AlreadyLanded,
     Committed,
     Conflict,
     CreateSlot,
-    LetOthers,
-    Member,
+    Deferred,
+    Duplicate,
+    GroupMember,
     Outcome,
-    Pause,
-    PutOff,
     ReadFailed,
     ReadSlot,
     ReadSlots,
@@ -51,8 +49,10 @@ from spark_pages.log.commit.protocol_types import (
     Response,
     Slot,
     Unknown,
+    Wait,
+    Yield,
 )
-from spark_pages.log.fairness import NOBODY, SLOW, before, is_for_slow, is_late, looks_on
+from spark_pages.log.fairness import NOBODY, SLOW, before, is_for_slow, is_lagging, should_recheck
 from spark_pages.log.identity import foreign_error
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
@@ -76,7 +76,7 @@ _STOPPED = "the thread that committed it together with its own was stopped"
 
 def commit_protocol(
     state: LogState,
-    members: Sequence[Member],
+    members: Sequence[GroupMember],
     *,
     new_token: Callable[[], str],
     now_us: Callable[[], int],
@@ -167,7 +167,7 @@ def commit_protocol(
         group.check(settled, state)
         if group.decided:
             return group.outcomes()
-        if not (yield Pause(tries, lost=True)):
+        if not (yield Wait(tries, lost=True)):
             return group.end(Conflict(None, state.version, tries, settled.records[0].writer))
 
 
@@ -178,7 +178,7 @@ def _let_others(
 
     None where every member has met something of it. Who has lost slot after slot waits for nobody's turn.
     """
-    late = is_late(group.tries)
+    late = is_lagging(group.tries)
     knows_head = group.tries < 2
     looks, gave_way = 0, -1
     while True:
@@ -188,7 +188,7 @@ def _let_others(
             first = SLOW if gives_way else before(state.turns, state.properties, writer, arrived)
         if not first.writers and knows_head:
             return state
-        came = _slots((yield LetOthers(state.version + 1, first)))
+        came = _slots((yield Yield(state.version + 1, first)))
         for slot in came:
             if isinstance(slot, Commit):
                 state = replay(state, [slot], load_manifest)
@@ -201,7 +201,7 @@ def _let_others(
         if not came:
             return state
         looks += 1
-        knows_head = not late or not looks_on(len(came), looks)
+        knows_head = not late or not should_recheck(len(came), looks)
 
 
 Settled = Slot | Unknown | NotCreated | None
@@ -239,7 +239,7 @@ def settle_slot(
         else:
             raise DamageError(f"Slot {version} gave an answer of kind {type(found).__name__}.")
         attempt += 1
-        if not (yield Pause(attempt)):
+        if not (yield Wait(attempt)):
             return Unknown(version, token, data, reason)
 
 
@@ -265,11 +265,11 @@ class _Group:
         Slots that were tried.
     """
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[GroupMember]) -> None:
         self._members = members
         self._outcomes: dict[int, Outcome] = {}
         self._built: dict[int, TransactionRecord] = {}
-        self._said: dict[int, tuple[LogState, TransactionRecord | AlreadyLanded]] = {}
+        self._said: dict[int, tuple[LogState, TransactionRecord | Duplicate]] = {}
         self._fold: Fold | None = None
         self.encoded: dict[str, EncodedTransaction] = {}
         self.tries = 0
@@ -289,7 +289,7 @@ class _Group:
             except Exception as error:  # noqa: BLE001 - it is raised where this member waits
                 self._outcomes[index] = Refused(error, self.tries)
                 continue
-            if isinstance(record, AlreadyLanded):
+            if isinstance(record, Duplicate):
                 if record.version <= base.version:  # else a member of this group brings the pair
                     self._outcomes[index] = Committed(record.version, base, self.tries)
                 continue
@@ -368,9 +368,9 @@ class _Group:
             record = self._on(self._said[index][0] if index in self._said and not anew else state, index)
         except Exception:  # noqa: BLE001 - it is refused when its turn comes
             return None
-        return None if isinstance(record, AlreadyLanded) else record
+        return None if isinstance(record, Duplicate) else record
 
-    def _on(self, state: LogState, index: int) -> TransactionRecord | AlreadyLanded:
+    def _on(self, state: LogState, index: int) -> TransactionRecord | Duplicate:
         """What a member says on top of a state; it is not asked again of the one it spoke of last."""
         ready = self._members[index].ready
         if ready is not None and ready.holds_on(state):
@@ -405,14 +405,14 @@ class _Group:
 
     def outcomes(self) -> list[Outcome]:
         """One for each member."""
-        return [self._outcomes.get(index) or PutOff() for index in range(len(self._members))]
+        return [self._outcomes.get(index) or Deferred() for index in range(len(self._members))]
 
 
 def _cleaned(slot: Tombstone) -> Overlap:
     return Overlap(slot.version, "", "", "it has been cleaned away since")
 
 
-def _vacuumed(member: Member, slot: Commit) -> Overlap | None:
+def _vacuumed(member: GroupMember, slot: Commit) -> Overlap | None:
     """The vacuum in this commit, where it refuses whoever has read as old a version."""
     for other in slot.records:
         if other.retention is not None and member.read_version < other.retention.min_epoch:

@@ -37,7 +37,7 @@ class ReadSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class LetOthers:
+class Yield:
     """Wait for commits of others, whose turn it is; the answer is a list of what slots from `start` on hold.
 
     An empty list says that nobody came, or that there is no time left.
@@ -53,7 +53,7 @@ class LetOthers:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Wait:
     """Wait before the next try; the answer says whether there is time left (bool).
 
     Attributes
@@ -68,7 +68,7 @@ class Pause:
     lost: bool = False
 
 
-Request = CreateSlot | ReadSlot | ReadSlots | LetOthers | Pause
+Request = CreateSlot | ReadSlot | ReadSlots | Yield | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,18 @@ Response = CreateOutcome | Slot | list[Slot] | ReadFailed | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadyLanded:
+class Duplicate:
     """The exactly-once pair of the transaction is in the log since `version`: there is nothing to do."""
 
     version: int
 
 
-Build = Callable[[LogState], TransactionRecord | AlreadyLanded]
+Build = Callable[[LogState], TransactionRecord | Duplicate]
 """Gives a transaction's record on top of a state; called again after each rebase."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ready:
+class EncodedRecord:
     """What a transaction says on every state whose catalog is not newer than `since`.
 
     So it need not be shown what the other members of its group do, and is encoded before it waits for them,
@@ -120,7 +120,7 @@ class Ready:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Member:
+class GroupMember:
     """A transaction that is to be committed.
 
     Attributes
@@ -142,7 +142,7 @@ class Member:
     read_version: int
     build: Build
     reads: frozenset[int] = frozenset()
-    ready: Ready | None = None
+    ready: EncodedRecord | None = None
     named: Named = by_ids
     compared: int = -1
 
@@ -210,8 +210,8 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class Deferred:
     """It was left for the next group: it overlaps with a member of this one, or there was no room."""
 
 
-Outcome = Committed | Conflict | Unknown | Refused | PutOff
+Outcome = Committed | Conflict | Unknown | Refused | Deferred

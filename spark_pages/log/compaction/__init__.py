@@ -1,1 +1,4 @@
-"""Compacted ranges: the slots of an aligned power-of-two range in one object: many are few requests."""
+"""Compacted ranges: one object with the commits of many slots, and archives of such ranges.
+
+Start with `writer`, which decides and writes, and `reader`, which reads a run of versions in few requests.
+"""

@@ -21,7 +21,7 @@ from spark_pages.format.features import FORMAT_VERSION
 from spark_pages.log.compaction.compacted_range import (
     LARGEST,
     MAX_RANGE_OBJECT_BYTES,
-    LogRange,
+    CompactedRange,
     decode_one,
     decode_range,
 )
@@ -62,7 +62,7 @@ class Part:
         Where its bytes are in the bundle.
     """
 
-    piece: LogRange
+    piece: CompactedRange
     offset: int
     length: int
 
@@ -108,11 +108,11 @@ class Index:
         for at in range(max(low, 0), len(self)):
             if self._starts[at] >= stop:
                 return
-            piece = LogRange(int(self._starts[at]), int(self._exponents[at]))
+            piece = CompactedRange(int(self._starts[at]), int(self._exponents[at]))
             yield Part(piece, int(self._offsets[at]), int(self._lengths[at]))
 
 
-def encode_index(bundle: LogRange, parts: Sequence[tuple[LogRange, int]]) -> bytes:
+def encode_index(bundle: CompactedRange, parts: Sequence[tuple[CompactedRange, int]]) -> bytes:
     """What a bundle begins with.
 
     Parameters
@@ -131,7 +131,7 @@ def encode_index(bundle: LogRange, parts: Sequence[tuple[LogRange, int]]) -> byt
     return whole + bytes(-len(whole) % BLOCK)
 
 
-def index_size(block: bytes, bundle: LogRange) -> int:
+def index_size(block: bytes, bundle: CompactedRange) -> int:
     """How many bytes the index takes, by the first block of the bundle.
 
     Raises
@@ -148,7 +148,7 @@ def index_size(block: bytes, bundle: LogRange) -> int:
     return -(-(_LENGTH_BYTES + length) // BLOCK) * BLOCK
 
 
-def decode_index(data: bytes, bundle: LogRange) -> Index:
+def decode_index(data: bytes, bundle: CompactedRange) -> Index:
     """Where the parts of a bundle are.
 
     Parameters
@@ -173,7 +173,7 @@ def decode_index(data: bytes, bundle: LogRange) -> Index:
     return found
 
 
-def check_size(index: Index, bundle: LogRange, size_bytes: int) -> None:
+def check_size(index: Index, bundle: CompactedRange, size_bytes: int) -> None:
     """Refuse a bundle that is not as long as its index says.
 
     Raises
@@ -186,7 +186,7 @@ def check_size(index: Index, bundle: LogRange, size_bytes: int) -> None:
         )
 
 
-def _index(record: dict[str, Any], bundle: LogRange, begin: int) -> Index:
+def _index(record: dict[str, Any], bundle: CompactedRange, begin: int) -> Index:
     exponents = np.asarray(record["exponents"], np.int8)
     lengths = np.asarray(record["lengths"], np.int64)
     is_sound = len(exponents) == len(lengths) and ((exponents >= 0) & (exponents <= LARGEST)).all()

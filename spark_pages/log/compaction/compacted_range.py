@@ -60,7 +60,7 @@ _SCHEMA = ContainerSchema(_PARSED)
 
 
 @dataclass(frozen=True, slots=True)
-class LogRange:
+class CompactedRange:
     """An aligned range of slots.
 
     Attributes
@@ -90,27 +90,27 @@ class LogRange:
         return (bundle_key if self.bundled else compacted_key)(self.start, self.stop - 1)
 
     @property
-    def halves(self) -> tuple[LogRange, LogRange]:
+    def halves(self) -> tuple[CompactedRange, CompactedRange]:
         """The two ranges that it is made of."""
         below = self.exponent - 1
-        return LogRange(self.start, below), LogRange(self.start + (1 << below), below)
+        return CompactedRange(self.start, below), CompactedRange(self.start + (1 << below), below)
 
     @property
-    def bundle(self) -> LogRange:
+    def bundle(self) -> CompactedRange:
         """The bundle of the same slots."""
         return replace(self, bundled=True)
 
     @property
-    def frame(self) -> LogRange:
+    def frame(self) -> CompactedRange:
         """The range of the same slots that is one frame."""
         return replace(self, bundled=False)
 
     @property
-    def bundles_below(self) -> list[LogRange]:
+    def bundles_below(self) -> list[CompactedRange]:
         """The bundles of the next smaller size that have these slots."""
         below = self.exponent - BUNDLES.step
         starts = range(self.start, self.stop, 1 << below) if below in BUNDLES else ()
-        return [LogRange(start, below, bundled=True) for start in starts]
+        return [CompactedRange(start, below, bundled=True) for start in starts]
 
 
 def is_one_frame(size_bytes: int) -> bool:
@@ -118,23 +118,23 @@ def is_one_frame(size_bytes: int) -> bool:
     return size_bytes <= MAX_RANGE_BYTES
 
 
-def range_around(version: int, exponent: int) -> LogRange:
+def range_around(version: int, exponent: int) -> CompactedRange:
     """The aligned range of this size that holds a version."""
-    return LogRange(version >> exponent << exponent, exponent)
+    return CompactedRange(version >> exponent << exponent, exponent)
 
 
-def small_ranges(compacted: int) -> list[LogRange]:
+def small_ranges(compacted: int) -> list[CompactedRange]:
     """The ranges of 8, 4 and 2 slots in use when everything below `compacted` has been compacted."""
     found = []
     start = compacted >> WHOLE << WHOLE
     for exponent in range(WHOLE - 1, 0, -1):
         if compacted & (1 << exponent):
-            found.append(LogRange(start, exponent))
+            found.append(CompactedRange(start, exponent))
             start += 1 << exponent
     return found
 
 
-def plan_ranges(compacted: int, stop: int) -> Iterator[LogRange]:
+def plan_ranges(compacted: int, stop: int) -> Iterator[CompactedRange]:
     """Ranges that are due when slots below `stop` exist and those below `compacted` are done, halves first.
 
     Notes
@@ -153,13 +153,13 @@ def plan_ranges(compacted: int, stop: int) -> Iterator[LogRange]:
     yield from (each for each in small_ranges(stop) if each not in known)
 
 
-def top_bundles(start: int, stop: int) -> Iterator[LogRange]:
+def top_bundles(start: int, stop: int) -> Iterator[CompactedRange]:
     """The largest bundles that slots below `stop` have room for, without those that `start` is behind."""
     position = 0
     for exponent in reversed(BUNDLES):
         end = stop >> exponent << exponent
         for first in range(max(position, start >> exponent << exponent), end, 1 << exponent):
-            yield LogRange(first, exponent, bundled=True)
+            yield CompactedRange(first, exponent, bundled=True)
         position = end
 
 
@@ -167,8 +167,8 @@ def plan_reads(
     start: int,
     stop: int,
     compacted: int,
-    usable: Callable[[LogRange], bool] = lambda piece: not piece.bundled,
-) -> Iterator[LogRange]:
+    usable: Callable[[CompactedRange], bool] = lambda piece: not piece.bundled,
+) -> Iterator[CompactedRange]:
     """Ranges and single slots to read for slots [start, stop), in order; they may overlap.
 
     Parameters
@@ -187,7 +187,7 @@ def plan_reads(
     small = small_ranges(compacted)
     position = start
     while position < stop:
-        best = LogRange(position, 0)
+        best = CompactedRange(position, 0)
         for around in _around(position, compacted >> WHOLE << WHOLE, small, usable):
             useful = min(around.stop, stop) - position
             spare = max(2, min((1 << around.exponent) // _SPARE, 2 << LARGEST))
@@ -199,8 +199,8 @@ def plan_reads(
 
 
 def _around(
-    position: int, body: int, small: Sequence[LogRange], usable: Callable[[LogRange], bool]
-) -> Iterator[LogRange]:
+    position: int, body: int, small: Sequence[CompactedRange], usable: Callable[[CompactedRange], bool]
+) -> Iterator[CompactedRange]:
     """The usable ranges that may hold a slot, smaller ones first; a bundle where one frame is not usable."""
     for exponent in range(WHOLE, BUNDLES.stop):
         around = range_around(position, exponent)
@@ -234,7 +234,7 @@ def encode_range(start: int, slots: Sequence[bytes]) -> bytes:
     return encode_container(_PARSED, [record], bytes.fromhex(digest_of(whole)[:32]))[0]
 
 
-def decode_range(data: bytes, wanted: LogRange) -> list[bytes]:
+def decode_range(data: bytes, wanted: CompactedRange) -> list[bytes]:
     """The slots of a range, bit by bit; what is in them has not been looked at.
 
     Raises
@@ -273,7 +273,7 @@ def decode_one(
         ) from error
 
 
-def _slots(record: dict[str, Any], wanted: LogRange) -> list[bytes]:
+def _slots(record: dict[str, Any], wanted: CompactedRange) -> list[bytes]:
     lengths, length = record["lengths"], record["original_length"]
     told = record["start"], len(lengths), sum(lengths)
     expected = wanted.start, 1 << wanted.exponent, length

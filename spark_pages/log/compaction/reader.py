@@ -13,7 +13,7 @@ from spark_pages.log.compaction.archive import BLOCK, Index, Part, check_size, d
 from spark_pages.log.compaction.compacted_range import (
     LARGEST,
     MAX_RANGE_OBJECT_BYTES,
-    LogRange,
+    CompactedRange,
     decode_range,
     plan_reads,
 )
@@ -38,7 +38,7 @@ _MOST_TIMES = 3
 
 Slot = Commit | Tombstone
 
-_Wanted: TypeAlias = tuple[LogRange, int, int]
+_Wanted: TypeAlias = tuple[CompactedRange, int, int]
 """A range or slot, and which slots [first, stop) are wanted of it."""
 
 
@@ -51,7 +51,7 @@ def is_chained(slots: Sequence[Slot]) -> bool:
     )
 
 
-def read_index(store: ObjectStore, bundle: LogRange) -> Index:
+def read_index(store: ObjectStore, bundle: CompactedRange) -> Index:
     """Where the parts of a bundle are; one request up to some hundred parts, then two.
 
     Raises
@@ -75,8 +75,8 @@ def read_run(store: ObjectStore, key: str, run: Sequence[Part]) -> Iterator[tupl
 
 
 def slots_of(
-    store: ObjectStore, piece: LogRange, first: int, stop: int, size_bytes: int | None = None
-) -> Iterator[tuple[LogRange, list[bytes]]]:
+    store: ObjectStore, piece: CompactedRange, first: int, stop: int, size_bytes: int | None = None
+) -> Iterator[tuple[CompactedRange, list[bytes]]]:
     """What a range or bundle holds of slots [first, stop), frame by frame; what is around them comes along.
 
     Parameters
@@ -117,11 +117,11 @@ class _Usable:
     def __init__(self) -> None:
         self._missed: dict[tuple[int, bool], tuple[int, int, int]] = {}
 
-    def __call__(self, piece: LogRange) -> bool:
+    def __call__(self, piece: CompactedRange) -> bool:
         start, stop, _ = self._missed.get((piece.exponent, piece.bundled), _NEVER)
         return not start <= piece.start < stop
 
-    def learn(self, piece: LogRange, there: bool) -> None:
+    def learn(self, piece: CompactedRange, there: bool) -> None:
         """Whether a range was there."""
         form = piece.exponent, piece.bundled
         if there:
@@ -230,7 +230,7 @@ class RangeReader:
         versions = versions[: len(found)] if piece.bundled else versions
         return found if found and [slot.version for slot in found] == list(versions) else None
 
-    def _parts(self, piece: LogRange, versions: range) -> Iterator[tuple[int, list[bytes]]]:
+    def _parts(self, piece: CompactedRange, versions: range) -> Iterator[tuple[int, list[bytes]]]:
         if not piece.bundled:
             yield piece.start, decode_range(self._store.get(piece.key, MAX_RANGE_OBJECT_BYTES), piece)
             return

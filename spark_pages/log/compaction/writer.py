@@ -28,7 +28,7 @@ from spark_pages.log.compaction.compacted_range import (
     LARGEST,
     MAX_RANGE_OBJECT_BYTES,
     WHOLE,
-    LogRange,
+    CompactedRange,
     decode_range,
     encode_range,
     is_one_frame,
@@ -103,7 +103,7 @@ def compact_slots(
 
 def missing_bundles(
     store: ObjectStore, map_all: Mapper, start: int, stop: int, behind: int = 0
-) -> list[LogRange]:
+) -> list[CompactedRange]:
     """Bundles of slots [start, stop) that are not there, smaller ones first.
 
     Parameters
@@ -116,19 +116,19 @@ def missing_bundles(
     One round of at most some 50 requests where none is missing, and one more for each size of a missing one.
     """
 
-    def missing(bundles: list[LogRange]) -> list[LogRange]:
+    def missing(bundles: list[CompactedRange]) -> list[CompactedRange]:
         absent = [each for each, there in zip(bundles, map_all(is_there, bundles), strict=True) if not there]
         below = [each for bundle in absent for each in bundle.bundles_below if each.stop > max(start, behind)]
         return [*(missing(below) if below else ()), *(each for each in absent if each.start >= start)]
 
-    def is_there(bundle: LogRange) -> bool:
+    def is_there(bundle: CompactedRange) -> bool:
         keys = [bundle.frame.key, bundle.key] if bundle.exponent <= LARGEST else [bundle.key]
         return any(size_if_there(store, key) for key in keys)
 
     return missing(list(top_bundles(max(start, behind), stop)))
 
 
-def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[LogRange]) -> LogCompaction:
+def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[CompactedRange]) -> LogCompaction:
     """These ranges are there, but for those that are never made; smaller ones come before larger ones.
 
     Bundles are written anew.
@@ -154,16 +154,16 @@ class _Builder:
     def __init__(self, store: ObjectStore, map_all: Mapper) -> None:
         self._store = store
         self._map_all = map_all
-        self._made: dict[int, tuple[LogRange, list[bytes] | None]] = {}
+        self._made: dict[int, tuple[CompactedRange, list[bytes] | None]] = {}
         self._unsound: set[str] = set()
 
-    def write(self, wanted: LogRange) -> int:
+    def write(self, wanted: CompactedRange) -> int:
         """Bytes written; 0 where the range was there already, or is not to be made."""
         if wanted.bundled:
             return self._write_bundle(wanted)
         return 0 if size_if_there(self._store, wanted.key) else self._write_frame(wanted)
 
-    def _write_frame(self, wanted: LogRange) -> int:
+    def _write_frame(self, wanted: CompactedRange) -> int:
         slots = self._slots(wanted)
         self._made[wanted.exponent] = wanted, slots
         if slots is None:
@@ -177,7 +177,7 @@ class _Builder:
             )
         return len(data)
 
-    def _write_bundle(self, wanted: LogRange) -> int:
+    def _write_bundle(self, wanted: CompactedRange) -> int:
         """Bytes written; 0 where not all slots can be had. What is there stays until then."""
         while True:
             try:
@@ -203,7 +203,7 @@ class _Builder:
             return 0
         return len(mapped)
 
-    def _put_together(self, wanted: LogRange) -> mmap.mmap:
+    def _put_together(self, wanted: CompactedRange) -> mmap.mmap:
         """The bytes of a bundle, in a file that is gone with them.
 
         Raises
@@ -229,7 +229,7 @@ class _Builder:
             whole.flush()
             return mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ)
 
-    def _sources(self, wanted: LogRange) -> list[tuple[str, Part]]:
+    def _sources(self, wanted: CompactedRange) -> list[tuple[str, Part]]:
         """The ranges and slots that hold these slots, each with the object and the place that it is in."""
         if wanted.exponent <= LARGEST and (size := self._size(wanted.key)):
             return [(wanted.key, Part(wanted, 0, size))]
@@ -241,7 +241,7 @@ class _Builder:
                 self._unsound.add(wanted.bundle.key)
         if wanted.exponent > WHOLE:
             return [source for half in wanted.halves for source in self._sources(half)]
-        slots = [LogRange(version, 0) for version in range(wanted.start, wanted.stop)]
+        slots = [CompactedRange(version, 0) for version in range(wanted.start, wanted.stop)]
         sizes = self._map_all(lambda slot: self._store.size(slot.key), slots)
         return [(slot.key, Part(slot, 0, size)) for slot, size in zip(slots, sizes, strict=True)]
 
@@ -271,7 +271,7 @@ class _Builder:
         except (ObjectNotFoundError, DamageError):
             return False  # that is no vacuum's work: ranges may have the only copy
 
-    def _slots(self, wanted: LogRange) -> list[bytes] | None:
+    def _slots(self, wanted: CompactedRange) -> list[bytes] | None:
         """The slots of a range as they are in storage; None if it is not to be made."""
         if wanted.exponent > WHOLE:
             early, late = wanted.halves
@@ -283,7 +283,7 @@ class _Builder:
             slots = None if None in found else [slot for slot in found if slot is not None]
         return slots if slots is not None and is_one_frame(sum(map(len, slots))) else None
 
-    def _half(self, half: LogRange) -> list[bytes] | None:
+    def _half(self, half: CompactedRange) -> list[bytes] | None:
         made, slots = self._made.get(half.exponent, (None, None))
         if made == half:
             return slots

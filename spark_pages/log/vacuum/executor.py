@@ -19,8 +19,8 @@ from spark_pages.errors import CommitConflictError, SparkPagesError, StorageErro
 from spark_pages.format.commit import encode_tombstone
 from spark_pages.format.features import check_writable
 from spark_pages.format.names import commit_key
-from spark_pages.log.commit.protocol_types import AlreadyLanded
-from spark_pages.log.conflict_error import with_who_landed
+from spark_pages.log.commit.protocol_types import Duplicate
+from spark_pages.log.conflict_error import attach_conflicting_commit
 from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.log.latest import untold
 from spark_pages.log.log import Log
@@ -43,7 +43,7 @@ from spark_pages.storage.reserve import keep_reserve, with_reserve
 from spark_pages.storage.store import size_if_there
 
 
-class Deletion:
+class VacuumExecutor:
     """One execution of a plan.
 
     Parameters
@@ -146,9 +146,9 @@ class Deletion:
             "oldest": str(retention.min_readable),
         }
 
-        def build(state: LogState) -> TransactionRecord | AlreadyLanded:
+        def build(state: LogState) -> TransactionRecord | Duplicate:
             if covers(state.retention, retention):
-                return AlreadyLanded(state.version)
+                return Duplicate(state.version)
             if state.retention is not None and not covers(retention, state.retention):
                 # its checkpoint may be void by now, or its oldest version be read from an older one
                 raise CommitConflictError(
@@ -177,7 +177,7 @@ class Deletion:
         try:
             outcome = self._log.commit(head, build)
         except CommitConflictError as error:
-            raise with_who_landed(
+            raise attach_conflicting_commit(
                 error, self._log, plan.version, lambda record: bool(record.tags or record.leases)
             ) from error
         return outcome.version if outcome.commit is not None else None

@@ -20,7 +20,7 @@ from spark_pages.log.replay import replay
 from spark_pages.log.retention import Keep, newer, oldest_to_keep
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
-from spark_pages.log.vacuum.executor import Deletion
+from spark_pages.log.vacuum.executor import VacuumExecutor
 from spark_pages.log.vacuum.orphans import page_files_below, unnamed_in_log
 from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
 from spark_pages.log.vacuum.reachability import (
@@ -106,7 +106,7 @@ class VacuumPlanner:
         def run(plan: VacuumPlan) -> VacuumResult:
             if failed is not None and not objects:
                 raise failed
-            return Deletion(self._log, self._runtime, self._commits, plan).execute()
+            return VacuumExecutor(self._log, self._runtime, self._commits, plan).execute()
 
         return VacuumPlan(
             head.version,

@@ -16,7 +16,7 @@ from spark_pages.errors import ObjectNotFoundError
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.names import part_key, segment_key, stats_key
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.compaction.compacted_range import BUNDLES, LARGEST, LogRange
+from spark_pages.log.compaction.compacted_range import BUNDLES, LARGEST, CompactedRange
 from spark_pages.log.discovery import is_readable
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
@@ -284,12 +284,12 @@ def _of_epoch(paths: Iterable[str | None], below: int | None) -> set[str]:
     return {path for path in paths if path and path.rpartition("/")[2] < limit}
 
 
-def ranges_below(start: int, stop: int) -> Iterator[LogRange]:
+def ranges_below(start: int, stop: int) -> Iterator[CompactedRange]:
     """Compacted ranges and bundles that end in slots [start, stop): all that there may be."""
     for exponent in range(1, BUNDLES.stop):
         size = 1 << exponent
         for end in range(-(-(start + 1) // size) * size, stop + 1, size):
-            around = LogRange(end - size, exponent)
+            around = CompactedRange(end - size, exponent)
             if exponent <= LARGEST:
                 yield around
             if exponent in BUNDLES:

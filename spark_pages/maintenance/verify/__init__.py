@@ -1,6 +1,6 @@
-"""Looking after a store: `verify` reads and names every fault, `repair` plans and mends what it can.
+"""Verification of a store: reads and compares, writes nothing.
 
-Start with `verify.py` (the order of the checks), then `slots.py`, `trees.py` and `pages.py` (the checks),
-`repair.py` (the plan) and `remake.py` (lost objects made again, byte for byte). Imports `catalog`, `log`,
-`io` and what is below them; `tables` offers it as methods of a store.
+Start with `verify`, then `walk`, which visits slots, commits and checkpoints in the order of their versions;
+`checkpoints`, `pages`, `page_values` and `compacted_ranges` check one kind of object each; `faults` is the
+result.
 """

@@ -14,7 +14,7 @@ from spark_pages.format.commit import MAX_COMMIT_BYTES, decode_slot
 from spark_pages.format.names import commit_key
 from spark_pages.log.compaction.compacted_range import (
     BUNDLES,
-    LogRange,
+    CompactedRange,
     encode_range,
     is_one_frame,
     plan_ranges,
@@ -30,7 +30,7 @@ from spark_pages.storage.store import ObjectStore
 _RANGE = re.compile(r"_log/(\d{20})-(\d{20})\.(compacted\.avro|bundle)")
 
 
-def listed_range(key: str) -> LogRange | None:
+def listed_range(key: str) -> CompactedRange | None:
     """The range that a key names, if it is a possible one."""
     found = _RANGE.fullmatch(key)
     if found is None:
@@ -39,7 +39,7 @@ def listed_range(key: str) -> LogRange | None:
     exponent, bundled = (end - start + 1).bit_length() - 1, found[3] == "bundle"
     if exponent not in (BUNDLES if bundled else range(1, 64)):
         return None
-    around = LogRange(start, exponent, bundled)
+    around = CompactedRange(start, exponent, bundled)
     return around if around.stop == end + 1 and start % (end - start + 1) == 0 else None
 
 
@@ -77,7 +77,7 @@ def check_ranges(survey: Survey) -> None:
     )
 
 
-def _differing(survey: Survey, around: LogRange) -> int | None:
+def _differing(survey: Survey, around: CompactedRange) -> int | None:
     """The first slot that a range holds otherwise than the slot itself; None if there is none."""
     survey.findings.objects += 1
     size_bytes = survey.listed[around.key]
@@ -90,7 +90,7 @@ def _differing(survey: Survey, around: LogRange) -> int | None:
     return None
 
 
-def _lost(survey: Survey) -> list[LogRange]:
+def _lost(survey: Survey) -> list[CompactedRange]:
     """Ranges that commits say were made, and no vacuum has deleted, but are not there.
 
     What a vacuum deletes ends before the version from which the oldest one kept is read. It does so before
@@ -110,7 +110,7 @@ def _lost(survey: Survey) -> list[LogRange]:
     ]
 
 
-def told(ranges: Sequence[LogRange]) -> str:
+def told(ranges: Sequence[CompactedRange]) -> str:
     """How many ranges, and of which slots, up to "are"."""
     first, last = min(each.start for each in ranges), max(each.stop for each in ranges) - 1
     verb = "is" if len(ranges) == 1 else "are"
@@ -160,7 +160,7 @@ def recover_slots(store: ObjectStore, survey: Survey) -> dict[str, bytes]:
     return {commit_key(version): data for version, data in found.items()}
 
 
-def _ranges(survey: Survey) -> Iterator[LogRange]:
+def _ranges(survey: Survey) -> Iterator[CompactedRange]:
     for key in sorted(survey.listed):
         around = listed_range(key)
         if around is not None and around.stop <= survey.slots.head + 1:

@@ -16,7 +16,7 @@ from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
 from spark_pages.maintenance.verify.faults import INLINE, NEWER, RESTORE, FaultKind, Findings
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_values import PageReader, PagesToRead
-from spark_pages.model.chain_tree import ChainKey, LazyRun, Piece
+from spark_pages.model.chain_tree import ChainKey, Piece, UnloadedRun
 from spark_pages.model.ids import format_page_id, page_version
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind
 from spark_pages.model.run import PageRun
@@ -225,7 +225,7 @@ def taken(run: PageRun, positions: NDArray[np.int64]) -> PageRun:
 def stream(pieces: tuple[Piece, ...] | list[Piece]) -> Iterator[PageRun]:
     """The pages of a chain, run by run, without keeping what is loaded."""
     for piece in pieces:
-        if isinstance(piece, LazyRun):
+        if isinstance(piece, UnloadedRun):
             parts = list(piece.expand())
             pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
             if (pages, rows) != (piece.num_pages, piece.num_rows):

@@ -16,7 +16,7 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.format.commit import decode_slot
 from spark_pages.format.names import HINT_KEY, LOG, LOST, commit_key
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.compaction.compacted_range import LogRange
+from spark_pages.log.compaction.compacted_range import CompactedRange
 from spark_pages.log.discovery import base_state
 from spark_pages.log.last_checkpoint import read_hint
 from spark_pages.log.replay import form_ids, replay
@@ -94,7 +94,7 @@ class Survey:
     manifest_keys: set[str] = field(default_factory=set)
     state: LogState | None = None
     hint_wrong: bool = False
-    lost_ranges: list[LogRange] = field(default_factory=list)
+    lost_ranges: list[CompactedRange] = field(default_factory=list)
     replayed: int = 0
     oldest: int = 0
     read: PagesRead = field(default_factory=PagesRead)

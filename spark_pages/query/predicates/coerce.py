@@ -112,7 +112,7 @@ def as_time(expression: pc.Expression, kind: pa.DataType) -> pc.Expression:
     return moments.cast(pa.time64("ns")).cast(kind)
 
 
-def as_whole(expression: pc.Expression) -> pc.Expression:
+def as_exact_integer(expression: pc.Expression) -> pc.Expression:
     """Whole numbers of any width and sign, for which there is no integer."""
     return expression.cast(pa.decimal128(_DIGITS[64], 0))
 

@@ -28,8 +28,8 @@ from spark_pages.query.predicates.coerce import (
     Side,
     as_decimal,
     as_double,
+    as_exact_integer,
     as_time,
-    as_whole,
     brought_together,
     calculated,
     kind_of,
@@ -350,7 +350,7 @@ class _Translator:
         fractional = any(map(pa.types.is_floating, kinds)) or bool(FRACTION_SIGNS & set(written))
         if fractional:
             return [as_double(part) for part in parts]
-        return list(map(as_whole, parts)) if pa.uint64() in kinds else parts
+        return list(map(as_exact_integer, parts)) if pa.uint64() in kinds else parts
 
     def _beginning(self, node: exp.Expr, prefix: str) -> pc.Expression:
         """Whether text begins so; of a dictionary column said in two ways, so that statistics can tell."""

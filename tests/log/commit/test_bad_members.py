@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spark_pages.errors import InvalidInputError
 from spark_pages.format import commit
 from spark_pages.log.commit import protocol
-from spark_pages.log.commit.protocol_types import Committed, Member, PutOff, Refused
+from spark_pages.log.commit.protocol_types import Committed, Deferred, GroupMember, Refused
 from spark_pages.log.state import LogState
 from tests.io.strategies import steady
 from tests.log.records import record, swap
@@ -28,7 +28,7 @@ BAD = {
     "a surrogate in a parameter": lambda n: member(n, **APPEND, parameters={"a": "\udfff"}),
     "a parameter of another type": lambda n: member(n, **APPEND, parameters={"a": 7}),
     "a writer of another type": lambda n: member(n, **APPEND, writer=b"bytes"),
-    "a build that raises": lambda _: Member(0, cannot_be_built),
+    "a build that raises": lambda _: GroupMember(0, cannot_be_built),
     "pages that are not there": lambda n: member(n, counts=(5,), splices=(swap(1, 1, (7,), 5, 5),)),
 }
 
@@ -71,21 +71,21 @@ def small_commits(monkeypatch):
     monkeypatch.setattr(protocol, "GROUP_BYTES", 4_000)
 
 
-def large(number: int) -> Member:
+def large(number: int) -> GroupMember:
     return member(number, **APPEND, operation="x" * 50_000)
 
 
 def test_a_member_too_large_for_any_commit_is_refused_where_it_is_first(small_commits):
     group = Group([large(11), member(12, **APPEND)])
 
-    assert kinds(group) == ["Refused", "PutOff"]
+    assert kinds(group) == ["Refused", "Deferred"]
     assert "a commit holds at most 40000" in str(group.outcomes[0].error)
 
 
 def test_a_member_too_large_for_the_group_waits_for_a_commit_of_its_own(small_commits):
     group = Group([member(11, **APPEND), large(12), member(13, **APPEND)])
 
-    assert kinds(group) == ["Committed", "PutOff", "Committed"]
+    assert kinds(group) == ["Committed", "Deferred", "Committed"]
 
 
 def test_members_share_a_commit_as_far_as_there_is_room(small_commits):
@@ -93,8 +93,8 @@ def test_members_share_a_commit_as_far_as_there_is_room(small_commits):
 
     group = Group(members)
 
-    assert kinds(group) == ["Committed", "Committed", "PutOff", "PutOff"]
-    assert isinstance(group.outcomes[2], PutOff)
+    assert kinds(group) == ["Committed", "Committed", "Deferred", "Deferred"]
+    assert isinstance(group.outcomes[2], Deferred)
 
 
 def test_a_record_is_encoded_once_for_each_try(monkeypatch):
