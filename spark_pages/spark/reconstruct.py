@@ -1,9 +1,9 @@
 """Snapshot reconstruction by Spark: the descriptors of every page of a version, from checkpoint and commits.
 
 Start at `reconstruct_snapshot`. Two passes, both over names made by the driver, never over a listing.
-First executors count, where the tree does not tell, and the driver turns the counts into first rows (`fold`);
-then executors read segments and commits (`tasks`), give each page its first row, and leave out those that
-commits removed. Nothing is shuffled: no window, no join, no global prefix sum.
+First executors count, where the tree does not tell, and the driver turns the counts into first rows
+(`positions`); then executors read segments and commits (`tasks`), give each page its first row, and leave
+out those that commits removed. Nothing is shuffled: no window, no join, no global prefix sum.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What executors do in a reconstruction: first they count rows, then they give each page its first row.
 
-`CountSegments` and `CountCommits` make the counts that `fold` turns into a layout; `SegmentRows` and
+`CountSegments` and `CountCommits` make the counts that `positions` turns into a layout; `SegmentRows` and
 `CommitRows` read the same objects again, with the layout. No pyspark here.
 """
 

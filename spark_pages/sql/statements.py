@@ -1,4 +1,5 @@
-"""Statements as values: what `spark_pages.sql.reader` makes of a text, and `spark_pages.tables` carries out.
+"""Statements as values: what `spark_pages.sql.reader` makes of a text, and `spark_pages.transaction` carries
+out.
 
 Names are as written, of one part or two; which table is meant is found out by whoever carries them out.
 """

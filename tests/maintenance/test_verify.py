@@ -471,7 +471,7 @@ def test_the_result_is_a_table_and_a_text(rich: Store) -> None:
 def test_there_must_be_a_store_and_a_known_way_to_read_pages(url: str, store: Store) -> None:
     with pytest.raises(StoreNotFoundError):
         verify(open_object_store(f"{url}x"))
-    with pytest.raises(InvalidInputError, match="'all' or 'sample' or 'none'"):
+    with pytest.raises(InvalidInputError, match="expected 'all', 'sample' or 'none'"):
         verify(store.objects, pages="some")
     with pytest.raises(InvalidInputError, match="fraction"):
         verify(store.objects, fraction=2)

@@ -1,4 +1,4 @@
-"""Integers of many pages in fewer bytes at once: what `narrow.narrowed` does for one page. Pure."""
+"""Integers of many pages in fewer bytes at once: what `integer_encoding.narrowed` does for one page. Pure."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def encode_page(
     -----
     One copy into IPC form, one through the codec, one behind the header; some 100 µs for 64 KiB, most of it
     without the GIL. Integers are narrowed where that saves bytes, but not under ``Codec.NONE``, which is for
-    pages that are read without a copy. What stood under a null is not written (`hidden`). Source: seed 003,
-    "Entry" and "Persistent Storage Layout".
+    pages that are read without a copy. What stood under a null is not written (`null_masking`). Source: seed
+    003, "Entry" and "Persistent Storage Layout".
     """
     columns = {"data": trimmed_for_ipc(data), "prefix_meta": prefix_meta, "suffix_meta": suffix_meta}
     present = {name: column for name, column in columns.items() if column is not None}

@@ -97,7 +97,7 @@ def commit_protocol(
     now_us
         The clock; commit times stay monotone whatever it says.
     writer
-        As whom other writers know this process, which lets them commit where it is their turn (`turns`);
+        As whom other writers know this process, which lets them commit where it is their turn (`fairness`);
         without a name it takes no turns.
     if_stopped
         Told before each slot that is tried what the outcomes are should the thread be stopped from then on.

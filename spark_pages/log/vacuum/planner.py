@@ -1,4 +1,4 @@
-"""Planning a vacuum: what nothing that is kept names, with its size. `deletion` executes the plan."""
+"""Planning a vacuum: what nothing that is kept names, with its size. `executor` executes the plan."""
 
 from __future__ import annotations
 
