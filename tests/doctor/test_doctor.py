@@ -18,7 +18,7 @@ from spark_pages.doctor.races import CREATORS, Attempt, body, judge
 from spark_pages.errors import StorageError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
-from spark_pages.storage.store import Created, CreateOutcome, Doubtful, Exists, ObjectInfo
+from spark_pages.storage.store import MAX_OBJECT_BYTES, Created, CreateOutcome, Doubtful, Exists, ObjectInfo
 
 
 def memory() -> Any:
@@ -164,7 +164,7 @@ class ShortRanges(Liar):
 
 
 class NeverMissing(Liar):
-    def get(self, key: str, most_bytes: int | None = None) -> bytes:
+    def get(self, key: str, most_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         return self.inner.get(key, most_bytes) if self.inner.list(key) else b""
 
 
