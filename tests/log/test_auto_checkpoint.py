@@ -190,7 +190,7 @@ def test_definitions_of_many_columns_bring_a_checkpoint_at_once_and_count_from_t
     assert check_store(Store(store.objects)).state.tail_columns == 601
 
 
-def test_a_store_of_many_tables_just_made_is_opened_by_four_reads_and_one_look_that_decode_no_commit(monkeypatch):
+def test_a_store_of_many_tables_are_opened_by_four_reads_and_one_look_without_a_commit(monkeypatch):
     store = new_store({})
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(300)])
     for start in range(0, 30, 10):
