@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,11 @@ def test_the_figures_of_the_readme_are_those_of_the_page_on_performance():
     figures = re.findall(r"(?<![\d,.])\d[\d,.]*\d(?= [µm]s| KB| a second|;| to )", costs)
     assert len(figures) > 25
     assert [figure for figure in figures if not re.search(rf"(?<![\d,.]){re.escape(figure)}", told)] == []
+
+
+def test_the_picture_of_the_readme_is_the_one_that_its_script_draws():
+    script = ROOT / "docs" / "images" / "chain_strip.py"
+
+    drawn = runpy.run_path(str(script))["draw"]().svg
+
+    assert drawn + "\n" == script.with_suffix(".svg").read_text(encoding="utf-8")
