@@ -12,7 +12,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 """Most digits of whole numbers, by their bits."""
@@ -42,6 +41,12 @@ class Side:
 
 def kind_of(expression: pc.Expression, schema: pa.Schema) -> pa.DataType | None:
     """The type that an expression has over some columns; None where it does not fit them."""
+    from pyarrow.acero import (  # noqa: PLC0415 - imports pandas and pyarrow.dataset
+        Declaration,
+        ProjectNodeOptions,
+        TableSourceNodeOptions,
+    )
+
     source = Declaration("table_source", TableSourceNodeOptions(schema.empty_table()))
     project = Declaration("project", ProjectNodeOptions([expression], ["value"]))
     try:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow.acero import Declaration, FilterNodeOptions, TableSourceNodeOptions
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of
 from spark_pages.arrow.compact import takes
@@ -57,6 +56,12 @@ def _filtered(table: pa.Table, expression: pc.Expression) -> pa.Table:
     """`pyarrow.Table.filter`; few rows are tested by this thread, because waiting for others takes longer."""
     if table.num_rows > _FEW_ROWS:
         return table.filter(expression)
+    from pyarrow.acero import (  # noqa: PLC0415 - imports pandas and pyarrow.dataset
+        Declaration,
+        FilterNodeOptions,
+        TableSourceNodeOptions,
+    )
+
     source = Declaration("table_source", TableSourceNodeOptions(table))
     steps = [source, Declaration("filter", FilterNodeOptions(expression))]
     return Declaration.from_sequence(steps).to_table(use_threads=False)

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
 from spark_pages.errors import InvalidInputError
 
@@ -64,6 +63,12 @@ def evaluated(table: pa.Table, test: Predicate) -> pa.ChunkedArray:
     if isinstance(test, JoinedPredicate):
         answers = (evaluated(table, part) for part in test.parts)
         return reduce(lambda one, two: pc.call_function(test.function, [one, two]), answers)
+    from pyarrow.acero import (  # noqa: PLC0415 - imports pandas and pyarrow.dataset
+        Declaration,
+        ProjectNodeOptions,
+        TableSourceNodeOptions,
+    )
+
     source = Declaration("table_source", TableSourceNodeOptions(table))
     project = Declaration("project", ProjectNodeOptions([test], ["answer"]))
     return Declaration.from_sequence([source, project]).to_table(use_threads=False).column(0)
