@@ -7,7 +7,7 @@ looks at the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from spark_pages.arguments import check_nesting
 from spark_pages.arrow.stored_types import same_type
 from spark_pages.format.bounds import plain_type, plain_values
+from spark_pages.format.inference import LossError, check_inferred, check_kept
 
 types = pa.types
 
@@ -40,18 +41,16 @@ _SORTS = (
 _ALSO = {("text", "bytes"), ("bytes", "text"), ("dates", "times without a zone")}
 
 
-class LossError(ValueError):
-    """Values would not be the same under another type; never leaves this package."""
-
-
 def kinds_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of one type can be values of another, as far as types tell.
 
     Notes
     -----
     Numbers become numbers, text becomes text; a struct may lack fields, which are null, but have none of its
-    own. Dictionaries and run-end encodings count as their values.
+    own. Dictionaries and run-end encodings count as their values, and extension types as what they are stored
+    as; but the bytes of a UUID, say, are no text.
     """
+    has_meaning = isinstance(given, pa.BaseExtensionType) or isinstance(wanted, pa.BaseExtensionType)
     given, wanted = _plain(given), _plain(wanted)
     if given == wanted or types.is_null(given) or types.is_null(wanted):
         return True
@@ -63,7 +62,7 @@ def kinds_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
         known = {field.name: field.type for field in wanted}
         return all(field.name in known and kinds_fit(field.type, known[field.name]) for field in given)
     sorts = _sort(given), _sort(wanted)
-    return None not in sorts and (sorts[0] == sorts[1] or sorts in _ALSO)
+    return None not in sorts and (sorts[0] == sorts[1] or (sorts in _ALSO and not has_meaning))
 
 
 def fitted(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
@@ -106,12 +105,40 @@ def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
     -----
     Told the wanted type at once, Arrow makes 1 of 1.5 for a column of integers.
     """
+    values = as_sequence(values)
     check_unmasked(values)
     check_nesting(values, "A value")
     try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array(values, wanted)
+        return _inferred(values)
+    except (pa.ArrowException, LossError, OverflowError):
+        found = pa.array(values, wanted)
+    if isinstance(values, Iterable):
+        check_kept(values, found)
+    return found
+
+
+def as_sequence(values: Any) -> Any:
+    """The values, which can be looked at several times."""
+    return list(values) if isinstance(values, Iterator) else values
+
+
+def inferred(values: Any) -> pa.Array | pa.ChunkedArray:
+    """What Python gives as values, as an array of the type that they have.
+
+    Raises
+    ------
+    LossError, InvalidInputError, pyarrow.ArrowException
+        If the array would not hold these values, or they are nested too deep.
+    """
+    check_unmasked(values)
+    check_nesting(values, "A value")
+    return _inferred(values)
+
+
+def _inferred(values: Any) -> pa.Array | pa.ChunkedArray:
+    found = pa.array(values)
+    check_inferred(values, found)
+    return found
 
 
 def check_unmasked(values: Any) -> None:

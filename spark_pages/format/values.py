@@ -9,14 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_pages.arguments import check_nesting
+from spark_pages.arguments import shortened
 from spark_pages.arrow.columns import has_dictionary, nulls_of
 from spark_pages.arrow.compact import owned_copy, shown_bytes
 from spark_pages.arrow.dictionaries import has_null_values, with_sound_dictionaries
+from spark_pages.arrow.required import has_required, null_of_required
 from spark_pages.arrow.stored_types import check_depth, same_type, stored_type, stored_values
 from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
-from spark_pages.format.fitting import LossError, check_unmasked, fitted, from_python
+from spark_pages.format.fitting import as_sequence, fitted, from_python, inferred
+from spark_pages.format.inference import LossError, check_frame
 
 NOT_ARROW = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 """What Arrow, and those who hand it their data, raise where it cannot be made of what was given."""
@@ -66,11 +68,15 @@ def as_stream(data: Any) -> RowStream:
         raise InvalidInputError(f"Cannot append a {type(data).__name__}: {reason}.")
     try:
         if hasattr(data, "__arrow_c_stream__"):
-            return _of_reader(_reader_of(data))
+            reader = _reader_of(data)
+            check_frame(data, reader.schema)
+            return _of_reader(reader)
         if hasattr(data, "__arrow_c_array__"):
             return as_stream(pa.record_batch(data))
     except SparkPagesError:
         raise  # also a ValueError
+    except LossError as error:
+        raise InvalidInputError(f"Cannot append a {type(data).__name__}: {error}.") from error
     except NOT_ARROW as error:
         unknown = _unknown_column(data)
         what = "it" if unknown is None else f"its column {unknown!r}"
@@ -142,8 +148,8 @@ def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
     Raises
     ------
-    SchemaMismatchError
-        Names the batch, counted from 0.
+    SchemaMismatchError, InvalidInputError
+        If a batch disagrees, or cannot be read; names it, counted from 0.
     """
     for number in count():
         try:
@@ -152,12 +158,14 @@ def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         except StopIteration:
             return
         except SparkPagesError:
-            raise
-        except (*NOT_ARROW, RuntimeError) as error:  # of Arrow, and of what hands out the batches
+            raise  # also a ValueError
+        except (pa.ArrowException, LossError) as error:
             raise SchemaMismatchError(
                 f"Cannot append batch {number} of a stream: {error}.",
                 hint="Give every batch the schema of its stream.",
             ) from error
+        except (*NOT_ARROW, RuntimeError) as error:  # of what hands out the batches
+            raise InvalidInputError(f"Cannot read batch {number} of a stream: {error}.") from error
         yield batch
 
 
@@ -172,13 +180,25 @@ def _check_batch(batch: pa.RecordBatch, schema: pa.Schema) -> None:
 
 
 def _table_of(columns: Mapping[str, Any]) -> pa.Table:
+    arrays = {}
+    for name, each in columns.items():
+        if isinstance(each, str | bytes | Mapping):
+            raise InvalidInputError(
+                f"Cannot append column {shortened(name)} of a mapping: expected a list of values, found "
+                f"{shortened(each)} ({type(each).__name__})."
+            )
+        try:
+            is_arrow = isinstance(each, pa.Array | pa.ChunkedArray)
+            arrays[name] = each if is_arrow else inferred(as_sequence(each))
+        except SparkPagesError:
+            raise  # also a ValueError
+        except NOT_ARROW as error:
+            raise InvalidInputError(
+                f"Cannot append column {shortened(name)} of a mapping: {error}.",
+                hint="Give its values as a pyarrow.Array of the type that they have.",
+            ) from error
     try:
-        for each in columns.values():
-            check_unmasked(each)
-            check_nesting(each, "A value")
-        return pa.table(dict(columns))
-    except SparkPagesError:
-        raise  # also a ValueError
+        return pa.table(arrays)
     except NOT_ARROW as error:
         raise InvalidInputError(
             f"Cannot append this mapping: expected columns of equal length by name, found: {error}"
@@ -227,10 +247,22 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
         raise SchemaMismatchError(
             f"Column {wanted.name!r} of {table!r} is not nullable, but {nulls} of the values given are null."
         )
+    if has_required(wanted.type):
+        for chunk in chunks:
+            _check_required(chunk, wanted.name, table)
     chunks = [owned_copy(each) for each in chunks]
     if not has_dictionary(wanted.type):
         return chunks
     return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
+
+
+def _check_required(values: pa.Array, column: str, table: str) -> None:
+    missing = null_of_required(values)
+    if missing is not None:
+        raise SchemaMismatchError(
+            f"Field {missing!r} inside of column {column!r} of {table!r} is not nullable, but some of the "
+            "values given are null."
+        )
 
 
 def _sound_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> list[pa.Array]:

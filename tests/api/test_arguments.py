@@ -219,11 +219,11 @@ CHANGES = {
     ),
     "a column that is no list": (
         lambda t: t.append("t", {"name": "a", "n": 1}),
-        r"Cannot append this mapping",
+        r"Cannot append column 'name' of a mapping: expected a list of values, found 'a' \(str\)",
     ),
     "lists in masked arrays": (
         lambda t: t.append("t", {"name": ["a"], "n": [np.ma.masked_array([1, 2], [False, True])]}),
-        "Cannot append this mapping.*found: a value is an array with masked elements",
+        "Cannot append column 'n' of a mapping: a value is an array with masked elements",
     ),
     "a list in a masked array": (
         lambda t: t.update("t", "n", [0], [np.ma.masked_array([1, 2], [False, True])]),

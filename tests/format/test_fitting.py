@@ -15,7 +15,8 @@ from hypothesis import given, settings
 
 import spark_pages as sp
 from spark_pages.errors import SchemaMismatchError
-from spark_pages.format.fitting import LossError, fitted, from_python, kinds_fit
+from spark_pages.format.fitting import fitted, from_python, kinds_fit
+from spark_pages.format.inference import LossError
 
 NOON = dt.datetime(2026, 1, 1, 12)
 STRUCT = pa.struct([("a", pa.int64())])

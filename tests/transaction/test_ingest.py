@@ -181,7 +181,7 @@ def test_a_failing_append_leaves_the_transaction_as_it_was():
         raise OSError("the source broke")
 
     reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64()), ("s", pa.string())]), batches())
-    with pytest.raises(OSError, match="broke"):
+    with pytest.raises(InvalidInputError, match="Cannot read batch 1 of a stream: the source broke"):
         txn.append("t", reader)
     with pytest.raises(SchemaMismatchError):
         txn.append("t", {"n": ["no number"], "s": ["x"]})
