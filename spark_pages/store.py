@@ -205,13 +205,7 @@ class Store(InfoVerbs, ClaimVerbs):
             If storage still gives no clear answer.
         """
         check_kind(error, CommitUnknownError, "error", "a CommitUnknownError")
-        known = error.context
-        if not {"version", "token", "data"} <= known.keys():
-            raise InvalidInputError(
-                "The error does not carry the commit that is in doubt: look for it in the history."
-            )
-        version, token, data = (known[name] for name in ("version", "token", "data"))
-        return self._log.resume(Unknown(version, token, data, error.message, known.get("tries", 1)))
+        return self._log.resume(Unknown.from_error(error))
 
     def tag(self, name: str, version: int | None = None, replace: bool = False) -> int:
         """The tag names the version, by default the newest one; gives the version.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -18,10 +18,9 @@ from spark_pages.log.claims import is_live
 from spark_pages.log.times import MAX_TIME_US, bounded
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId
+from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import Runtime
-
-if TYPE_CHECKING:
-    from spark_pages.store import Store
+from spark_pages.transaction.transaction import Transaction
 
 CLAIMS_SCHEMA = pa.schema(
     [
@@ -37,6 +36,20 @@ CLAIMS_SCHEMA = pa.schema(
 )
 
 
+class Claimable(Protocol):
+    """A store, as far as claims use one."""
+
+    _runtime: Runtime
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+
+    def transaction(
+        self, operation: str | None = None, *, parameters: Mapping[str, str] | None = None
+    ) -> Transaction:
+        """See `Store.transaction`."""
+
+
 @guarded()
 class RowClaim:
     """Rows that an owner has claimed; a context manager that releases them with its block.
@@ -49,7 +62,7 @@ class RowClaim:
         One for each column, with its fencing number.
     """
 
-    def __init__(self, store: Store, owner: str, claims: Sequence[Claim]) -> None:
+    def __init__(self, store: Claimable, owner: str, claims: Sequence[Claim]) -> None:
         self.owner = owner
         self.claims = tuple(claims)
         self._store = store
@@ -76,10 +89,8 @@ class RowClaim:
 class ClaimVerbs:
     """What a store offers about claims."""
 
-    _runtime: Runtime
-
     def claim(
-        self,
+        self: Claimable,
         table: str,
         columns: Sequence[str] | None = None,
         start: int = 0,
@@ -110,22 +121,22 @@ class ClaimVerbs:
         -----
         Advice: a claim keeps nobody from writing. One commit. The result is a context manager that releases.
         """
-        return take_claim(cast("Store", self), self._runtime, table, columns, (start, stop), owner, duration)
+        return take_claim(self, self._runtime, table, columns, (start, stop), owner, duration)
 
-    def claims(self) -> pa.Table:
+    def claims(self: Claimable) -> pa.Table:
         """List claims, those of one table together.
 
         ``table``, ``column``, ``start``, ``stop``, ``owner``, ``fence``, ``expires_at`` and ``live``. A claim
         that is not live keeps nobody away: it has expired, or its owner has died on this machine.
         """
-        return claims_table(cast("Store", self), self._runtime)
+        return claims_table(self, self._runtime)
 
-    def release_claims(self, owner: str) -> int:
+    def release_claims(self: Claimable, owner: str) -> int:
         """Release all that an owner has claimed, whoever calls this; gives how many claims those were."""
-        return release_owner(cast("Store", self), owner)
+        return release_owner(self, owner)
 
 
-def claims_table(store: Store, runtime: Runtime) -> pa.Table:
+def claims_table(store: Claimable, runtime: Runtime) -> pa.Table:
     """List the claims of a store, in the order of tables and rows; see `Store.claims`."""
     log = store.snapshot().log
     now_us = runtime.now_us()
@@ -151,7 +162,7 @@ def claims_table(store: Store, runtime: Runtime) -> pa.Table:
 
 
 def take_claim(
-    store: Store,
+    store: Claimable,
     runtime: Runtime,
     table: str,
     columns: Sequence[str] | None,
@@ -199,7 +210,7 @@ def take_claim(
     return RowClaim(store, owner, taken)
 
 
-def release_owner(store: Store, owner: str) -> int:
+def release_owner(store: Claimable, owner: str) -> int:
     """Release all that an owner has claimed; gives how many claims those were."""
     owner = as_str(owner, "owner")
     held = [claim for claim in store.snapshot().log.state.claims if claim.owner == owner]
@@ -207,7 +218,7 @@ def release_owner(store: Store, owner: str) -> int:
     return len(held)
 
 
-def _release(store: Store, claims: Sequence[Claim]) -> None:
+def _release(store: Claimable, claims: Sequence[Claim]) -> None:
     standing = set(store.snapshot().log.state.claims)
     ours = [claim for claim in claims if claim in standing]
     if ours:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -14,9 +14,6 @@ from spark_pages.format.page_folders import LOCATION_PROPERTY
 from spark_pages.log.log import Log
 from spark_pages.log.state import LogState
 from spark_pages.log.times import RESETS_PROPERTY
-
-if TYPE_CHECKING:
-    from spark_pages.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +79,29 @@ class StoreInfo:
         }
 
 
-class InfoVerbs:
-    """Verbs of a store that describe it."""
+class Describable(Protocol):
+    """A store, as far as its description uses one."""
 
     _log: Log
 
+    def claims(self) -> pa.Table:
+        """See `Store.claims`."""
+
+    def leases(self) -> pa.Table:
+        """See `Store.leases`."""
+
+
+class InfoVerbs:
+    """Verbs of a store that describe it."""
+
     @property
-    def properties(self) -> Mapping[str, str]:
+    def properties(self: Describable) -> Mapping[str, str]:
         """Properties of the newest version, by name; read-only. `Transaction.set_properties` changes them."""
         return store_properties(self._log.refresh().state)
 
-    def info(self) -> StoreInfo:
+    def info(self: Describable) -> StoreInfo:
         """Describe the store: identity, format version, features, properties, tags, claims and leases."""
-        store = cast("Store", self)
-        return StoreInfo.of(self._log.refresh().state, store.claims(), store.leases())
+        return StoreInfo.of(self._log.refresh().state, self.claims(), self.leases())
 
 
 def store_properties(state: LogState) -> Mapping[str, str]:

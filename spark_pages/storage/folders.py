@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+
+from spark_pages.storage.keys import MAX_KEY_CHARS
 
 if sys.platform == "darwin":
     import fcntl
@@ -17,6 +20,16 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EX
 NO_LINKS_REMEDY = "Use a file system with hard links (ext4, XFS, APFS, NFS), or an object store."
 
 _INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def open_folder(root: str, parts: Sequence[str]) -> int:
@@ -127,6 +140,37 @@ def stamp(folder: int, name: str) -> str | None:
     except FileNotFoundError:
         return None
     return f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def walk(folder: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield everything below an open folder, each with its status; follow no link."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+                yield prefix + entry.name, status
+                if not stat.S_ISDIR(status.st_mode) or len(prefix) > MAX_KEY_CHARS:
+                    continue
+                try:
+                    inner = open_folder_in(folder, entry.name)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # it was a folder a moment ago
+                        raise
+                    continue
+                try:
+                    yield from walk(inner, f"{prefix}{entry.name}/")
+                finally:
+                    os.close(inner)
+
+
+def is_file(status: os.stat_result) -> bool:
+    """Return whether this is a regular file."""
+    return stat.S_ISREG(status.st_mode)
+
+
+def kind_of(status: os.stat_result) -> str:
+    """Name the kind of what is no regular file, such as "a folder"."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "something that is no file")
 
 
 def _step(folder: int, part: str) -> int:

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import secrets
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,14 +28,15 @@ from spark_pages.storage.direct import write_direct
 from spark_pages.storage.folders import (
     NO_LINKS,
     NO_LINKS_REMEDY,
+    is_file,
+    kind_of,
     make_folder,
     open_folder,
-    open_folder_in,
     stamp,
     sync,
+    walk,
 )
 from spark_pages.storage.keys import (
-    MAX_KEY_CHARS,
     RESERVED_FOLDER,
     check_key,
     check_prefix,
@@ -65,14 +65,6 @@ _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _NO_FILE = (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 """What opening a socket, or a device that is not there, fails with."""
 
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _TEMPORARY = re.compile(r"[0-9a-f]{32}")
 """Names that `put` and `create` give."""
 
@@ -213,8 +205,8 @@ class DurableLocalStore:
             with _closing(open_folder(self._root, folder.split("/") if folder else [])) as opened:
                 found = [
                     ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000)
-                    for key, status in _walk(opened, f"{folder}/" if folder else "")
-                    if key.startswith(prefix) and _is_file(status) and is_key(key)
+                    for key, status in walk(opened, f"{folder}/" if folder else "")
+                    if key.startswith(prefix) and is_file(status) and is_key(key)
                 ]
         except OSError as error:
             self._refuse_links(folder, error)
@@ -321,7 +313,7 @@ class DurableLocalStore:
         """
         try:
             with _closing(open_folder(self._root, [])) as root:
-                found = {name: _kind(status) for name, status in _walk(root, "") if not _is_file(status)}
+                found = {name: kind_of(status) for name, status in walk(root, "") if not is_file(status)}
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -452,8 +444,8 @@ class DurableLocalStore:
             raise self._failure("Opening", key, error) from error
         with _closing(descriptor):
             status = os.fstat(descriptor)
-            if not _is_file(status):
-                raise self._no_file(key, _kind(status))
+            if not is_file(status):
+                raise self._no_file(key, kind_of(status))
             try:
                 yield descriptor
             except OSError as error:
@@ -557,38 +549,11 @@ def _read(descriptor: int, offset: int, length: int) -> bytes:
     return b"".join(pieces)
 
 
-def _walk(folder: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below an open folder, each with its status; no link is followed."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
-                yield prefix + entry.name, status
-                if not stat.S_ISDIR(status.st_mode) or len(prefix) > MAX_KEY_CHARS:
-                    continue
-                try:
-                    inner = open_folder_in(folder, entry.name)
-                except OSError as error:
-                    if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # it was a folder a moment ago
-                        raise
-                    continue
-                with _closing(inner):
-                    yield from _walk(inner, f"{prefix}{entry.name}/")
-
-
 def _unfinished(folder: int) -> Iterator[ObjectInfo]:
     """Files of writers in the folder of temporaries; what else lies there is left alone."""
-    for name, status in _walk(folder, ""):
-        if _TEMPORARY.fullmatch(name) and _is_file(status):
+    for name, status in walk(folder, ""):
+        if _TEMPORARY.fullmatch(name) and is_file(status):
             yield ObjectInfo(f"{RESERVED_FOLDER}/{name}", status.st_size, status.st_mtime_ns // 1_000)
-
-
-def _is_file(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode)
-
-
-def _kind(status: os.stat_result) -> str:
-    return _KINDS.get(stat.S_IFMT(status.st_mode), "something that is no file")
 
 
 def _reason(error: OSError) -> str:

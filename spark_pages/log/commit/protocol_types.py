@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.format.commit import EncodedTransaction
 from spark_pages.log.commit.conflict import Named, Overlap, by_ids
 from spark_pages.log.fairness import Before
@@ -199,6 +200,23 @@ class Unknown:
     data: bytes
     reason: str
     tries: int = 1
+
+    @classmethod
+    def from_error(cls, error: CommitUnknownError) -> Unknown:
+        """Return the commit that an error carries.
+
+        Raises
+        ------
+        InvalidInputError
+            If it carries none.
+        """
+        known = error.context
+        if not {"version", "token", "data"} <= known.keys():
+            raise InvalidInputError(
+                "Cannot resume the commit: the error does not carry it.",
+                hint="Look for the commit in `Store.history`.",
+            )
+        return cls(known["version"], known["token"], known["data"], error.message, known.get("tries", 1))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
