@@ -221,11 +221,14 @@ def _check_kept_versions(survey: Survey) -> None:
         if lease.version >= survey.oldest or lease.expires_at_us > survey.runtime.now_us():
             keepers.setdefault(lease.version, []).append(f"lease {lease.lease_id}")
     slots = SlotReader(survey.store, survey.runtime.map)
+    reported = {fault.key for fault in survey.findings.faults}
     for version, names in sorted(keepers.items()):
         try:
             kept = open_state(slots, survey.reader, state, version, survey.manifest_reader.read)
             LogSnapshot(kept, Checkpoint(kept.base, survey.reader) if kept.base else None).tables()
         except SparkPagesError as error:
+            if error.context.get("key") in reported:  # one damaged object is one fault
+                continue
             what = f"Cannot open version {version} ({', '.join(names)}): {error.message}"
             survey.findings.add(FaultKind.CONTRADICTION, commit_key(version), what, RESTORE)
 
