@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from spark_pages.storage import MeteredStore
@@ -43,6 +43,10 @@ class SlowStore(MeteredStore):
     def get_range(self, key: str, offset: int, length: int) -> bytes:
         """See `ObjectStore.get_range`."""
         return self._slowly(lambda: super(SlowStore, self).get_range(key, offset, length))
+
+    def stamps(self, keys: Sequence[str]) -> list[str | None]:
+        """See `ObjectStore.stamps`; the keys are looked for at the same time."""
+        return self._slowly(lambda: super(SlowStore, self).stamps(keys))
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""

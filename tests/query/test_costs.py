@@ -7,7 +7,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from tests.transaction.stores import metered, store_with
+from spark_pages.format.names import commit_key
+from tests.transaction.stores import LOOKS, metered, reads_and_looks, store_with
 
 ROWS = pa.table({"n": list(range(10)), "s": list("abcdefghij")})
 
@@ -45,8 +46,9 @@ def test_a_large_commit_adds_one_page_file():
     txn.commit()
 
     counts = meter.counts - before
-    probe = 1  # a page file bears the version read, so the newest one is asked for first
-    assert (counts.puts, counts.creates, counts.gets) == (1, 1, probe)
+    assert (counts.puts, counts.creates) == (1, 1)
+    # a page file bears the version read, so the newest one is looked for first
+    assert reads_and_looks(counts) == (2, LOOKS)
 
 
 def test_page_manifests_that_list_pages_of_several_columns_are_read_once():
@@ -65,14 +67,14 @@ def test_page_manifests_that_list_pages_of_several_columns_are_read_once():
     assert folders(meter.counts.keys)["_log/manifests"] == 6
 
 
-def test_a_refresh_with_nothing_new_is_one_request():
+def test_a_refresh_with_nothing_new_is_one_round_of_looks():
     store, meter = metered(store_with(ROWS))
     store.snapshot()
     before = meter.counts
 
     store.snapshot()
 
-    assert (meter.counts - before).requests == 1
+    assert reads_and_looks(meter.counts - before) == (0, LOOKS)
 
 
 def test_to_open_and_locate_a_row_reads_one_object_on_each_floor(small_trees):
@@ -84,14 +86,14 @@ def test_to_open_and_locate_a_row_reads_one_object_on_each_floor(small_trees):
 
     assert (found.page_position, found.row_in_page) == (30, 5)
     assert meter.counts.creates == meter.counts.puts == meter.counts.lists == 0
-    assert folders(meter.counts.keys) == {
+    assert meter.looked_for == [commit_key(slot) for slot in (0, 62, 63, 64, 66, 70, 78, 94, 126)]
+    assert folders(meter.counts.keys) - folders(tuple(meter.looked_for)) == {
         "_last_checkpoint": 1,
         "_log/checkpoints": 1,
         "_log/catalog": 1,
         "_log/parts": 1,
         "_log/segments": 1,
         "00000000000000000061.avro": 1,  # proves that the hint is of this store
-        "00000000000000000062.avro": 1,
     }
 
 
@@ -111,7 +113,7 @@ def test_a_checkpoint_after_one_append_writes_a_tail_and_leaves_old_segments_alo
     written_and_looked_for = 2
     assert {asked[f"_log/{kind}"] for kind in ("segments", "parts", "stats")} == {written_and_looked_for}
     assert (counts.creates, counts.puts, counts.sizes, counts.lists) == (0, 6, 5, 0)
-    assert counts.gets == 3  # the probe for a newer commit, the root read back, the hint that is replaced
+    assert (counts.gets, counts.stamps) == (2, LOOKS)  # the root read back, the hint that is replaced
 
 
 def test_a_checkpoint_after_one_update_rewrites_one_path_of_the_tree(small_trees):
@@ -139,7 +141,7 @@ def test_a_checkpoint_with_nothing_new_writes_nothing():
 
     assert store.checkpoint() == first
 
-    assert (meter.counts - before).requests == 1
+    assert reads_and_looks(meter.counts - before) == (0, LOOKS)
 
 
 def test_opening_without_a_hint_finds_the_head_by_halving():
@@ -153,4 +155,4 @@ def test_opening_without_a_hint_finds_the_head_by_halving():
     assert cold.snapshot().version == txn.version
 
     assert meter.counts.lists == 0
-    assert meter.counts.requests <= 24
+    assert reads_and_looks(meter.counts) == (16, 2 * LOOKS)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 
-from spark_pages.storage import MeteredStore
 from spark_pages.store import Store
-from tests.transaction.stores import metered, store_with
+from tests.transaction.stores import LOOKS, Meter, metered, reads_and_looks, store_with
 
 ROWS = pa.table({"n": list(range(10)), "s": list("abcdefghij")})
 
@@ -18,24 +19,25 @@ def append(store: Store, count: int) -> None:
             txn.append("t", ROWS)
 
 
-def reader_of(store: Store) -> tuple[Store, MeteredStore]:
+def reader_of(store: Store) -> tuple[Store, Meter]:
     reader, meter = metered(store)
     reader.snapshot()
     return reader, meter
 
 
-def cost_of_refresh(reader: Store, meter: MeteredStore) -> tuple[int, int]:
-    """Requests, and how many of them found nothing."""
-    before = meter.counts
+def cost_of_refresh(reader: Store, meter: Meter) -> tuple[int, int, int]:
+    """Reads, how many of them found nothing, and rounds of looks."""
+    before, looked_before = meter.counts, len(meter.looked_for)
     version = reader.snapshot().version
-    keys = (meter.counts - before).keys
+    counts = meter.counts - before
+    reads = Counter(counts.keys) - Counter(meter.looked_for[looked_before:])
     there = {each.key for each in meter.list("_log/")}
     assert version == reader.snapshot().version
-    return len(keys), sum(key not in there for key in keys)
+    return reads.total(), sum(reads[key] for key in reads if key not in there), counts.stamps // LOOKS
 
 
 @pytest.mark.parametrize(
-    ("new", "cost"), [(0, (1, 1)), (1, (2, 1)), (2, (5, 3)), (3, (5, 2)), (100, (129, 29))]
+    ("new", "cost"), [(0, (0, 0, 1)), (1, (1, 0, 2)), (2, (2, 0, 2)), (3, (4, 1, 2)), (100, (101, 1, 6))]
 )
 def test_what_a_refresh_costs_without_log_compaction(new, cost):
     store = store_with(*[ROWS] * 3)
@@ -52,10 +54,10 @@ def test_a_refresh_over_at_most_one_commit_does_not_ask_for_ranges(new):
     reader, meter = reader_of(store)
     append(store, new)
 
-    assert cost_of_refresh(reader, meter) == (1 + new, 1)
+    assert cost_of_refresh(reader, meter) == (new, 0, 1 + new)
 
 
-def test_a_refresh_over_100_commits_reads_at_most_10_objects_wherever_it_begins():
+def test_a_refresh_over_100_commits_reads_at_most_8_objects_wherever_it_begins():
     store = store_with(*[ROWS] * 20)
     readers = {}
     costs = []
@@ -68,8 +70,9 @@ def test_a_refresh_over_100_commits_reads_at_most_10_objects_wherever_it_begins(
             costs.append(cost_of_refresh(*readers[version]))
 
     assert len(costs) == 6
-    assert max(requests - misses for requests, misses in costs) <= 10
-    assert max(misses for _, misses in costs) <= 2
+    assert max(reads for reads, _, _ in costs) == 8
+    assert max(misses for _, misses, _ in costs) == 0
+    assert max(looks for _, _, looks in costs) == 3
 
 
 def test_small_commits_are_read_in_a_fraction_of_their_bytes():
@@ -94,7 +97,8 @@ def test_a_cold_open_100_commits_after_a_checkpoint_takes_at_most_8_requests_mor
 
     _, late = reader_of(store)
 
-    assert late.counts.requests <= at_once.counts.requests + 8
+    assert reads_and_looks(at_once.counts) == (3, LOOKS)
+    assert reads_and_looks(late.counts) == (6, LOOKS)
 
 
 def test_history_reads_ranges():
@@ -107,7 +111,7 @@ def test_history_reads_ranges():
     assert history.column("transaction").null_count == 1, "the log compaction"
     assert history.num_rows == 65
 
-    assert (meter.counts - before).requests <= 8
+    assert reads_and_looks(meter.counts - before) == (2, LOOKS)
 
 
 def test_a_store_without_a_checkpoint_is_opened_from_ranges():
@@ -116,7 +120,7 @@ def test_a_store_without_a_checkpoint_is_opened_from_ranges():
 
     _, meter = reader_of(store)
 
-    assert meter.counts.requests <= 6
+    assert reads_and_looks(meter.counts) == (4, LOOKS)
 
 
 def test_log_compaction_reads_each_slot_once_and_asks_once_for_each_range():
@@ -129,6 +133,6 @@ def test_log_compaction_reads_each_slot_once_and_asks_once_for_each_range():
     assert len(done.keys) == 4 + 2 + 1
     assert counts.creates == len(done.keys)
     assert counts.sizes == len(done.keys) + 1  # whether 64 slots are in a range, or need a bundle
-    # the early half of each larger range; the probe for a newer commit, the hint
-    assert counts.gets == 64 + 3 + 2
+    # the early half of each larger range; the hint
+    assert (counts.gets, counts.stamps) == (64 + 3 + 1, LOOKS)
     assert counts.puts == 1

@@ -16,6 +16,7 @@ from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore, MeteredStore
 from spark_pages.store import Store
+from tests.transaction.stores import LOOKS, reads_and_looks
 
 SHAPES = {
     "10 k": Shape(10_000, tables=10, columns=10, names_statistics=True),
@@ -37,7 +38,7 @@ def first_middle_last(count: int) -> list[int]:
     return sorted({0, count // 2, count - 1})
 
 
-def test_to_locate_a_row_by_ids_takes_six_requests_and_few_bytes(synthetic):
+def test_to_locate_a_row_by_ids_takes_five_reads_one_look_and_few_bytes(synthetic):
     url, shape = synthetic
     for table in first_middle_last(shape.tables):
         for row in (0, 8192 * (shape.pages_of_chain // 2)):
@@ -46,19 +47,23 @@ def test_to_locate_a_row_by_ids_takes_six_requests_and_few_bytes(synthetic):
             found = Log(objects, Runtime()).snapshot().chain(shape.key(table, 0)).locate_row(row)
 
             assert found.page.entry_count == 8192
-            assert objects.counts.requests <= BOUNDS["ids"]["requests"]
+            reads, looks = reads_and_looks(objects.counts)
+            assert reads <= BOUNDS["ids"]["reads"]
+            assert looks == BOUNDS["ids"]["looks"] == LOOKS
             assert objects.counts.bytes_read <= BOUNDS["ids"]["bytes"]
             assert objects.counts.lists == 0
 
 
-def test_to_locate_a_row_by_name_takes_one_request_more(synthetic):
+def test_to_locate_a_row_by_name_takes_one_read_more(synthetic):
     url, shape = synthetic
     for table in first_middle_last(shape.tables):
         objects = MeteredStore(DurableLocalStore(url))
 
         Store(objects).snapshot().table(shape.table_name(table)).directory.locate_row("c000", 0)
 
-        assert objects.counts.requests <= BOUNDS["ids"]["requests"] + 1 <= BOUNDS["name"]["requests"]
+        reads, looks = reads_and_looks(objects.counts)
+        assert reads <= BOUNDS["ids"]["reads"] + 1 <= BOUNDS["name"]["reads"]
+        assert looks == BOUNDS["name"]["looks"] == LOOKS
         assert objects.counts.bytes_read <= BOUNDS["name"]["bytes"]
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
 
 import pyarrow as pa
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.storage import MeteredStore
-from spark_pages.storage.store import Doubtful
+from spark_pages.storage import MeteredStore, RequestCounts
+from spark_pages.storage.store import Doubtful, ObjectStore
 from spark_pages.store import Store
 
 QUIET = {
@@ -36,10 +37,32 @@ def store_with(*tables: pa.Table, schema: pa.Schema | None = None) -> Store:
     return store
 
 
-def metered(store: Store) -> tuple[Store, MeteredStore]:
+LOOKS = 9
+"""Requests of one look for newer slots: the first slot, and the next 1, 2, 3, 5, 9, 17, 33 and 65."""
+
+
+class Meter(MeteredStore):
+    """A store that counts, and remembers the keys that were looked for without being read."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.looked_for: list[str] = []
+
+    def stamps(self, keys: Sequence[str]) -> list[str | None]:
+        """See `ObjectStore.stamps`."""
+        self.looked_for += keys
+        return super().stamps(keys)
+
+
+def metered(store: Store) -> tuple[Store, Meter]:
     """The same store opened anew, with every request counted."""
-    meter = MeteredStore(store.objects)
+    meter = Meter(store.objects)
     return Store(meter), meter
+
+
+def reads_and_looks(counts: RequestCounts) -> tuple[int, int]:
+    """Requests that look for objects, apart from all others."""
+    return counts.requests - counts.stamps, counts.stamps
 
 
 class Doubting:
