@@ -17,6 +17,7 @@ from sqlglot import exp
 from spark_pages.catalog.identifiers import VisibleColumn
 from spark_pages.errors import InternalError, InvalidInputError, MissingDependencyError, SparkPagesError
 from spark_pages.query.predicates.parsing import for_duckdb, shown
+from spark_pages.sql.intervals import check_intervals
 from spark_pages.sql.resolver import ResolvedQuery
 
 if TYPE_CHECKING:
@@ -111,12 +112,19 @@ def _as_users_know(result: pa.Table, outputs: tuple[VisibleColumn, ...]) -> pa.T
         kind = output.type if output.type is not None else _in_utc(column.type)
         if kind != column.type:
             try:
-                column = column.cast(kind)  # noqa: PLW2901
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                column = _cast(column, kind)  # noqa: PLW2901
+            except pa.ArrowException:
                 kind = column.type
         columns.append(column)
         fields.append(pa.field(output.name, kind))
     return pa.table(columns, schema=pa.schema(fields))
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if not (isinstance(kind, pa.BaseExtensionType) and isinstance(column.type, pa.BaseExtensionType)):
+        return column.cast(kind)
+    storage = (chunk.storage.cast(kind.storage_type) for chunk in column.chunks)
+    return pa.chunked_array([pa.ExtensionArray.from_storage(kind, each) for each in storage], kind)
 
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:
@@ -208,7 +216,10 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
     def batches(self, labels: list[str], filter: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """The rows that pass the filter."""
         try:
-            yield from self._read(labels, filter)
+            for batch in self._read(labels, filter):
+                for label, column in zip(batch.schema.names, batch.columns, strict=True):
+                    check_intervals(self._names.get(label, label), column)
+                yield batch
         except SparkPagesError as error:
             self.failure = error
             raise
