@@ -58,8 +58,10 @@ def open_folder(root: str, parts: Sequence[str]) -> int:
     -----
     One system call per part. Nothing can be swapped for a link between the check and the use.
     """
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for part in parts:
+    if not parts:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(f"{root}/{parts[0]}", _INNER)  # follows links above that part alone
+    for part in parts[1:]:
         folder = _step(folder, part)
     return folder
 

@@ -314,3 +314,20 @@ def test_options_for_a_path_are_refused_without_showing_their_values(tmp_path):
         open_object_store(tmp_path, {"secret_access_key": "CANARY"})
 
     assert "CANARY" not in str(caught.value)
+
+
+def test_keys_of_one_folder_are_looked_for_by_a_single_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DurableLocalStore(str(tmp_path))
+    store.put("_log/a", b"one")
+    opened: list[str] = []
+    real = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *rest, **more: opened.append(path) or real(path, *rest, **more)
+    )
+
+    found = store.stamps([f"_log/{name}" for name in "abcdefghi"])
+
+    assert found[1:] == [None] * 8
+    assert opened == [f"{tmp_path.resolve()}/_log"]
