@@ -44,15 +44,22 @@ def schema_from_bytes(data: bytes) -> pa.Schema:
     buffer = pa.py_buffer(data)
     if NAME_KEY not in data:
         return pa.ipc.read_schema(buffer)
+    hidden = _without_extensions(data)
     try:
-        return pa.ipc.read_schema(buffer)
-    except Exception:  # noqa: BLE001 - of a class of somebody else, or of damaged bytes, which fail again
-        hidden = _without_extensions(data)
+        schema = pa.ipc.read_schema(buffer)
+        for made, written in zip(schema, hidden, strict=True):
+            _check_classes(made, _names(written))
+    except Exception:  # noqa: BLE001, S110 - of a class of somebody else
+        pass
+    else:
+        return schema
     fields = []
     for field in hidden:
         revealed = _revealed(field)
         try:
-            fields.append(pa.ipc.read_schema(pa.schema([revealed]).serialize()).field(0))
+            made = pa.ipc.read_schema(pa.schema([revealed]).serialize()).field(0)
+            _check_classes(made, _names(field))
+            fields.append(made)
         except Exception as error:  # noqa: BLE001 - of a class of somebody else
             told = {key: each for key, each in (revealed.metadata or {}).items() if key in _ARROW_KEYS}
             written = pa.schema([pa.field("", revealed.type, metadata=told)]).serialize().to_pybytes()
@@ -121,6 +128,29 @@ def _shown(text: bytes) -> bytes:
 def _reason(field: pa.Field, error: Exception) -> bytes:
     names = sorted(_names(field))
     return f"extension type {', '.join(names)} cannot be constructed: {error!r}".encode()
+
+
+def _check_classes(made: pa.Field, written: set[str]) -> None:
+    """Raise an exception if classes of extension types have made other types, or ones that cannot be used."""
+    found = _made_names(made)
+    if not written <= found:
+        raise TypeError(f"its class makes a type of another name than {', '.join(sorted(written - found))}")
+
+
+def _made_names(made: pa.Field) -> set[str]:
+    """Names of the extension types that a field and what is inside of it have, or have as metadata only."""
+    own = (made.metadata or {}).get(NAME_KEY)
+    names = {own.decode(errors="replace")} if own is not None else set()
+    kind = made.type
+    while isinstance(kind, pa.BaseExtensionType):
+        told = hash(kind), str(kind)  # which may raise
+        if not kind.__eq__(kind):
+            raise TypeError(f"its class makes types that do not equal themselves: {told[1]}")
+        names.add(kind.extension_name)
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        return names | _made_names(pa.field("", kind.value_type))
+    return names.union(*(_made_names(kind.field(index)) for index in range(kind.num_fields)))
 
 
 def _names(field: pa.Field) -> set[str]:

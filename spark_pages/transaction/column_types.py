@@ -77,21 +77,29 @@ def _is_read_back(schema: pa.Schema) -> bool:
 
 
 def _refusal(table: str, column: pa.Field, reason: str, remedy: str) -> InvalidInputError:
-    kind = str(column.type)
+    kind = _text_of(column.type)
     shown = kind if len(kind) <= _MOST_SHOWN else f"{kind[:_MOST_SHOWN]}…"
     return InvalidInputError(
         f"Cannot store column {column.name!r} of table {table!r} as {shown}: {reason}.", hint=remedy
     )
 
 
+def _text_of(kind: pa.DataType) -> str:
+    try:
+        return str(kind)
+    except Exception:  # noqa: BLE001 - of a class of somebody else
+        return type(kind).__name__
+
+
 def _check_extensions(kind: pa.DataType) -> None:
     for each in _extensions(kind):
         name = each.extension_name
-        if not _is_hashable(each):
-            raise UnsupportedTypeError(
-                f"{type(each).__name__} has no __hash__, by which types are looked up",
-                f"Give the class a __hash__, or the column the type {each.storage_type}.",
-            )
+        for method in ("__hash__", "__eq__", "__str__"):
+            if not _has_working(each, method):
+                raise UnsupportedTypeError(
+                    f"{type(each).__name__} has no {method} that works, which types need to be looked up",
+                    f"Give the class a {method}, or the column the type {each.storage_type}.",
+                )
         if not _is_read_back(pa.schema([pa.field("", each)])):
             raise UnsupportedTypeError(
                 f"extension type {name!r} is not registered, or its class does not make it again",
@@ -113,12 +121,11 @@ def _extensions(kind: pa.DataType) -> Iterator[pa.ExtensionType]:
             yield from _extensions(kind.field(index).type)
 
 
-def _is_hashable(kind: pa.ExtensionType) -> bool:
+def _has_working(kind: pa.ExtensionType, method: str) -> bool:
     try:
-        hash(kind)
-    except TypeError:
+        return {"__hash__": hash, "__eq__": kind.__eq__, "__str__": str}[method](kind) is not False
+    except Exception:  # noqa: BLE001 - of a class of somebody else
         return False
-    return True
 
 
 @lru_cache(1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_pages.errors import ColumnUnavailableError
+from spark_pages.errors import ColumnUnavailableError, InvalidInputError
 from spark_pages.store import Store
 from tests.transaction.stores import store_with
 
@@ -116,3 +116,51 @@ def test_verify_says_which_column_and_finds_no_damage_beside_it(store):
 
     assert [(fault.kind, fault.key) for fault in found.faults] == [("unavailable", "t.warm")]
     assert "wants a unit" in found.faults[0].what
+
+
+def refuse(*_: object) -> object:
+    """Stands for a method of a class that has changed."""
+    raise ValueError("this release wants a unit")
+
+
+CHANGED = {
+    "a class that makes what it is stored as": (
+        "__arrow_ext_deserialize__",
+        classmethod(lambda *_: pa.int64()),
+    ),
+    "a class that makes another type": ("__arrow_ext_deserialize__", classmethod(lambda *_: pa.uuid())),
+    "a class that makes nothing": ("__arrow_ext_deserialize__", classmethod(lambda *_: None)),
+    "a class that runs out of memory": ("__arrow_ext_deserialize__", classmethod(lambda *_: bytes(1 << 62))),
+    "a hash that raises": ("__hash__", refuse),
+    "an equality that raises": ("__eq__", refuse),
+    "a type that does not equal itself": ("__eq__", lambda *_: False),
+    "a text that raises": ("__str__", refuse),
+}
+
+
+@pytest.mark.parametrize(("method", "changed"), CHANGED.values(), ids=CHANGED)
+def test_a_class_that_has_changed_in_any_way_makes_its_column_unavailable(
+    store, monkeypatch, method, changed
+):
+    monkeypatch.setattr(Temperature, "fails", False)
+    monkeypatch.setattr(Temperature, method, changed)
+    fresh = Store(store.objects)
+
+    assert fresh.snapshot().table("t").read(["n"]).to_pydict() == {"n": [1, 2]}
+    assert "cannot be constructed" in str(fresh.verify())
+    with pytest.raises(ColumnUnavailableError, match="'warm' of 't'"):
+        fresh.snapshot().table("t").read()
+    with fresh.transaction() as txn:
+        txn.append("t", {"n": [3]})
+        txn.drop_column("t", "warm")
+    assert fresh.snapshot().table("t").read().to_pydict() == {"n": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("method", ["__hash__", "__eq__", "__str__"])
+def test_no_column_gets_a_type_whose_class_fails(store, monkeypatch, method):
+    monkeypatch.setattr(Temperature, "fails", False)
+    kind = Temperature()
+    monkeypatch.setattr(Temperature, method, refuse)
+
+    with store.transaction() as txn, pytest.raises(InvalidInputError, match=f"Temperature has no {method}"):
+        txn.create_table("new", pa.schema([("x", kind)]))

@@ -52,7 +52,7 @@ REFUSED = {
     "runs of dictionaries": (
         pa.run_end_encoded(pa.int32(), pa.dictionary(pa.int8(), pa.string())), "Give it the type dictionary"
     ),
-    "unhashable": (Unhashable(), "no __hash__, .* or the column the type int64"),
+    "unhashable": (Unhashable(), "no __hash__ .* or the column the type int64"),
     "unregistered": (Unregistered(), "register_extension_type first, or give the column the type int64"),
     "int64 that says it is a uuid": (
         pa.struct([pa.field("id", pa.int64(), metadata={"ARROW:extension:name": "arrow.uuid"})]),
