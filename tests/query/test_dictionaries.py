@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_pages.arrow.stored_types import stored_type
 from spark_pages.query.table import Table
 from spark_pages.store import Store
 from tests.transaction.foreign import pending, write_file
@@ -224,5 +225,5 @@ def test_updates_whose_dictionaries_together_are_too_many_for_their_indices(shap
     expected = [*block(300).to_pylist(), *block(400).to_pylist(), *block(200).to_pylist()]
     expected[2 * size] = block(500)[0].as_py()
     assert now(store).read()["v"].to_pylist() == expected
-    assert now(store).read()["v"].type == block(0).type
+    assert now(store).read()["v"].type == stored_type(block(0).type)
     assert store.verify(pages="all").ok

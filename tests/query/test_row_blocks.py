@@ -103,7 +103,7 @@ def test_a_table_without_rows_has_no_block():
 
 
 def test_blocks_that_cannot_be_are_refused(table):
-    with pytest.raises(InvalidInputError, match="0 rows"):
+    with pytest.raises(InvalidInputError, match="a number of rows from 1"):
         table.blocks(0)
     with pytest.raises(ColumnNotFoundError):
         table.blocks("x")

@@ -38,13 +38,13 @@ class WatchedStore:
         self.requests = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("create", "put", "get", "get_range", "get_ranges", "size", "list", "delete"):
+        if name not in ("create", "put", "get", "get_range", "get_ranges", "size", "stamps", "list", "delete"):
             return getattr(self._inner, name)
 
-        def request(key: str, *more: Any) -> Any:
+        def request(key: str | Sequence[str], *more: Any) -> Any:
             number = self.requests
             self.requests += 1
-            verdict = self.watch(number, name, key)
+            verdict = self.watch(number, name, key if isinstance(key, str) else key[0])
             if verdict == "before":
                 raise KilledError
             try:
