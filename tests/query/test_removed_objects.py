@@ -41,7 +41,7 @@ def test_a_commit_into_a_store_that_was_removed_is_an_error_and_leaves_nothing(
     shutil.rmtree(folder / part)
 
     with (
-        pytest.raises(StoreNotFoundError, match="is missing. Nothing was written"),
+        pytest.raises(StoreNotFoundError, match=r"is missing\. Nothing was written"),
         store.transaction() as txn,
     ):
         txn.append("t", rows)

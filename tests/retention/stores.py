@@ -29,6 +29,9 @@ Watch = Callable[[int, str, str], str | None]
 """Told number, kind and key of a request; ``"before"`` or ``"after"`` kills the process there."""
 
 
+REQUESTS = frozenset(("create", "put", "get", "get_range", "get_ranges", "size", "stamps", "list", "delete"))
+
+
 class WatchedStore:
     """The inner store; somebody is told of each request before it is made, and may do something meanwhile."""
 
@@ -38,7 +41,7 @@ class WatchedStore:
         self.requests = 0
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("create", "put", "get", "get_range", "get_ranges", "size", "stamps", "list", "delete"):
+        if name not in REQUESTS:
             return getattr(self._inner, name)
 
         def request(key: str | Sequence[str], *more: Any) -> Any:
