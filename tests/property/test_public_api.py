@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from spark_pages.errors import CommitConflictError, InvalidInputError, TableExistsError, TableNotFoundError
+from spark_pages.query.snapshot import Snapshot
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
 from tests.property.driven import NOT_DRIVEN, public_methods, recording
@@ -35,9 +36,20 @@ class Open:
     txn: Transaction
     read: int
     serializable: bool
+    ids: dict[str, int]
     created: set[str] = field(default_factory=set)
     appended: dict[str, list[Row]] = field(default_factory=dict)
     updated: dict[tuple[str, str], dict[int, Any]] = field(default_factory=dict)
+
+    def rename(self, now: dict[str, int]) -> None:
+        """Call each table by its name of now: a table is followed by its id, whoever renames it meanwhile."""
+        names = {table_id: name for name, table_id in now.items()}
+        self.appended = {names[self.ids[name]]: rows for name, rows in self.appended.items()}
+        self.updated = {(names[self.ids[name]], column): v for (name, column), v in self.updated.items()}
+
+
+def ids_of(snapshot: Snapshot) -> dict[str, int]:
+    return {name: snapshot.table(name).definition.table_id for name in snapshot.tables()}
 
 
 class PublicApi(Questions, Upkeep, CatalogChanges):
@@ -231,7 +243,7 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
             isolation = "serializable" if serializable else "snapshot"
             txn = self.handle(data.draw(st.booleans())).transaction(isolation=isolation)
             assert txn.snapshot.version == len(self.versions) - 1
-            self.open = Open(txn, len(self.versions) - 1, serializable)
+            self.open = Open(txn, len(self.versions) - 1, serializable, ids_of(self.stores[0].snapshot()))
 
     @precondition(lambda self: self.now if self.open is None else self.versions[self.open.read])
     @rule(data=st.data())
@@ -291,6 +303,8 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
         if not touched:
             assert version == opened.read
             return
+        opened.rename(ids_of(self.stores[0].snapshot(version=version)))
+        touched |= {*opened.appended, *(name for name, _ in opened.updated)}
         self.open = opened
         tables = self.after(self.now)
         self.open = None
