@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,10 +65,17 @@ class Gated(MeteredStore):
         self.go = threading.Event()
 
     def get(self, key: str, *most: int) -> bytes:
+        self._wait()
+        return super().get(key, *most)
+
+    def stamps(self, keys: Sequence[str]) -> list[str | None]:
+        self._wait()
+        return super().stamps(keys)
+
+    def _wait(self) -> None:
         if self.closed:
             self.waiting.set()
             self.go.wait(60)
-        return super().get(key, *most)
 
 
 @pytest.fixture(scope="module")
