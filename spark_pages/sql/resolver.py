@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from sqlglot import exp
 
 from spark_pages.catalog.identifiers import (
     IdentifierContext,
     LogicalFieldId,
-    Place,
     Resolved,
     VisibleColumn,
     match,
@@ -27,12 +27,25 @@ from spark_pages.catalog.identifiers import (
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SparkPagesError
 from spark_pages.query.predicates.labels import Labels, labels_of, quoted
-from spark_pages.query.predicates.parsing import chain, located, not_understood, rewritten, written
+from spark_pages.query.predicates.parsing import (
+    IMPURE_HINT,
+    chain,
+    located,
+    not_understood,
+    rewritten,
+    written,
+)
 from spark_pages.sql.parameters import GivenParameters, Parameters
 from spark_pages.sql.relations import Relations
 from spark_pages.sql.sources import CommonTables, Scope, Sources, TableUse, with_names
 
 _CLAUSES = ("where", "group", "having", "qualify", "limit", "offset", "sample")
+_WITHOUT_PARENTHESES = (
+    "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
+    "current_user", "localtime", "localtimestamp", "session_user", "user",
+)  # fmt: skip
+"""Functions that are called like columns."""
+
 _KNOWN = {*_CLAUSES, "with_", "expressions", "from_", "joins", "windows", "order", "distinct"}
 
 
@@ -246,12 +259,39 @@ class _Resolver:
             return [(self._name(item, scope), item.unalias())]
         table = [part.name for part in item.parts[:-1]] if isinstance(item, exp.Column) else []
         try:
-            return self._star(star, scope.stars(table))
+            fields = self._fields(table, scope)
+            return self._star(
+                star, fields or [(name, Resolved(places)) for name, places in scope.stars(table)]
+            )
         except SparkPagesError as error:
             raise located(error, item, self._text) from error
 
+    @staticmethod
+    def _fields(parts: list[str], scope: Scope) -> list[tuple[str, Resolved]]:
+        """The fields of a column that stands before ``.*``; none where a table does, or no struct."""
+        if not parts:
+            return []
+        try:
+            scope.context().whole(parts)
+        except ColumnNotFoundError:
+            pass
+        else:
+            return []
+        try:
+            found = scope.context().column(parts)
+        except SparkPagesError:
+            return []  # the star is refused where its table is looked up
+        kind = found.places[0][1].type if len(found.places) == 1 else None
+        for name in found.path:
+            known = kind.names if kind is not None and pa.types.is_struct(kind) else []
+            field = match_name(name, known)
+            kind = kind.field(field).type if kind is not None and field is not None else None
+        if kind is None or not pa.types.is_struct(kind):
+            return []
+        return [(field.name, replace(found, path=(*found.path, field.name))) for field in kind]
+
     def _star(
-        self, star: exp.Star, found: list[tuple[str, tuple[Place, ...]]]
+        self, star: exp.Star, found: list[tuple[str, Resolved]]
     ) -> list[tuple[str, exp.Expr | Resolved]]:
         """The columns of a star, without those of EXCLUDE, with those of REPLACE and RENAME."""
         names = list(dict.fromkeys(name for name, _ in found))
@@ -271,8 +311,8 @@ class _Resolver:
                 raise self._refused(each)
         instead = {known(each.args["alias"]): each.this for each in star.args.get("replace") or []}
         new = {known(each.this): each.alias for each in star.args.get("rename") or []}
-        kept = [(name, places) for name, places in found if name not in left_out]
-        return [(new.get(name, name), instead.get(name) or Resolved(places)) for name, places in kept]
+        kept = [(name, place) for name, place in found if name not in left_out]
+        return [(new.get(name, name), instead.get(name) or place) for name, place in kept]
 
     def _name(self, item: exp.Expr, scope: Scope) -> str:
         if isinstance(item, exp.Alias):
@@ -337,6 +377,8 @@ class _Resolver:
                 node.replace(self._parameters.constant(node))
             case exp.Dot() if isinstance(node.this, exp.Identifier):
                 raise self._refused(node)
+            case exp.DataType() if not str(node.args.get("kind") or "a").isidentifier():
+                raise self._refused(node)  # the name of a type is written without quotes
             case exp.Star() if any(node.args.values()) or not isinstance(node.parent, exp.Anonymous):
                 raise self._refused(node)  # count(*) is known
             case _:
@@ -361,6 +403,8 @@ class _Resolver:
         try:
             found = context.column(parts)
         except SparkPagesError as error:
+            if parts[0].lower() in _WITHOUT_PARENTHESES and isinstance(error, ColumnNotFoundError):
+                error.hint = IMPURE_HINT
             raise located(error, node, self._text) from error
         node.replace(self._reference(found))
 

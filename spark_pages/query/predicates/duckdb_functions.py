@@ -54,8 +54,8 @@ _NAMES = """
     max max_by md5 md5_number md5_number_lower md5_number_upper mean median microsecond millennium
     millisecond min min_by minute mismatches mod mode month monthname nanosecond nextafter nfc_normalize
     nth_value ntile nullif octet_length ord overlay parse_dirname parse_dirpath parse_filename
-    parse_formatted_bytes percent_rank pi position pow power prefix printf product quantile
-    quantile_cont quantile_disc quarter radians range rank rank_dense reduce regexp_escape
+    parse_formatted_bytes percent_rank percentile_cont percentile_disc pi position pow power prefix printf
+    product quantile quantile_cont quantile_disc quarter radians range rank rank_dense reduce regexp_escape
     regexp_extract regexp_extract_all regexp_full_match regexp_matches regexp_replace
     regexp_split_to_array regexp_split_to_table regr_avgx regr_avgy regr_count regr_intercept regr_r2
     regr_slope regr_sxx regr_sxy regr_syy repeat replace reverse right right_grapheme round round_even
@@ -73,8 +73,29 @@ _NAMES = """
     weighted_avg xor year yearweek
 """
 
-FUNCTIONS = frozenset(_NAMES.split())
-"""Scalar, aggregate, window and table functions of DuckDB, in lower case."""
+FUNCTIONS = frozenset(_NAMES.split()) | {"+"}
+"""Scalar, aggregate, window and table functions of DuckDB, in lower case; and the plus before a value."""
+
+BY_NAME = frozenset({"aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"})
+"""Functions that call the one which their second argument names."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "add_months": "date_add(day, INTERVAL 1 MONTH)",
+    "charindex": "strpos",
+    "dateadd": "date_add(day, INTERVAL 1 DAY)",
+    "explode": "unnest",
+    "get_json_object": "json_extract_string",
+    "iif": "if",
+    "isnull": "IS NULL",
+    "nvl": "coalesce",
+    "nvl2": "if(a IS NOT NULL, b, c)",
+    "regexp_like": "regexp_matches",
+    "rlike": "regexp_matches",
+    "to_char": "strftime",
+    "to_date": "CAST(… AS DATE)",
+    "zeroifnull": "coalesce",
+}
+"""What functions of other systems are called by DuckDB."""
 
 FEWEST_ARGUMENTS: Mapping[str, int] = {"age": 2}
 """Of functions that read the clock where they are given fewer."""

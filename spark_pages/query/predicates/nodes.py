@@ -14,7 +14,7 @@ _BINARY = (
 )  # fmt: skip
 
 _QUERIES = vocabulary(
-    CTE="this alias:TableAlias",
+    CTE="this alias:TableAlias materialized",
     Cube="expressions",
     Distinct="expressions on",
     Except="this expression distinct by_name with_ order limit offset",
@@ -102,7 +102,7 @@ _EXPRESSIONS: Vocabulary = {
         Struct="expressions",
         Substring="this start length",
         ToMap="this",
-        Trim="this expression",
+        Trim="this expression position",
         TryCast="this to:DataType safe",
         Tuple="expressions",
         Var="this",

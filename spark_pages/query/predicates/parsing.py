@@ -20,7 +20,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.query.predicates.duckdb_functions import FUNCTIONS
+from spark_pages.query.predicates.duckdb_functions import ELSEWHERE, FUNCTIONS
 from spark_pages.query.predicates.nodes import NODES
 from spark_pages.query.predicates.vocabulary import check
 
@@ -32,6 +32,11 @@ _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "(")
 
 _LONGEST = 1 << 20
 """Characters of a statement; what is longer is refused before it is parsed."""
+
+IMPURE_HINT = (
+    "See docs/sql.md for the functions that there are. A query sees its tables and parameters, and no clock, "
+    "setting or random number: give such values as parameters, as in store.sql(text, {'now': …}) for $now."
+)
 
 _FAILURES = (SqlglotError, ValueError, TypeError, AttributeError, LookupError)
 """What sqlglot raises for texts that nobody has thought of."""
@@ -99,10 +104,13 @@ class Grammar(DuckDB):
             return query
 
         def _parse_positive(self) -> exp.Expr | None:
-            """A number behind a plus; sqlglot would leave it out before text too, which DuckDB refuses."""
-            if self._curr.token_type != TokenType.NUMBER:
-                self.raise_error("Expected a number after +", self._curr)
-            return self._parse_unary()
+            """What stands behind a plus, which sqlglot would leave out; DuckDB refuses it before text."""
+            if self._curr.token_type == TokenType.NUMBER:
+                return self._parse_unary()
+            operand = self._parse_unary()
+            if operand is None:
+                self.raise_error("Expected a value after +", self._curr)
+            return exp.Anonymous(this="+", expressions=[operand])
 
         def _at_version(self, table: Any) -> Any:
             """The table with the version that stands behind it, as in ``t@v7`` or ``t@20260131180000000``."""
@@ -110,6 +118,8 @@ class Grammar(DuckDB):
             beside = at.start == self._prev.end + 1 and word.start == at.end + 1
             if not isinstance(table, exp.Table) or at.text != "@" or not beside:
                 return table
+            if table.args.get("at") is not None:
+                self.raise_error("Expected one version of the table", word)
             self._advance(2)
             asked = _AT_VERSION.fullmatch(word.text)
             moment = _AT_TIME.fullmatch(word.text)
@@ -127,10 +137,14 @@ class Grammar(DuckDB):
     class Generator(DuckDBGenerator):
         """See `Grammar`."""
 
+        MULTI_ARG_DISTINCT = True  # else f(DISTINCT a, ',') becomes f(DISTINCT (a, ','))
         TRANSFORMS: ClassVar = {
             **DuckDBGenerator.TRANSFORMS,
             exp.IgnoreNulls: lambda self, node: f"{self.sql(node, 'this')} IGNORE NULLS",
             exp.RespectNulls: lambda self, node: f"{self.sql(node, 'this')} RESPECT NULLS",
+            exp.WithinGroup: lambda self, node: (
+                f"{self.sql(node, 'this')} WITHIN GROUP ({self.sql(node, 'expression').strip()})"
+            ),
         }
 
 
@@ -164,13 +178,10 @@ def not_understood(node: exp.Expr, what: str | None, text: str) -> InvalidInputE
     """The error for a piece of a statement that has no meaning here."""
     hint = None
     if isinstance(node, exp.Anonymous) and what is None:
-        close = get_close_matches(node.name.lower(), FUNCTIONS, n=1, cutoff=0.75)
-        hint = (
-            f"Did you mean {close[0]}?"
-            if close
-            else "A query sees its tables and parameters, and no clock, setting or random number: give such "
-            "values as parameters, as in store.sql(text, {'now': …}) for $now."
-        )
+        name = node.name.lower()
+        close = [] if name in FUNCTIONS else get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
+        instead = ELSEWHERE.get(name) or (close[0] if close else None)
+        hint = f"Did you mean {instead}?" if instead else IMPURE_HINT
     told = shown(written(node)) if what is None else repr(what)
     found = located(
         InvalidInputError(f"Cannot run {told}: that is not supported here.", hint=hint), node, text

@@ -8,12 +8,13 @@ statement of DDL, one for filters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from sqlglot import exp
 
-from spark_pages.query.predicates.duckdb_functions import FEWEST_ARGUMENTS, FUNCTIONS
+from spark_pages.query.predicates.duckdb_functions import BY_NAME, FEWEST_ARGUMENTS, FUNCTIONS
 
 Vocabulary: TypeAlias = Mapping[type[exp.Expr], Mapping[str, tuple[type[exp.Expr], ...]]]
 """The arguments of each node, and the nodes that each may hold; none are named where it may hold any."""
@@ -23,6 +24,8 @@ DEEPEST = 250
 
 Refusal: TypeAlias = Callable[[exp.Expr, str | None], Exception]
 """Makes the error for a node; the text says what about it is not understood, None that it is the node."""
+
+_WORD = re.compile(r"[\w.]+")
 
 _CHAINS = (exp.And, exp.Or)
 
@@ -54,6 +57,8 @@ def check(tree: exp.Expr, known: Vocabulary, refused: Refusal) -> None:
         arguments = known.get(type(node))
         if arguments is None or (isinstance(node, exp.Anonymous) and not _is_pure(node)):
             raise refused(node, None)
+        if isinstance(node, exp.Var) and _WORD.fullmatch(node.name) is None:
+            raise refused(node, None)  # it is written without quotes
         if depth > DEEPEST:
             raise refused(node, f"nesting of more than {DEEPEST} levels")
         for key, value in node.args.items():
@@ -73,8 +78,15 @@ def check(tree: exp.Expr, known: Vocabulary, refused: Refusal) -> None:
 
 
 def _is_pure(call: exp.Anonymous) -> bool:
-    name = call.name.lower()
-    return name in FUNCTIONS and len(call.expressions) >= FEWEST_ARGUMENTS.get(name, 0)
+    name, given = call.name.lower(), call.expressions
+    if name in BY_NAME and not (
+        len(given) > 1
+        and isinstance(given[1], exp.Literal)
+        and given[1].is_string
+        and given[1].name.lower() in FUNCTIONS
+    ):
+        return False
+    return name in FUNCTIONS and len(given) >= FEWEST_ARGUMENTS.get(name, 0)
 
 
 def _words(what: exp.Expr | str) -> str:
