@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from spark_pages.errors import InternalError, InvalidInputError, SparkPagesError, StorageError
+from spark_pages.errors import DamageError, InternalError, InvalidInputError, SparkPagesError, StorageError
 from spark_pages.runtime import is_out_of_threads
 
 Kind = TypeVar("Kind")
@@ -32,6 +32,9 @@ _FOREIGN = frozenset(
 )  # fmt: skip
 _SECRETIVE = frozenset(("obstore", "pyo3_runtime"))
 """The texts of their errors hold addresses and answers of servers, in which secrets have been seen."""
+
+_VERIFY = "Run `spark-pages verify URL`: it lists every fault, also of a store that cannot be opened."
+"""The next step after damage that no narrower hint belongs to."""
 
 _SPECIAL = frozenset(
     (
@@ -62,7 +65,9 @@ def guard(act: Callable[Given, Answer]) -> Callable[Given, Answer]:
     def guarded_act(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
         try:
             return act(*args, **kwargs)
-        except SparkPagesError:
+        except SparkPagesError as error:
+            if type(error) is DamageError and error.hint is None:
+                error.hint = _VERIFY
             raise
         except BaseException as error:
             if isinstance(error, TypeError) and not _binds(act, args, kwargs):

@@ -36,7 +36,7 @@ def verify(
         names = ["fault", "object", "what", "what to do"]
         rows = [itemgetter("kind", "key", "what", "remedy")(fault) for fault in told["faults"]]
         output.print_findings("Faults", names, rows)
-    if told["pages_read"] < told["pages"] and not json:
+    if told["pages_read"] < told["pages"] and pages != "all" and not json:
         read, there = told["pages_read"], told["pages"]
         output.say(f"{read:,} of {there:,} pages were read; --pages all reads every page")
     output.end(told["ok"])

@@ -29,7 +29,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.slots import SlotReader
 from spark_pages.maintenance.verify.checkpoints import SurveyedTree
 from spark_pages.maintenance.verify.compacted_ranges import recover_slots, remake_ranges, told
-from spark_pages.maintenance.verify.faults import Fault, FaultKind
+from spark_pages.maintenance.verify.faults import FROM_A_COPY, Fault
 from spark_pages.maintenance.verify.pages import PagesMode
 from spark_pages.maintenance.verify.regenerate import as_if, remake_manifests, remake_trees, write_again
 from spark_pages.maintenance.verify.slots import slot_of
@@ -352,4 +352,4 @@ def _can_write(survey: Survey, objects: dict[str, bytes], base: CheckpointRef | 
 
 def _as_lost(fault: Fault) -> Fault:
     remedy = "It cannot be made again: put it back from a copy of the store. Nothing was deleted."
-    return replace(fault, remedy=remedy) if fault.kind is not FaultKind.UNREADABLE else fault
+    return replace(fault, remedy=remedy) if fault.remedy in FROM_A_COPY else fault

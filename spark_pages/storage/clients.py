@@ -88,7 +88,10 @@ def clean_url(url: str) -> str:
             hint="Give credentials as storage_options; an address is logged and shown.",
         )
     if not parsed.netloc and scheme != "memory":
-        raise InvalidInputError(f"The {scheme}:// address names no bucket or container.")
+        raise InvalidInputError(
+            f"The {scheme}:// address names no bucket or container.",
+            hint=f"Write {scheme}://NAME/folder, with the name of the bucket or container.",
+        )
     return url.rstrip("/") if parsed.netloc else f"{scheme}://default"
 
 

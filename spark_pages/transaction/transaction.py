@@ -143,8 +143,10 @@ class Transaction(CatalogVerbs):
         if standing is None or standing.ended or self._commit_tried or self._process != os.getpid():
             return
         if not (self._work.empty and self._rows.empty):
+            name = self._heading.operation
+            shown = "without a name" if name is None else repr(name)
             warnings.warn(
-                f"Transaction {self._heading.operation!r} was dropped without commit or rollback: what it "
+                f"Transaction {shown} was dropped without commit or rollback: what it "
                 "staged is lost. Use `with store.transaction() as txn:`, or call `commit`.",
                 ResourceWarning,
                 source=self,

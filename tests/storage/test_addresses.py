@@ -52,3 +52,10 @@ def test_folders_may_be_called_anything_else(folder, tmp_path, monkeypatch):
     sp.create(folder)
 
     assert sp.open(str(tmp_path / folder)).snapshot().version == 0
+
+
+def test_an_address_without_a_bucket_is_refused_with_the_form_of_one_that_has_it():
+    with pytest.raises(InvalidInputError, match=r"names no bucket or container") as caught:
+        sp.open("s3://")
+
+    assert "s3://NAME/folder" in caught.value.hint

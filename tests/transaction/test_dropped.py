@@ -50,6 +50,14 @@ CHANGES = {
 }
 
 
+def test_a_transaction_without_a_name_is_not_called_none(store):
+    txn = store.transaction()
+    txn.append("t", ROWS)
+
+    with pytest.warns(ResourceWarning, match=r"^Transaction without a name was dropped"):
+        del txn
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_transaction_that_is_dropped_with_changes_warns_and_names_itself(store, change):
     write_file(store.objects, "imports/a.pages", pa.array([1, 2], pa.int64()))

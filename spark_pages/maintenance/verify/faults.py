@@ -111,6 +111,8 @@ _BY_REPAIR = frozenset({REPAIR, MEND, INLINE})
 RESTORE = "Nothing else holds it: put the object back from a copy of the store."
 """The remedy for what exists once."""
 
+FROM_A_COPY = _BY_REPAIR | {RESTORE}
+"""Remedies that end with a copy of the store, where a repair cannot make the object again."""
 
 REFERENCES = "Drop the table or constraint that refers to it, or restore an earlier version."
 """The remedy for a definition that refers to what is not there."""

@@ -128,7 +128,7 @@ def look(
     check_ranges(survey)
     _check_end(survey)
     _check_kept_versions(survey)
-    if not survey.findings.newer:  # else what this release cannot read may name them
+    if not survey.findings.newer and not survey.slots.errors:  # else what cannot be read may name them
         _tell_orphans(survey)
     for info in temporaries(store, runtime):
         what = f"{info.key} is an unfinished file of {info.size_bytes} bytes, untouched for a day."
