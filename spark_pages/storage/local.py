@@ -314,7 +314,7 @@ class DurableLocalStore:
         try:
             with _closing(open_folder(self._root, [])) as root:
                 found = {name: kind_of(status) for name, status in walk(root, "") if not is_file(status)}
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # `list` finds nothing there either
             return {}
         except OSError as error:
             raise self._failure("Listing", "", error) from error
@@ -459,7 +459,7 @@ class DurableLocalStore:
 
     def _refuse_links(self, key: str, error: OSError) -> None:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            path = os.path.join(self._root, key)
+            path = os.path.join(self._root, key).rstrip("/")
             if os.path.realpath(path) != path:
                 raise self._link_refused(key) from error
 

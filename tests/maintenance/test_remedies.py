@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import spark_pages as sp
 from spark_pages.cli.app import app
-from spark_pages.errors import DamageError
+from spark_pages.errors import DamageError, StoreNotFoundError
 from spark_pages.maintenance.repair import plan_repair
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.maintenance.verify.verify import verify
@@ -90,3 +90,11 @@ def test_who_has_asked_for_all_pages_is_not_told_to_ask_for_them(folder):
 
     assert "is missing" in shown.output
     assert "--pages all" not in shown.output
+
+
+@pytest.mark.parametrize("call", [verify, plan_repair])
+def test_a_plain_file_is_no_store_and_no_link(tmp_path, call):
+    (tmp_path / "notes.txt").write_text("no store")
+
+    with pytest.raises(StoreNotFoundError):
+        call(open_object_store(str(tmp_path / "notes.txt")))
