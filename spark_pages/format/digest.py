@@ -6,6 +6,7 @@ from hashlib import blake2b
 
 from spark_pages.errors import DamageError
 from spark_pages.model.location import Location
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.store import MAX_OBJECT_BYTES, ObjectStore
 
 DIGEST_HEX_LENGTH = 64
@@ -53,9 +54,10 @@ def fetch_object(store: ObjectStore, location: Location) -> bytes:
     ObjectNotFoundError
         If there is no such object.
     DamageError
-        If length or digest differ. No more than that length is read.
+        If length or digest differ, twice. No more than that length is read.
     """
-    return check_object(store.get(location.key, min(location.length, MAX_OBJECT_BYTES)), location)
+    most_bytes = min(location.length, MAX_OBJECT_BYTES)
+    return read_checked(lambda: check_object(store.get(location.key, most_bytes), location))
 
 
 def locate(key: str, data: bytes) -> Location:

@@ -108,6 +108,9 @@ class BloomReader:
                 by_path.setdefault(place[0], []).append(place)
         for path, lacking in by_path.items():
             fetched = self._fetch(path, lacking, spent)
+            wrong = [place for place in lacking if not fetched[place]]
+            if wrong:  # one wrong answer of storage is read again
+                fetched |= self._fetch(path, wrong, spent)
             kept.put_many(fetched)
             found |= fetched
         return [found[place] for place in places]

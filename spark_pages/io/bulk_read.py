@@ -7,7 +7,8 @@ were read, and each value is copied once, to its place among those of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import valid_of
+from spark_pages.errors import DamageError
 from spark_pages.format.pages.batch_codec import open_blocks
 from spark_pages.format.pages.ipc_layout import FlatColumn
 from spark_pages.format.pages.lazy_page import LazyPage
@@ -58,7 +60,7 @@ def read_numbers(
     Values of a fixed width in pages of files, which hold nothing beside them and show what they hold; nulls
     are allowed. Memory: a run, and what is read ahead. Some 10 µs a page beside its checksum and its copy.
     """
-    gathered = [_NumberRun.of(run, kind) for run, kind in runs]
+    gathered = [_NumberRun.of(run, kind, partial(reader.reread, load=load)) for run, kind in runs]
     planned = [(each, span) for each in gathered if each is not None for span in each.spans()]
     owners = (each for each, _ in planned)
     arriving = reader.read_ahead([span for _, span in planned], load)
@@ -76,8 +78,15 @@ def read_numbers(
 class _NumberRun:
     """The values of one run, as they arrive."""
 
-    def __init__(self, keys: list[PageKey], run: PageRun, column: FlatColumn) -> None:
+    def __init__(
+        self,
+        keys: list[PageKey],
+        run: PageRun,
+        column: FlatColumn,
+        reread: Callable[[PageKey], memoryview],
+    ) -> None:
         self._keys = keys
+        self._reread = reread
         self._column = column
         self._width = column.bits // 8
         self._ends: list[int] = run.prefix_entries.tolist()
@@ -88,7 +97,9 @@ class _NumberRun:
         self._valid: NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(cls, run: PageRun, kind: pa.DataType) -> _NumberRun | None:
+    def of(
+        cls, run: PageRun, kind: pa.DataType, reread: Callable[[PageKey], memoryview]
+    ) -> _NumberRun | None:
         """None for runs that are not for this module."""
         column = FlatColumn.of(kind)
         if column is None or not column.bits or column.bits % 8 or run.num_pages < 2:
@@ -98,7 +109,7 @@ class _NumberRun:
         if (run.numbers("entry_count") != run.numbers("payload_entries")).any():
             return None
         keys, _ = keys_of_run(run)
-        found = cls(keys, run, column)
+        found = cls(keys, run, column, reread)
         return found if len(found._places) == len(keys) else None
 
     @property
@@ -141,7 +152,13 @@ class _NumberRun:
         for index in np.flatnonzero(left).tolist():
             key = keys[index]
             where = f"{key[0]}@{key[1]}"
-            page = open_page(packed[index], where=where, expected_checksum=key[4], expected_entries=key[5])
+            try:
+                page = open_page(
+                    packed[index], where=where, expected_checksum=key[4], expected_entries=key[5]
+                )
+            except DamageError:
+                again = self._reread(key)
+                page = open_page(again, where=where, expected_checksum=key[4], expected_entries=key[5])
             if isinstance(page, LazyPage):
                 self._place_block(page.block, places[index : index + 1])
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spa
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
 from spark_pages.io.workers import InTurn, Workers
 from spark_pages.model.page_key import PageKey
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.ranges import check_answer
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class PageReader:
         """Read and decode spans of local files."""
         with closing(self._checked(self._local.read(spans, load.flight), load)) as read:
             for together in read:
-                self._decode(together, load, owned=False)
+                decode_into(load, *packed_pages(together), False, partial(self.reread, load=load))
 
     def _checked(self, read: Iterator[Read], load: Load) -> Generator[Read, None, None]:
         """What was read, counted, and its padding looked at."""
@@ -227,7 +228,7 @@ class PageReader:
                 size += sum(len(view) for _, view in together)
                 pages += sum(len(span.keys) for span, _ in together)
                 if self._padding:
-                    _check_paddings(together, load.flight)
+                    self._check_paddings(together, load)
                 yield together
         finally:
             load.tally.append((requests, size, pages, 0))
@@ -236,25 +237,66 @@ class PageReader:
         """Read one span of a remote object, and have it decoded."""
         length = (span.stop if self._padding else span.used_stop) - span.start
         try:
-            answer = self._store.get_range(span.path, span.start, length)
-            check_answer(span.path, span.start, length, answer)
+            answer = self._answer(span.path, span.start, length)
         except SparkPagesError as error:
             load.flight.fail(span.keys, error)
             raise
         load.tally.append((1, length, len(span.keys), 0))
         decoding.bring((span, answer))
 
+    def _answer(self, path: str, offset: int, length: int) -> bytes:
+        """Read a range, once more if the answer is too short."""
+        return read_checked(
+            lambda: check_answer(path, offset, length, self._store.get_range(path, offset, length))
+        )
+
+    def reread(self, key: PageKey, load: Load) -> memoryview:
+        """Read header and payload of one page again, of which the first answer was wrong."""
+        path, offset, _, actual_len, _, _ = key
+        load.tally.append((1, actual_len, 0, 0))
+        return memoryview(self._store.get_range(path, offset, actual_len))
+
+    def _check_paddings(self, read: Read, load: Load) -> None:
+        """Check what follows each page up to the next block; read it again where it is wrong."""
+        for span, view in read:
+            for key in span.keys:
+                path, offset, _, actual_len, _, _ = key
+                end, length = offset + actual_len, padding_of(actual_len)
+                first = end - span.start
+                where = f"{path}@{offset}"
+                try:
+                    try:
+                        check_padding(view[first : first + length], where=where)
+                    except DamageError:
+                        check_padding(memoryview(self._store.get_range(path, end, length)), where=where)
+                except SparkPagesError as error:
+                    load.flight.fail((key,), error)
+                    raise
+
     def _take(self, span: ReadRange, answer: bytes, load: Load) -> None:
         """Decode a span that was fetched, and keep it on disk."""
-        read = [(span, memoryview(answer))]
+        view = memoryview(answer)
         if self._padding:
-            _check_paddings(read, load.flight)
-        self._decode(read, load, owned=len(span.keys) == 1)
+            self._check_paddings([(span, view)], load)
+        second: list[memoryview] = []
+
+        def place(key: PageKey) -> slice:
+            first = key[1] - span.start
+            return slice(first, first + key[3])
+
+        def reread(key: PageKey) -> memoryview:
+            """Read all of the span again, once: other pages of it may have come wrong, too."""
+            if not second:
+                load.tally.append((1, len(view), 0, 0))
+                second.append(memoryview(self._answer(span.path, span.start, len(view))))
+            again[key] = second[0][place(key)]
+            return again[key]
+
+        again: dict[PageKey, memoryview] = {}
+        decode_into(load, *packed_pages([(span, view)]), len(span.keys) == 1, reread)
         if self._disk is not None and load.admit:
-            view = memoryview(answer)
             for key in span.keys:
-                first = key[1] - span.start
-                self._disk.put(key, view[first : first + key[3]])
+                self._disk.put(key, again.get(key, view[place(key)]))
 
     def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
         """Decode what the disk cache has; gives the rest. What is damaged there is as good as missing."""
@@ -278,9 +320,6 @@ class PageReader:
         load.tally.append((0, 0, 0, hits))
         return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
 
-    def _decode(self, read: Read, load: Load, owned: bool) -> None:
-        decode_into(load, *packed_pages(read), owned)
-
 
 def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
     """The pages of some spans, and header and payload of each."""
@@ -292,19 +331,13 @@ def packed_pages(read: Read) -> tuple[list[PageKey], list[memoryview]]:
     return keys, packed
 
 
-def _check_paddings(read: Read, flight: PendingLoad) -> None:
-    for span, view in read:
-        for key in span.keys:
-            path, offset, _, actual_len, _, _ = key
-            end = offset + actual_len - span.start
-            try:
-                check_padding(view[end : end + padding_of(actual_len)], where=f"{path}@{offset}")
-            except DamageError as error:
-                flight.fail((key,), error)
-                raise
-
-
-def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview], owned: bool) -> None:
+def decode_into(
+    load: Load,
+    keys: Sequence[PageKey],
+    packed: Sequence[memoryview],
+    owned: bool,
+    reread: Callable[[PageKey], memoryview] | None = None,
+) -> None:
     """The pages are in the flight, every byte of them checked.
 
     Parameters
@@ -315,6 +348,8 @@ def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview
         File pages, with header and payload of each.
     owned
         See `decode_loaded`.
+    reread
+        Reads a page again that is not what was written; None where that would not help.
 
     Raises
     ------
@@ -329,11 +364,29 @@ def decode_into(load: Load, keys: Sequence[PageKey], packed: Sequence[memoryview
     alike = decode_batch(packed, keys, apart=load.admit)
     for key, each, found in zip(keys, packed, alike, strict=True):
         try:
-            page = decode_loaded(key, each, keep, owned) if found is None else _loaded(found, each, keep)
+            if found is not None:
+                page = _loaded(found, each, keep)
+            else:
+                page = _decode_or_reread(key, each, keep, owned, reread)
         except SparkPagesError as error:
             flight.fail((key,), error)
             raise
         flight.arrive(key, page)
+
+
+def _decode_or_reread(
+    key: PageKey,
+    packed: memoryview,
+    keep: bool,
+    owned: bool,
+    reread: Callable[[PageKey], memoryview] | None,
+) -> LoadedPage:
+    try:
+        return decode_loaded(key, packed, keep, owned)
+    except DamageError:
+        if reread is None:
+            raise
+        return decode_loaded(key, memoryview(bytes(reread(key))), keep, True)
 
 
 def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> LoadedPage:

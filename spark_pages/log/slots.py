@@ -14,6 +14,7 @@ from spark_pages.log.identity import Look, StoreIdentity, gap_error
 from spark_pages.log.last_checkpoint import read_hints
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper, map_in_threads
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT = 32
@@ -50,11 +51,14 @@ class SlotReader:
 
     def read(self, version: int) -> Commit | Tombstone | None:
         """What slot `version` holds, or None where it is empty."""
-        key = commit_key(version)
         try:
-            slot = decode_slot(self.store.get(key, MAX_COMMIT_BYTES), key)
+            return read_checked(lambda: self._read_once(version))
         except ObjectNotFoundError:
             return None
+
+    def _read_once(self, version: int) -> Commit | Tombstone:
+        key = commit_key(version)
+        slot = decode_slot(self.store.get(key, MAX_COMMIT_BYTES), key)
         if slot.version != version:
             raise DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key)
         return slot
@@ -68,7 +72,7 @@ class SlotReader:
         """
         key = commit_key(version)
         try:
-            return slot_digest(self.store.get(key, MAX_COMMIT_BYTES), version, key)
+            return read_checked(lambda: slot_digest(self.store.get(key, MAX_COMMIT_BYTES), version, key))
         except ObjectNotFoundError:
             return None
 
@@ -101,7 +105,7 @@ class SlotReader:
         for first in range(start, stop, _ROUND_LIMIT):
             wanted = range(first, min(first + _ROUND_LIMIT, stop))
             for version, slot in zip(wanted, self.read_many(wanted), strict=True):
-                found.append(self._own(slot, version))
+                found.append(self._own(slot or self.read(version), version))
         return found
 
     def some_commits(self, start: int, stop: int) -> list[Commit]:
@@ -137,7 +141,8 @@ class SlotReader:
         for first in range(0, len(versions), _ROUND_LIMIT):
             wanted = versions[first : first + _ROUND_LIMIT]
             for version, slot in zip(wanted, self.read_many(wanted), strict=True):
-                found.append(slot if isinstance(slot, Tombstone) else self._own(slot, version))
+                answer = slot or self.read(version)
+                found.append(answer if isinstance(answer, Tombstone) else self._own(answer, version))
         return found
 
     def _own(self, slot: Commit | Tombstone | None, version: int) -> Commit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from spark_pages.io import page_stats, parse_header
 from spark_pages.io.file_writer import check_padding, padding_of
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE, PageKind, PageStats, PendingPage
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.keys import check_key
 from spark_pages.storage.store import ObjectStore
 
@@ -54,8 +56,11 @@ class PageIntake:
         size = self.store.size(path)
         if size - offset < PAGE_ALIGNMENT:
             raise _cut(path, offset, PAGE_ALIGNMENT, size)
-        data = self.store.get_range(path, offset, PAGE_HEADER_SIZE)
-        header = parse_header(data, where=f"{path}@{offset}")
+        header = read_checked(
+            lambda: parse_header(
+                self.store.get_range(path, offset, PAGE_HEADER_SIZE), where=f"{path}@{offset}"
+            )
+        )
         if header.actual_len > size - offset:  # a header that lies; no multiple of it is believed either
             raise _cut(path, offset, header.actual_len, size)
         alloc_len = -(-header.actual_len // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
@@ -94,15 +99,29 @@ class PageIntake:
                 if pages[index].offset + pages[index].alloc_len > size:
                     raise _cut(path, pages[index].offset, pages[index].alloc_len, size)
             for start, end, run in _runs(indices, pages):
-                data = memoryview(self.store.get_range(path, start, end - start))
-                for index in run:
-                    first = pages[index].offset - start
-                    behind = first + pages[index].actual_len
-                    taken[index] = _described(pages[index], fields[index], data[first:behind])
-                    padding = data[behind : behind + padding_of(pages[index].actual_len)]
-                    check_padding(padding, where=f"{path}@{pages[index].offset}")
-                    self._check_reserved(pages[index])
+                asked = path, start, end - start
+                taken |= read_checked(partial(self._take_run, asked, run, pages, fields))
         return [taken[index] for index in range(len(pages))]
+
+    def _take_run(
+        self,
+        asked: tuple[str, int, int],
+        run: Sequence[int],
+        pages: Sequence[PendingPage],
+        fields: Sequence[pa.Field],
+    ) -> dict[int, NewPage]:
+        """Read and check a run of neighbouring pages of one file."""
+        path, start, _ = asked
+        data = memoryview(self.store.get_range(*asked))
+        taken = {}
+        for index in run:
+            first = pages[index].offset - start
+            behind = first + pages[index].actual_len
+            taken[index] = _described(pages[index], fields[index], data[first:behind])
+            padding = data[behind : behind + padding_of(pages[index].actual_len)]
+            check_padding(padding, where=f"{path}@{pages[index].offset}")
+            self._check_reserved(pages[index])
+        return taken
 
     def _check_reserved(self, page: PendingPage) -> None:
         """Check that a page reserves nothing of another one: what lies behind its padding is zeros.

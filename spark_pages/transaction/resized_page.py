@@ -14,6 +14,7 @@ from spark_pages.io import EncodedPage, page_stats
 from spark_pages.model.ids import PageId
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PAGE_ALIGNMENT, PageDescriptor, PageKind, PageStats
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.page_intake import check_rows
 from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
@@ -49,6 +50,16 @@ def resized_page(
     One request, or none for an inline page. A page that may have been inline is staged with its bytes: the
     place that a checkpoint gave it goes with that checkpoint.
     """
+    return read_checked(lambda: _resized(store, page, field, entry_count, stored_types))
+
+
+def _resized(
+    store: ObjectStore,
+    page: PageDescriptor,
+    field: pa.Field,
+    entry_count: int,
+    stored_types: Sequence[pa.DataType],
+) -> NewPage | StagedPage:
     where = f"page {page.id} of column {field.name!r} ({page.disk_path or 'inline'}@{page.offset})"
     data = page.data
     if data is None:

@@ -53,6 +53,10 @@ class FolderStore(MemoryStore):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
+    def get_range(self, key, offset, length):
+        self.objects[key] = (self.root / key).read_bytes()
+        return super().get_range(key, offset, length)
+
     def local_path(self, key):
         return str(self.root / key)
 

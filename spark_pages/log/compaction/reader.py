@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TypeAlias
 
-from spark_pages.errors import SparkPagesError
+from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.format.commit import decode_slot
 from spark_pages.format.names import commit_key
 from spark_pages.log.compaction.archive import BLOCK, Index, Part, check_size, decode_index, index_size, runs
@@ -19,6 +19,7 @@ from spark_pages.log.compaction.compacted_range import (
 )
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.store import ObjectStore
 
 _ROUND_LIMIT, _FEW = 32, 8
@@ -61,9 +62,26 @@ def read_index(store: ObjectStore, bundle: CompactedRange) -> Index:
     DamageError
         If it is not what was written.
     """
-    block = store.get_range(bundle.key, 0, BLOCK)
-    more = index_size(block, bundle) - BLOCK
-    return decode_index(block + store.get_range(bundle.key, BLOCK, more), bundle)
+
+    def read() -> Index:
+        block = store.get_range(bundle.key, 0, BLOCK)
+        more = index_size(block, bundle) - BLOCK
+        return decode_index(block + store.get_range(bundle.key, BLOCK, more), bundle)
+
+    return read_checked(read)
+
+
+def fetch_range(store: ObjectStore, piece: CompactedRange) -> list[bytes]:
+    """Read the slots of a range that is one frame.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If it is not there.
+    DamageError
+        If it is not what was written.
+    """
+    return read_checked(lambda: decode_range(store.get(piece.key, MAX_RANGE_OBJECT_BYTES), piece))
 
 
 def read_run(store: ObjectStore, key: str, run: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
@@ -72,6 +90,20 @@ def read_run(store: ObjectStore, key: str, run: Sequence[Part]) -> Iterator[tupl
     data = store.get_range(key, begin, run[-1].offset + run[-1].length - begin)
     for part in run:
         yield part, data[part.offset - begin : part.offset - begin + part.length]
+
+
+def slots_of_part(store: ObjectStore, key: str, part: Part, data: bytes) -> list[bytes]:
+    """Return the slots in the bytes of a part; read it again where they are wrong.
+
+    Raises
+    ------
+    DamageError
+        If they are not what was written, twice.
+    """
+    try:
+        return part.slots(data)
+    except DamageError:
+        return part.slots(store.get_range(key, part.offset, part.length))
 
 
 def slots_of(
@@ -97,14 +129,14 @@ def slots_of(
     slots of one frame.
     """
     if not piece.bundled:
-        yield piece, decode_range(store.get(piece.key, MAX_RANGE_OBJECT_BYTES), piece)
+        yield piece, fetch_range(store, piece)
         return
     index = read_index(store, piece)
     if size_bytes is not None:
         check_size(index, piece, size_bytes)
     for run in runs(index.parts(first, stop), RUN_BYTES):
-        for part, data in read_run(store, piece.key, run):
-            yield part.piece, part.slots(data)
+        for part, data in read_checked(lambda: list(read_run(store, piece.key, run))):  # noqa: B023 - at once
+            yield part.piece, slots_of_part(store, piece.key, part, data)
 
 
 class _Usable:
@@ -232,7 +264,7 @@ class RangeReader:
 
     def _parts(self, piece: CompactedRange, versions: range) -> Iterator[tuple[int, list[bytes]]]:
         if not piece.bundled:
-            yield piece.start, decode_range(self._store.get(piece.key, MAX_RANGE_OBJECT_BYTES), piece)
+            yield piece.start, fetch_range(self._store, piece)
             return
         index = self._indices.get(piece.key)
         if index is None:
@@ -244,7 +276,7 @@ class RangeReader:
         run = next(runs(index.parts(versions.start, versions.stop), RUN_BYTES))
         held = 0
         for part, data in read_run(self._store, piece.key, run):
-            slots = part.slots(data)
+            slots = slots_of_part(self._store, piece.key, part, data)
             yield part.piece.start, slots
             held += sum(map(len, slots))
             if held > RUN_BYTES:  # unpacked, they are many times as much

@@ -26,17 +26,16 @@ from spark_pages.log.compaction.archive import Part, encode_index, runs
 from spark_pages.log.compaction.compacted_range import (
     BUNDLES,
     LARGEST,
-    MAX_RANGE_OBJECT_BYTES,
     WHOLE,
     CompactedRange,
-    decode_range,
     encode_range,
     is_one_frame,
     plan_ranges,
     top_bundles,
 )
-from spark_pages.log.compaction.reader import RUN_BYTES, read_index, read_run
+from spark_pages.log.compaction.reader import RUN_BYTES, fetch_range, read_index, read_run
 from spark_pages.runtime import Mapper
+from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore, size_if_there
 
 _AT_ONCE = 8
@@ -252,22 +251,26 @@ class _Builder:
     def _load(self, load: tuple[str, Sequence[Part]]) -> list[bytes]:
         """The bytes of neighbouring parts of an object, once they are known to be sound."""
         key, run = load
-        bodies = []
-        try:
+
+        def read() -> list[bytes]:
+            bodies = []
             for part, data in read_run(self._store, key, run):
                 (slot, *_) = part.slots(data)
                 version = part.piece.start
                 if not part.piece.exponent and not is_commit(slot, version, commit_key(version)):
                     raise SnapshotExpiredError(f"Commit {version} has been cleaned away.", version=version)
                 bodies.append(data)
+            return bodies
+
+        try:
+            return read_checked(read)
         except DamageError as error:
             raise DamageError(f"{key} cannot go into a bundle. {error.message}", key=key) from error
-        return bodies
 
     def _is_buried(self, version: int) -> bool:
         key = commit_key(version)
         try:
-            return not is_commit(self._store.get(key, MAX_COMMIT_BYTES), version, key)
+            return not read_checked(lambda: is_commit(self._store.get(key, MAX_COMMIT_BYTES), version, key))
         except (ObjectNotFoundError, DamageError):
             return False  # that is no vacuum's work: ranges may have the only copy
 
@@ -288,7 +291,7 @@ class _Builder:
         if made == half:
             return slots
         try:
-            return decode_range(self._store.get(half.key, MAX_RANGE_OBJECT_BYTES), half)
+            return fetch_range(self._store, half)
         except StorageError:
             raise
         except SparkPagesError:
@@ -303,5 +306,9 @@ class _Builder:
             If the slot is damaged or missing.
         """
         key = commit_key(version)
-        data = self._store.get(key, MAX_COMMIT_BYTES)
-        return data if is_commit(data, version, key) else None
+
+        def read() -> bytes | None:
+            data = self._store.get(key, MAX_COMMIT_BYTES)
+            return data if is_commit(data, version, key) else None
+
+        return read_checked(read)

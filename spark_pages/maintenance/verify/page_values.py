@@ -310,6 +310,15 @@ class _Read(NamedTuple):
 
 
 def _read(store: ObjectStore, path: str, run: PageRun, indices: list[int]) -> list[_Read]:
+    """Read the filters of pages in one file, and each that is damaged once more."""
+    found = _read_once(store, path, run, indices)
+    for place, index in enumerate(indices):
+        if found[place].bloom is None:
+            (found[place],) = _read_once(store, path, run, [index])
+    return found
+
+
+def _read_once(store: ObjectStore, path: str, run: PageRun, indices: list[int]) -> list[_Read]:
     """The filters of pages in one file; what lies behind those that no other of them follows."""
     places = [
         tuple(run.stats.column(f"bloom_{name}")[index].as_py() for name in ("offset", "length", "checksum"))
@@ -324,7 +333,7 @@ def _read(store: ObjectStore, path: str, run: PageRun, indices: list[int]) -> li
     except (DamageError, ObjectNotFoundError):
         if len(indices) == 1:
             return [_Read(None, b"")]
-        return [found for index in indices for found in _read(store, path, run, [index])]
+        return [found for index in indices for found in _read_once(store, path, run, [index])]
     rests = dict(zip(behind, answers[len(places) :], strict=True))
     return [
         _Read(

@@ -165,6 +165,12 @@ def _cut_foreign_end(survey: SlotSurvey, findings: Findings) -> None:
 
 
 def _read(store: ObjectStore, version: int) -> tuple[Commit | Tombstone | SparkPagesError, bytes]:
+    """Read a slot; what is damaged is read again, as `read_checked` does."""
+    found = _read_once(store, version)
+    return _read_once(store, version) if isinstance(found[0], DamageError) else found
+
+
+def _read_once(store: ObjectStore, version: int) -> tuple[Commit | Tombstone | SparkPagesError, bytes]:
     key = commit_key(version)
     try:
         data = store.get(key, MAX_COMMIT_BYTES)
