@@ -99,7 +99,7 @@ def _constant(value: Any, name: str, depth: int = 0) -> exp.Expr:
         return _of_arrow(value, name)
     if isinstance(value, np.generic):
         if isinstance(value, np.datetime64 | np.timedelta64):
-            return _of_arrow(_arrow_scalar(value, name), name)
+            return _of_numpy_time(value, name)
         value = value.item()
     match value:
         case None:
@@ -131,6 +131,8 @@ def _constant(value: Any, name: str, depth: int = 0) -> exp.Expr:
 
 
 def _nested(value: Any, name: str, depth: int) -> exp.Expr:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return _constant(value[()], name, depth)
     if not isinstance(value, Mapping):
         return exp.Array(expressions=[_constant(each, name, depth) for each in value])
     if not value or not all(isinstance(key, str) for key in value):
@@ -140,6 +142,23 @@ def _nested(value: Any, name: str, depth: int) -> exp.Expr:
         for key, each in value.items()
     ]
     return exp.Struct(expressions=fields)
+
+
+def _of_numpy_time(value: np.datetime64 | np.timedelta64, name: str) -> exp.Expr:
+    """Units that Arrow does not have are days or seconds; those of days are dates."""
+    if np.isnat(value):
+        return exp.null()
+    unit = np.datetime_data(value)[0]
+    if isinstance(value, np.datetime64) and unit in ("Y", "M", "W", "D"):
+        value = value.astype("M8[D]")
+        days = pa.scalar(value.astype(np.int64).item(), pa.int64())
+        try:
+            return _of_arrow(days.cast(pa.int32()).cast(pa.date32()), name)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(f"Cannot bind {name}: {value} is no date of SQL.") from error
+    if unit in ("W", "D", "h", "m"):
+        value = value.astype("M8[s]" if isinstance(value, np.datetime64) else "m8[s]")
+    return _of_arrow(_arrow_scalar(value, name), name)
 
 
 def _of_arrow(value: pa.Scalar, name: str) -> exp.Expr:
@@ -168,6 +187,16 @@ def _of_arrow(value: pa.Scalar, name: str) -> exp.Expr:
         return exp.Anonymous(this="to_microseconds", expressions=[_whole(whole // 1000, name)])
     if isinstance(value, pa.ExtensionScalar):
         return _of_arrow(value.value, name)
+    if pa.types.is_map(kind):
+        entries = [(each["key"], each["value"]) for each in value.values]
+        sides = zip(*entries, strict=True) if entries else ((), ())
+        return exp.Anonymous(this="map", expressions=[_constant(list(side), name, 2) for side in sides])
+    if pa.types.is_struct(kind):
+        return _nested({key: value[key] for key in kind.names}, name, 1)
+    if isinstance(value, pa.ListScalar | pa.FixedSizeListScalar):
+        return _nested(value.values, name, 1)
+    if isinstance(value, pa.MonthDayNanoIntervalScalar):
+        raise InvalidInputError(f"Cannot bind {name}: an interval of months is none of the values here.")
     return _constant(value.as_py(), name, 1)
 
 

@@ -53,6 +53,12 @@ class Grammar(DuckDB):
         """See `Grammar`."""
 
         IDENTIFIERS: ClassVar = ['"', "`"]
+        # Text between $$ is text; with tags, as in $a$…$a$, sqlglot takes $1,$2 for the beginning of one.
+        HEREDOC_STRINGS: ClassVar = []
+        RAW_STRINGS: ClassVar = [("$$", "$$")]
+        KEYWORDS: ClassVar = {  # ?:: is a parameter and a cast
+            word: kind for word, kind in DuckDB.Tokenizer.KEYWORDS.items() if word != "?::"
+        }
 
     class Parser(DuckDBParser):
         """See `Grammar`."""
