@@ -26,6 +26,16 @@ _INSERT = "INSERT INTO {} VALUES (5, 'sql'), (NULL, NULL)"
 class Questions(PublicModel):
     """Reads rows, pages and history, of any version."""
 
+    @rule(second=st.booleans())
+    def the_store_describes_itself(self, second: bool) -> None:
+        store = self.handle(second)
+
+        info = store.info()
+
+        assert info.version == len(self.versions) - 1
+        assert dict(info.properties) == dict(store.properties)
+        assert dict(info.tags) == self.tags
+
     @rule(second=st.booleans(), data=st.data())
     def read_any_version(self, second: bool, data: st.DataObject) -> None:
         version = self.old_version(data)
