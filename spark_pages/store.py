@@ -525,6 +525,7 @@ class Store(InfoVerbs, ClaimVerbs):
         if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
             told_table_zero(log)
             self._told = told
+        self._pages.bind(log.state.store_id)
         leases = Leases(self._log, self._runtime)
         return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)
 

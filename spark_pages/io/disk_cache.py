@@ -1,9 +1,9 @@
 """A third tier: pages of a store far away, on a local disk, shared by the processes of a machine.
 
 ``<folder>/v1-<shards>/<shard>/<name>`` holds one page as it is in storage, header and payload. The name is
-the digest of the store's address and of everything that the descriptor says of the page, so what is under a
-name never changes, and two stores never meet. Nothing is believed: the reader checks a page from here as it
-checks one from storage, and takes one that fails for missing.
+the digest of the store's address and id, and of everything that the descriptor says of the page. So what is
+under a name never changes, and two stores never meet. Nothing is believed: the reader checks a page from
+here as it checks one from storage, and takes one that fails for missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DiskCache:
         Most bytes on the disk. Processes that share a folder should be given the same number; each may exceed
         it by an eighth for a while.
     store_url
-        Address of the store, part of every name.
+        Address and id of the store, part of every name.
 
     Notes
     -----

@@ -94,6 +94,7 @@ class PageHandler:
         self._config = CacheConfig(**{**chosen, **{k: v for k, v in given.items() if v is not None}})
         self._store = store
         self._padding = padding
+        self._store_id = ""
         self._state = self._fresh()
         self.blooms = BloomReader(store)
 
@@ -446,12 +447,26 @@ class PageHandler:
         ready.update(more)
         return spent
 
+    def bind(self, store_id: str) -> None:
+        """Cache pages of this store only; drop cached pages of any other one.
+
+        Parameters
+        ----------
+        store_id
+            Identity of the store whose versions are read.
+        """
+        if store_id != self._store_id:
+            self._store_id = store_id
+            self._state = self._fresh()
+
     def _fresh(self) -> _Live:
         config = self._config
         workers = Workers(config.threads)
         disk = None
         if config.disk_path is not None and config.disk_bytes:
-            disk = DiskCache(config.disk_path, config.disk_bytes, getattr(self._store, "url", ""))
+            url = getattr(self._store, "url", "")
+            address = f"{url}#{self._store_id}" if self._store_id else url
+            disk = DiskCache(config.disk_path, config.disk_bytes, address)
         return _Live(
             pid=os.getpid(),
             cache=PageCache(config.upc_bytes, config.cpc_bytes),

@@ -139,6 +139,7 @@ class ServedStore:
         except (LookupError, TypeError, ValueError):
             raise DamageError(f"The service at {self.url} told no version.") from None
         self._store_id = self._store_id or store_id
+        self._pages.bind(self._store_id)
         if store_id not in ("", self._store_id):
             raise StoreReplacedError(
                 f"Cannot read from the service at {self.url}: it serves another store than the one that was "

@@ -70,6 +70,34 @@ def test_a_page_that_was_read_once_is_on_the_disk_for_every_later_handler(store,
     assert (trace.disk_hits, trace.misses, trace.requests) == (8, 0, 0)
 
 
+def test_pages_of_another_store_at_the_same_address_are_not_taken_from_the_disk(store, pages, folder):
+    # given
+    first, second, again = (handler_of(store, folder) for _ in range(3))
+    for handler, store_id in ((first, "one"), (second, "two"), (again, "one")):
+        handler.bind(store_id)
+    first.get_pages(pages)
+    # when
+    for handler in (second, again):
+        handler.get_pages(pages)
+    # then
+    assert (second.stats().disk_hits, second.stats().misses) == (0, 8)
+    assert (again.stats().disk_hits, again.stats().misses) == (8, 0)
+
+
+def test_a_handler_that_is_bound_to_another_store_drops_its_pages(store, pages):
+    # given
+    handler = PageHandler(store)
+    handler.bind("one")
+    handler.get_pages(pages)
+    # when
+    handler.bind("one")
+    kept = handler.stats().upc_bytes
+    handler.bind("two")
+    # then
+    assert kept > 0
+    assert handler.stats().upc_bytes == handler.stats().cpc_bytes == 0
+
+
 def test_only_what_the_disk_lacks_is_read_in_as_few_requests_as_can_be(store, pages, folder):
     handler = handler_of(store, folder)
     handler.get_pages([pages[2], pages[5]])
