@@ -524,8 +524,8 @@ class Store(InfoVerbs, ClaimVerbs):
         told = (log.state.base, log.state.changed.get(TABLE_ZERO_NAME))
         if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
             told_table_zero(log)
+            self._pages.bind(log.state.store_id)
             self._told = told
-        self._pages.bind(log.state.store_id)
         leases = Leases(self._log, self._runtime)
         return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)
 
