@@ -12,6 +12,7 @@ from spark_pages.errors import (
     InternalError,
     ObjectNotFoundError,
     SnapshotExpiredError,
+    StorageError,
     StoreExistsError,
 )
 from spark_pages.format.commit import decode_slot
@@ -379,7 +380,12 @@ class Log:
             If storage still gives no clear answer.
         """
         version, token = in_doubt.version, in_doubt.token
-        self._check_own(in_doubt)
+        try:
+            self._check_own(in_doubt)
+        except (
+            StorageError
+        ) as error:  # whose store is at the address is as unclear as what became of the commit
+            raise unknown_error(replace(in_doubt, tries=in_doubt.tries + 1)) from error
         settled = self._driver.drive(settle_slot(version, token, in_doubt.data, in_doubt=True))
         if isinstance(settled, Unknown):
             raise unknown_error(replace(settled, tries=in_doubt.tries + 1))
