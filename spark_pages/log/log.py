@@ -384,7 +384,7 @@ class Log:
             self._check_own(in_doubt)
         except (
             StorageError
-        ) as error:  # whose store is at the address is as unclear as what became of the commit
+        ) as error:  # the outcome is as unclear as before
             raise unknown_error(replace(in_doubt, tries=in_doubt.tries + 1)) from error
         settled = self._driver.drive(settle_slot(version, token, in_doubt.data, in_doubt=True))
         if isinstance(settled, Unknown):
