@@ -382,9 +382,7 @@ class Log:
         version, token = in_doubt.version, in_doubt.token
         try:
             self._check_own(in_doubt)
-        except (
-            StorageError
-        ) as error:  # the outcome is as unclear as before
+        except StorageError as error:  # the outcome is as unclear as before
             raise unknown_error(replace(in_doubt, tries=in_doubt.tries + 1)) from error
         settled = self._driver.drive(settle_slot(version, token, in_doubt.data, in_doubt=True))
         if isinstance(settled, Unknown):
