@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.arguments import as_flag, as_list, as_names, check_kind
+from spark_pages.arguments import as_flag, as_list, as_names, as_str, check_kind
 from spark_pages.arrow.compact import shown_bytes
 from spark_pages.boundary import guarded
 from spark_pages.errors import SparkPagesError
@@ -455,6 +455,7 @@ class PageHandler:
         store_id
             Identity of the store whose versions are read.
         """
+        store_id = as_str(store_id, "store_id")
         if store_id != self._store_id:
             self._store_id = store_id
             self._state = self._fresh()

@@ -123,6 +123,7 @@ GIVEN: dict[str, Any] = {
     "check": "n > 0",
     "claim": Claim(TableId(1), FieldId(1), 0, 1, "me", 1, 0),
     "column": "n",
+    "store_id": "b" * 32,
     "columns": ["n"],
     "commit_time_upper_bound": "9999-01-01",
     "comment": "x",
