@@ -80,8 +80,8 @@ def read_back(objects, version: int):
     return driver.drive(look())
 
 
-def test_a_slot_that_is_read_back_damaged_tells_no_more_than_one_that_cannot_be_read(meter):
-    garbled = Garbling(meter, [lambda data: data[:-5] + bytes(5)])
+def test_a_slot_that_is_read_back_damaged_twice_tells_no_more_than_one_that_cannot_be_read(meter):
+    garbled = Garbling(meter, [lambda data: data[:-5] + bytes(5)] * 2)
 
     found = read_back(garbled, 7)
 
@@ -94,7 +94,7 @@ def test_a_slot_of_a_newer_release_is_not_taken_for_one_that_cannot_be_read(mete
     newer = encode_commit(replace(read_back(meter, 7), features=Features(reader=("holograms",))))[0]
 
     with pytest.raises(UnsupportedFormatError):
-        read_back(Garbling(meter, [lambda _: newer]), 7)
+        read_back(Garbling(meter, [lambda _: newer] * 2), 7)
 
 
 def test_a_commit_whose_answer_was_lost_and_that_is_read_back_damaged_once_has_landed():
