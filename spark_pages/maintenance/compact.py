@@ -106,7 +106,8 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | 
     Raises
     ------
     CommitConflictError
-        If other commits replaced pages of every run in the meantime; nothing was committed.
+        If other commits replaced pages of every run of the first round in the meantime; nothing was
+        committed.
 
     Notes
     -----
@@ -119,7 +120,10 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | 
     for _ in range(_MOST_ROUNDS - 1):
         if latest.version is None or latest.claimed_by_others or latest.conflicts:
             break
-        latest = _compact_once(begin, name, runtime, rewrite, num_rows)
+        try:
+            latest = _compact_once(begin, name, runtime, rewrite, num_rows)
+        except CommitConflictError:  # the rounds before are committed; the next compaction finds the rest
+            break
         done = done.followed_by(latest)
     return done
 
