@@ -196,7 +196,8 @@ def test_executors_find_what_one_process_finds_in_every_kept_version(
     assert damaged["num_faults"] == len(local.damage) > 0
     told = {tuple(fault[name] for name in ("kind", "key", "what", "remedy")) for fault in damaged["faults"]}
     assert told == {(each.kind.value, each.key, each.what, each.remedy) for each in local.faults}
-    names = "more columns" if cleaned else "replaced before version"  # a fault names eight columns of its file
+    # a fault names eight columns of its file
+    names = "more columns" if cleaned else "replaced before version"
     assert any(names in fault["what"] for fault in damaged["faults"])
 
 
