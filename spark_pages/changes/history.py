@@ -92,11 +92,15 @@ def history_table(
         `parameters`.
     """
     blocks = []
+    listed: set[UpkeepNote] = set()  # two processes may both record a note that neither has seen in a commit
     for commit in commits:
         moved = counts.commit(commit)
         blocks.append([_row(commit, *each) for each in zip(commit.records, moved, strict=True)])
-        blocks[-1] += [_upkeep_row(commit.version, note) for note in reversed(commit.upkeep)]
-    rows = [_upkeep_row(None, note) for note in reversed(untold)]
+        blocks[-1] += [
+            _upkeep_row(commit.version, each) for each in reversed(commit.upkeep) if each not in listed
+        ]
+        listed.update(commit.upkeep)
+    rows = [_upkeep_row(None, note) for note in reversed(untold) if note not in listed]
     rows += chain.from_iterable(reversed(blocks) if newest_first else blocks)
     return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
 
