@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 import spark_pages as sp
 from spark_pages.log.checkpoint import writer as checkpoint_writer
+from spark_pages.storage import clients
 from spark_pages.store import Store
 
 # The same examples on every machine and in every run, so that a red test speaks of the change at hand. Long
@@ -34,6 +35,13 @@ def pytest_configure() -> None:
     """
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _memory_of_one_module() -> Iterator[None]:
+    """Forget every `memory://` store at the end of a module, so that two modules may use one name."""
+    yield
+    clients._memory_stores.clear()
 
 
 @pytest.fixture
