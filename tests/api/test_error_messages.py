@@ -49,8 +49,7 @@ def test_every_message_gives_a_reason_and_ends_as_a_sentence():
     wrong = [
         str(each)
         for each in ERRORS
-        if each.place not in MESSAGE_FROM_ELSEWHERE
-        and not re.search(r": .*[.}]$", each.message, re.DOTALL)
+        if each.place not in MESSAGE_FROM_ELSEWHERE and not re.search(r": .*[.}]$", each.message, re.DOTALL)
     ]
 
     assert wrong == []
