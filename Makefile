@@ -102,6 +102,20 @@ $(DUCKDB_DELTA): | $(INSTALLED)
 	fi
 	mv $@.part $@
 
+# The tools of the site have an environment of their own: they need nothing of the project but its source.
+DOCS := .tools/docs
+
+.PHONY: docs
+docs: $(INSTALLED) $(DOCS) ## Build the documentation site in site/.
+	$(BIN)/python docs/reference/command_line.py
+	$(DOCS)/bin/python -m zensical build --clean --strict
+
+$(DOCS): docs/requirements.txt
+	rm -rf $@
+	$(PYTHON) -m venv $@.part
+	$@.part/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r docs/requirements.txt
+	rm -rf $@ && mv $@.part $@ && touch $@
+
 .PHONY: lint
 lint: $(INSTALLED) ## Check style and formatting.
 	$(BIN)/ruff check .

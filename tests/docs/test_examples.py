@@ -20,6 +20,7 @@ EXAMPLES = {
     "docs/service.md": 20,
     "docs/sql.md": 10,
     "docs/statistics.md": 14,
+    "docs/tutorial.md": 20,
     "docs/types.md": 11,
     "docs/versions.md": 12,
     "docs/writing.md": 10,
