@@ -360,18 +360,19 @@ class Store(InfoVerbs, ClaimVerbs):
     def changes(
         self, start: int, end: int, table: str | None = None, grain: Literal["pages", "rows"] = "pages"
     ) -> pa.Table:
-        """What the commits after version `start`, up to and with `end`, did.
+        """Read what the commits from version `start` to `end` changed, both included.
 
         Parameters
         ----------
         start, end
-            Versions; a `start` of -1 is before the store was created.
+            Versions: ``changes(5, 5)`` is commit 5, and commit 0 created the store. An `end` one below
+            `start` is an empty range.
         table
-            Of this table only, by its name at `end`, or at `start` where it is gone since.
+            Of this table only, by its name at `end`, or before `start` where it is gone since.
         grain
             ``"pages"``: a row for each page added, replaced or removed, or given another entry count, commit
-            by commit. ``"rows"``: the ranges of rows inserted, updated and removed between the two versions,
-            by column; compaction changes none.
+            by commit. ``"rows"``: the ranges of rows inserted, updated and removed between the version
+            before `start` and `end`, by column; compaction changes none.
 
         Raises
         ------
@@ -379,7 +380,8 @@ class Store(InfoVerbs, ClaimVerbs):
 
         Notes
         -----
-        Reads the commits, and lengths of the chains that they touch. Memory follows the result.
+        Reads the commits, and lengths of the chains that they touch. Memory follows the result. The version
+        before `start` must be readable, because the changes are compared with it.
         """
         return read_changes(self._log, start, end, table, grain)
 

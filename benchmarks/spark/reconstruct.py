@@ -43,8 +43,8 @@ def read_only(spark: object, url: str) -> float:
     head = Log(objects_of(url), Runtime()).snapshot()
     base = head.checkpoint.ref.version if head.checkpoint else -1
     tasks = [
-        CountCommits(url, tuple(range(start + 1, end + 1)))
-        for start, end in cut_versions(base, head.state.version)
+        CountCommits(url, tuple(range(start, end + 1)))
+        for start, end in cut_versions(base + 1, head.state.version)
     ]
     if tasks:
         spark.sparkContext.parallelize(tasks, len(tasks)).foreach(_exhaust)  # type: ignore[attr-defined]

@@ -19,24 +19,54 @@ from spark_pages.model.actions import Commit
 
 
 def read_changes(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
-    """What the commits after version `start`, up to and with `end`, did; see `Store.changes`."""
+    """Read what the commits from version `start` to `end`, both included, changed; see `Store.changes`."""
     grain = as_choice(grain, "grain", ("pages", "rows"))
-    start, end = as_int(start, "start"), as_int(end, "end")
-    if not -1 <= start <= end:
-        raise InvalidInputError(f"There are no changes from {start} to {end}: expected -1 <= start <= end.")
+    start, end = check_version_range(start, end)
     return retry_after_vacuum(lambda: _read(log, start, end, table, grain))
+
+
+def check_version_range(start: int, end: int, names: tuple[str, str] = ("start", "end")) -> tuple[int, int]:
+    """Validate a range of versions that includes both ends; `end` = `start` - 1 is the empty range.
+
+    Parameters
+    ----------
+    names
+        What the caller calls the two, for errors.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    start, end = as_int(start, names[0], least=0), as_int(end, names[1], least=0)
+    if start > end + 1:
+        raise InvalidInputError(
+            f"Cannot read the changes of versions {start} to {end}: {names[0]} is after {names[1]}.",
+            hint="A range of versions includes both ends: version 5 alone is from 5 to 5.",
+        )
+    return start, end
 
 
 def _read(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
     now = log.snapshot(end, asked="the end of the changes")
-    then = None if start < 0 else log.snapshot(start, asked="the start of the changes")
+    then = version_before(log, start)
     if then is None:
         check_version(log.refresh().state, 0, "where the changes begin")
     table_id = None if table is None else find_either(now, then, table)
-    commits = commits_in_turn(log, start + 1, end + 1)
+    commits = commits_in_turn(log, start, end + 1)
     if grain == "pages":
         return page_changes(commits, then, table_id, log.load_manifest)
     return row_changes(commits, then, now, table_id)
+
+
+def version_before(log: Log, start: int) -> LogSnapshot | None:
+    """Open the version that changes from `start` on are compared with; None before the first commit.
+
+    Raises
+    ------
+    SnapshotExpiredError
+        If retention has removed it, even where the commit of `start` is still there.
+    """
+    return log.snapshot(start - 1, asked=f"before the changes of {start}") if start else None
 
 
 def commits_in_turn(log: Log, start: int, stop: int) -> Iterator[Commit]:

@@ -54,9 +54,9 @@ def _rows_updated(splices: Iterable[Splice]) -> int:
     return sum(RowRanges.joined(each).num_rows for each in ranges)
 
 
-def history_of(log: Log, start: int, stop: int) -> pa.Table:
-    """The history of versions [start, stop) that have not been cleaned away, oldest first."""
-    return history_table(log.commits_left(start, stop), RowCounts.before(log, start))
+def history_of(log: Log, start: int, end: int) -> pa.Table:
+    """List versions `start` to `end`, both included, that retention has not removed; oldest first."""
+    return history_table(log.commits_left(start, end + 1), RowCounts.before(log, start))
 
 
 def history_table(

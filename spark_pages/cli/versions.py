@@ -104,20 +104,20 @@ def reset_clock(url: Url, profile: Profile = None, json: Json = False) -> None:
 def changes(
     url: Url,
     start: Annotated[
-        int, typer.Option("--start", min=-1, help="After this version; -1 is before the store.")
+        int, typer.Option("--start", min=0, help="First version, included; 0 created the store.")
     ],
     end: Annotated[
         int | None,
-        typer.Option("--end", help="Up to this version; the newest by default.", show_default=False),
+        typer.Option("--end", help="Last version, included; the newest by default.", show_default=False),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Of this table only.", show_default=False)] = None,
     grain: Annotated[
-        Grain, typer.Option(help="Ranges of rows between the two versions, or pages commit by commit.")
+        Grain, typer.Option(help="Ranges of rows that all of them changed, or pages commit by commit.")
     ] = Grain.ROWS,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """What changed between two versions."""
+    """List what a range of versions changed."""
     store = stored(url, profile)
     end = store.snapshot().version if end is None else end
     found = store.changes(start, end, table, grain.value)
@@ -127,7 +127,7 @@ def changes(
         return
     if grain is Grain.ROWS:
         found = found.drop_columns(["table_id", "field_id"])
-    output.print_table(f"Changes from {start} to {end}", found)
+    output.print_table(f"Changes of versions {start} to {end}", found)
 
 
 def blame(

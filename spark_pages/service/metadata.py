@@ -12,6 +12,7 @@ from spark_pages.arguments import as_int, as_microseconds, as_seconds, as_str, c
 from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.resolve import TABLES_LISTED, namespace_id
+from spark_pages.changes.feed import check_version_range
 from spark_pages.display.text import moment
 from spark_pages.errors import (
     InvalidInputError,
@@ -186,14 +187,15 @@ class MetadataService:
     def collect_table_meta_changes_in_range(
         self, db: str, table: str, from_: int, to: int | None = None
     ) -> TableMetaChanges:
-        """What the commits after `from_`, up to and with `to`, did to a table (seed 004).
+        """Collect what the commits from version `from_` to `to`, both included, did to a table (seed 004).
 
         Parameters
         ----------
         db, table
             Namespace and name of the table at `to`.
         from_, to
-            Versions; `to` is the newest one by default.
+            Versions, the ``[From, to]`` of seed 004; `to` is the newest one by default. The range is empty
+            where `from_` is one above `to`.
 
         Raises
         ------
@@ -208,14 +210,10 @@ class MetadataService:
 
         def collect(snapshot: LogSnapshot) -> TableMetaChanges:
             state = snapshot.state
-            if not 0 <= from_ <= state.version:
-                raise InvalidInputError(
-                    f"Cannot tell the changes after version {from_} up to {state.version}: expected a "
-                    f"version from 0 that is not later."
-                )
+            check_version_range(from_, state.version, ("from_", "to"))
             answer = self._known(snapshot, db, table).answer
-            hot_from = max(from_, state.base.version if state.base else -1)
-            persisted = plan_reads(from_ + 1, hot_from + 1, state.compacted)
+            persisted_end = max(from_, state.base.version + 1 if state.base else 0)
+            persisted = plan_reads(from_, persisted_end, state.compacted)
             return TableMetaChanges(
                 answer.table_id,
                 answer.definition,
@@ -223,9 +221,9 @@ class MetadataService:
                 state.version,
                 state.timestamp_us,
                 answer.checkpoint,
-                tuple(RedoLocation(each.key, each.start, each.stop) for each in persisted),
+                tuple(RedoLocation(each.key, each.start, each.stop - 1) for each in persisted),
                 {
-                    field_id: tuple(edit for edit in edits if edit.version > hot_from)
+                    field_id: tuple(edit for edit in edits if edit.version >= persisted_end)
                     for field_id, edits in answer.redo.items()
                 },
             )

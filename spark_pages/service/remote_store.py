@@ -227,7 +227,7 @@ class ServedStore:
             return None
         pieces = known.pieces
         assert isinstance(pieces, ServedPieces)
-        fields = {"from": known.state.version, "to": version}
+        fields = {"from": known.state.version + 1, "to": version}
         header, batches = self._calls.get("collect_table_meta_changes_in_range", db=db, table=table, **fields)
         changes = changes_of_frame(header, batches, pieces.stats)
         answer = carried_on(known.answer, changes)

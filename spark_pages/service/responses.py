@@ -101,23 +101,23 @@ class TableMetaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RedoLocation:
-    """Slots [start, stop) of the log, in one object."""
+    """The commits from `first_version` to `last_version`, both included, in one object."""
 
     key: str
-    start: int
-    stop: int
+    first_version: int
+    last_version: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TableMetaChanges:
-    """What commits after `from_`, up to and with `to`, did to a table (seed 004).
+    """What the commits from version `from_` to `to`, both included, did to a table (seed 004).
 
     Attributes
     ----------
     table_id, definition
         The table as of `to`.
     from_, to, timestamp_us
-        The two versions, and the time of `to`.
+        First and last version of the range, and the time of `to`.
     checkpoint
         What the service's snapshot of `to` stands on.
     redo_locations

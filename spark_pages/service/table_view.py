@@ -130,7 +130,7 @@ def carried_on(answer: TableMetaSnapshot, changes: TableMetaChanges) -> TableMet
     """
     definition = changes.definition
     if (
-        (changes.table_id, changes.from_) != (answer.table_id, answer.version)
+        (changes.table_id, changes.from_) != (answer.table_id, answer.version + 1)
         or changes.checkpoint != answer.checkpoint
         or changes.redo_locations
         or not set(definition.field_ids.values()) <= answer.redo.keys()

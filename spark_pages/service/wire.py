@@ -36,7 +36,7 @@ from spark_pages.service.responses import (
     piece_names,
 )
 
-PROTOCOL = 2
+PROTOCOL = 3
 """What client and service must agree on."""
 
 DESCRIPTORS = pa.schema(
@@ -242,7 +242,9 @@ def frame_of_changes(answer: TableMetaChanges) -> Frame:
         "to": answer.to,
         "timestamp_us": answer.timestamp_us,
         "checkpoint": _checkpoint_to_plain(answer.checkpoint),
-        "redo_locations": [[each.key, each.start, each.stop] for each in answer.redo_locations],
+        "redo_locations": [
+            [each.key, each.first_version, each.last_version] for each in answer.redo_locations
+        ],
         "redo": redo,
     }
     return Frame(header, rows)

@@ -7,13 +7,13 @@ of the versions into tasks and micro-batches gives the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import pyarrow as pa
 
-from spark_pages.changes.feed import commits_in_turn
+from spark_pages.changes.feed import check_version_range, commits_in_turn, version_before
 from spark_pages.changes.page_changes import PAGE_CHANGES_SCHEMA, page_changes
 from spark_pages.changes.row_changes import ROW_CHANGES_SCHEMA, row_changes
 from spark_pages.errors import InvalidInputError, VersionNotFoundError
@@ -21,6 +21,7 @@ from spark_pages.log.log import Log
 from spark_pages.log.replay import replay
 from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.log.state import LogState
 from spark_pages.runtime import Runtime
 from spark_pages.spark.serialization import objects_of
 
@@ -64,7 +65,7 @@ class Feed:
     table_id: int | None
 
     def read(self, start: int, end: int) -> pa.Table:
-        """What the commits after version `start`, up to and with `end`, did, each told for itself.
+        """Read what each commit from version `start` to `end`, both included, changed.
 
         Raises
         ------
@@ -75,8 +76,8 @@ class Feed:
         Reads the commits once, and the checkpoint before `start` as far as they touch it.
         """
         log = Log(objects_of(self.url), Runtime())
-        then = None if start < 0 else log.snapshot(start, asked="the start of the changes")
-        commits = commits_in_turn(log, start + 1, end + 1)
+        then = version_before(log, start)
+        commits = commits_in_turn(log, start, end + 1)
         if self.grain == "pages":
             return page_changes(commits, then, self.table_id, log.load_manifest)
         parts = [FEED_SCHEMAS["rows"].empty_table()]
@@ -90,30 +91,26 @@ class Feed:
 
 
 def version_range(head: LogSnapshot, starting: int | None, ending: int | None) -> tuple[int, int]:
-    """The versions (start, end] that two options mean: both are inclusive, and default to all that can be
-    read.
+    """Resolve the options of a range of versions, both included; by default all whose changes can be read.
 
     Raises
     ------
     VersionNotFoundError, InvalidInputError
     """
-    if starting is not None and starting < 0:
-        raise InvalidInputError(f"The first version asked for is {starting}: expected a number from 0.")
-    oldest, newest = oldest_readable(head.state), head.state.version
-    start = (oldest if oldest else -1) if starting is None else starting - 1
+    newest = head.state.version
+    start = first_changes(head.state) if starting is None else starting
     end = newest if ending is None else ending
     if end > newest:
         raise VersionNotFoundError(f"endingVersion is {end}, but the store has versions up to {newest}.")
-    if start > end:
-        raise InvalidInputError(f"startingVersion {start + 1} comes after endingVersion {end}.")
-    return start, end
+    return check_version_range(start, end, ("startingVersion", "endingVersion"))
+
+
+def first_changes(state: LogState) -> int:
+    """Return the oldest version whose changes can be read: the one before it is readable, too."""
+    oldest = oldest_readable(state)
+    return oldest + 1 if oldest else 0
 
 
 def cut_versions(start: int, end: int, size: int = VERSIONS_OF_A_TASK) -> Sequence[tuple[int, int]]:
-    """(start, end] in consecutive stretches of so many versions."""
-    return list(_stretches(start, end, size))
-
-
-def _stretches(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    for first in range(start, end, size):
-        yield first, min(first + size, end)
+    """Split a range of versions into ranges of at most `size`; all of them include both ends."""
+    return [(first, min(first + size - 1, end)) for first in range(start, end + 1, size)]

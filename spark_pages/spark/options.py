@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from spark_pages.changes.feed import check_version_range
 from spark_pages.errors import InvalidInputError
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.spark.feed import check_grain
@@ -162,8 +163,8 @@ class SourceOptions:
         if self.number("maxVersionsPerTrigger") == 0:
             raise InvalidInputError("maxVersionsPerTrigger is 0: expected a number from 1, or none at all.")
         starting, ending = self.number("startingVersion"), self.number("endingVersion")
-        if starting is not None and ending is not None and starting - 1 > ending:
-            raise InvalidInputError(f"startingVersion {starting} comes after endingVersion {ending}.")
+        if starting is not None and ending is not None:
+            check_version_range(starting, ending, ("startingVersion", "endingVersion"))
         self.query(0)
         self.filter()
         self.finds_nullability()

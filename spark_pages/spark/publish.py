@@ -27,7 +27,7 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions, first_changes
 from spark_pages.spark.serialization import objects_of, store_url
 
 SEGMENTS = DeltaTable(
@@ -215,15 +215,14 @@ class Publisher:
         """History and change feed reach to the newest version."""
         head = self._log.refresh().state
         check_writable(head.features)
-        oldest = oldest_readable(head)
         for name, write in (("history", _write_history), ("changes", _write_changes)):
             delta = self._logs[name]
 
             def plan(
                 state: DeltaState, write: Callable[[str, int, int], DeltaFile] = write
             ) -> tuple[Sequence[DeltaFile], Sequence[str]]:
-                readable = oldest - 1 if write is _write_history or not oldest else oldest
-                start = max(state.published, readable)
+                readable = oldest_readable(head) if write is _write_history else first_changes(head)
+                start = max(state.published + 1, readable)
                 stretches = cut_versions(start, head.version, VERSIONS_OF_A_FILE)
                 made = run([partial(write, url, first, last) for first, last in stretches])
                 self.bytes_written += sum(file.size_bytes for file in made)
@@ -253,18 +252,18 @@ def _files_of(checkpoint: Checkpoint) -> dict[str, dict[str, DeltaFile]]:
 
 
 def _write_history(url: str, start: int, end: int) -> DeltaFile:
-    """A file with the transactions of versions (start, end]."""
+    """Write a file with the transactions of versions `start` to `end`, both included."""
     log = Log(objects_of(url), Runtime())
-    return _write(url, HISTORY, start, end, history_of(log, start + 1, end + 1))
+    return _write(url, HISTORY, start, end, history_of(log, start, end))
 
 
 def _write_changes(url: str, start: int, end: int) -> DeltaFile:
-    """A file with what versions (start, end] did to rows."""
+    """Write a file with what versions `start` to `end`, both included, did to rows."""
     return _write(url, CHANGES, start, end, Feed(url, "rows", None).read(start, end))
 
 
 def _write(url: str, table: DeltaTable, start: int, end: int, rows: pa.Table) -> DeltaFile:
-    path = f"{start + 1:020d}-{end:020d}-{Runtime().token()}.parquet"  # of this attempt alone
+    path = f"{start:020d}-{end:020d}-{Runtime().token()}.parquet"  # of this attempt alone
     if not rows.num_rows:
         return DeltaFile(path, 0, 0)
     sink = pa.BufferOutputStream()

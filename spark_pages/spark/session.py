@@ -246,24 +246,24 @@ class History:
 
 
 class Changes:
-    """What the versions from `first` to `last`, both included, did to the rows of each column."""
+    """Changes of rows by the versions from `starting_version` to `ending_version`, both included."""
 
     def eval(
         self,
         url: str | None,
-        first: int | None = None,
-        last: int | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
         table: str | None = None,
         profile: str | None = None,
     ) -> Iterator[tuple[Any, ...]]:
         """By default of all versions that can be read, and of all tables."""
         address = _address(url, profile)
         store = store_of(address)
-        start, end = version_range(store.snapshot().log, first, last)
+        start, end = version_range(store.snapshot().log, starting_version, ending_version)
         table_id: int | None = None
         if table is not None:
             now = store.snapshot(end)
-            then = store.snapshot(start).log if start >= 0 else None
+            then = store.snapshot(start - 1).log if start else None
             table_id = find_either(now.log, then, spelled(now, table.split(".")))
         yield from _rows(Feed(address, "rows", table_id).read(start, end))
 

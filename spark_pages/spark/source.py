@@ -42,14 +42,13 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.log import Log
-from spark_pages.log.retention import oldest_readable
 from spark_pages.model.ids import TableId
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.query.table_names import spelled
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema, to_spark
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions, first_changes
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
 from spark_pages.spark.serialization import objects_of, store_of
@@ -303,10 +302,10 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """The version before the first one to tell."""
-        if self._query.starting is not None:
-            first = self._query.starting - 1
-        else:
-            first = oldest_readable(store_of(self._url).snapshot().log.state) or -1
+        first = self._query.starting
+        if first is None:
+            first = first_changes(store_of(self._url).snapshot().log.state)
+        first -= 1
         table_id = self._table_at(first)
         offset = {"version": first, "store": self._log().store_id}
         return offset if table_id is None else {**offset, "table_id": table_id}
@@ -364,7 +363,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         followed = start.get("table_id")
         table_id = self._table_at(first) if followed is None else self._check_table(followed)
         feed = Feed(self._url, check_grain(self._query.grain), table_id)
-        return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first, last)]
+        return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first + 1, last)]
 
     def _table_at(self, first: int) -> int | None:
         """The table by the name that it has now, or had where the micro-batch begins; a stream may be asked

@@ -97,7 +97,7 @@ def _history_of(url: str, version: int | None) -> pa.Table:
     """What the commit of a version did, as `Store.history` tells it; nothing of no version."""
     if version is None:
         return HISTORY_SCHEMA.empty_table()
-    return history_of(Log(objects_of(url), Runtime()), version, version + 1)
+    return history_of(Log(objects_of(url), Runtime()), version, version)
 
 
 @told_as("export")

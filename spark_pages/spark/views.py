@@ -48,7 +48,7 @@ class ViewPartition(InputPartition):
     stretches
         Pages of columns.
     versions
-        (start, end].
+        First and last version, both included.
     feed
         What reads them, for ``changes``.
     """
@@ -138,7 +138,7 @@ def _even_tasks(stretches: Sequence[Stretch]) -> Sequence[ViewPartition]:
 
 def _by_version(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     oldest = oldest_readable(store_of(url).snapshot().log.state)
-    stretches = cut_versions(oldest - 1, query.version, 4 * VERSIONS_OF_A_TASK)
+    stretches = cut_versions(oldest, query.version, 4 * VERSIONS_OF_A_TASK)
     return [ViewPartition(versions=stretch) for stretch in stretches]
 
 
@@ -147,7 +147,7 @@ def _by_change(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     start, end = version_range(store.snapshot(query.version).log, query.starting, query.ending)
     table_id: int | None = None
     if query.table is not None:
-        then = store.snapshot(start).log if start >= 0 else None
+        then = store.snapshot(start - 1).log if start else None
         table_id = find_either(store.snapshot(end).log, then, query.table)
     feed = Feed(url, check_grain(query.grain), table_id)
     return [ViewPartition(versions=each, feed=feed) for each in cut_versions(start, end)]
@@ -233,7 +233,7 @@ def _show_pages(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
 
 def _show_history(url: str, _: ViewQuery, part: ViewPartition) -> pa.Table:
     start, end = part.versions
-    return history_of(Log(objects_of(url), Runtime()), start + 1, end + 1)
+    return history_of(Log(objects_of(url), Runtime()), start, end)
 
 
 def _show_tables(url: str, query: ViewQuery, _: ViewPartition) -> pa.Table:

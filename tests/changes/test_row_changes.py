@@ -22,13 +22,13 @@ def ten() -> Store:
 
 
 def by_rows(store: Store, start: int, end: int, column: str = "n") -> list[tuple[str, int, int]]:
-    told = store.changes(start, end, table="t", grain="rows").to_pylist()
+    told = store.changes(start + 1, end, table="t", grain="rows").to_pylist()
     return [(row["change"], row["first_row"], row["end_row"]) for row in told if row["column"] == column]
 
 
 def kinds(store: Store, start: int, end: int) -> list[tuple[int, str, int | None]]:
     """Version, change and entry count of the changes of column ``n``."""
-    told = store.changes(start, end).to_pylist()
+    told = store.changes(start + 1, end).to_pylist()
     return [(row["version"], row["change"], row["entry_count"]) for row in told if row["field_id"] == 1]
 
 
@@ -37,7 +37,7 @@ def test_rows_are_told_by_table_column_and_range(ten):
         txn.update("t", "s", rows=[1, 2, 7], values=["x", "y", "z"])
         txn.append("t", numbers(10, 12))
 
-    told = ten.changes(2, 3, grain="rows")
+    told = ten.changes(3, 3, grain="rows")
 
     assert told.to_pylist() == [
         told_row("n", 1, "inserted", 10, 12),
@@ -66,8 +66,8 @@ def test_compaction_changes_pages_and_no_row():
     store.compact_pages("t")
 
     now = store.snapshot().version
-    assert store.changes(head, now, grain="rows").num_rows == 0
-    pages = store.changes(head, now)
+    assert store.changes(head + 1, now, grain="rows").num_rows == 0
+    pages = store.changes(head + 1, now)
     assert set(pages.column("change").to_pylist()) == {"replaced", "added"}
     assert set(pages.column("data_change").to_pylist()) == {False}
 
@@ -135,9 +135,9 @@ def test_a_table_that_came_is_inserted_one_that_went_removed_one_that_came_and_w
     hand.drop(ten, "t")
     hand.drop(ten, "u")
 
-    assert [row["change"] for row in ten.changes(2, 3, grain="rows").to_pylist()] == ["inserted"]
+    assert [row["change"] for row in ten.changes(3, 3, grain="rows").to_pylist()] == ["inserted"]
     assert by_rows(ten, 2, 4) == [("removed", 0, 10)]
-    gone = ten.changes(2, 5, grain="rows").to_pylist()
+    gone = ten.changes(3, 5, grain="rows").to_pylist()
     assert {(row["table"], row["change"]) for row in gone} == {("t", "removed")}
 
 
@@ -145,7 +145,7 @@ def test_a_table_that_went_and_came_back_unchanged_is_not_told(ten):
     hand.drop(ten, "t")
     ten.restore(version=2)
 
-    assert ten.changes(2, 4, grain="rows").num_rows == 0
+    assert ten.changes(3, 4, grain="rows").num_rows == 0
     assert by_rows(ten, 3, 4) == [("inserted", 0, 10)]
 
 
@@ -164,7 +164,7 @@ def test_a_column_that_came_is_inserted_and_one_that_went_removed(ten):
     swapped = hand.fields(n=pa.int64(), s=pa.string(), extra=pa.int32())
     hand.set_schema(ten, "t", swapped.remove(1), next_field_id=4)
 
-    told = ten.changes(2, 3, grain="rows").to_pylist()
+    told = ten.changes(3, 3, grain="rows").to_pylist()
 
     assert told == [told_row("s", 2, "removed", 0, 10)]
 
@@ -175,9 +175,9 @@ def test_before_the_store_there_was_nothing(ten):
 
 
 def test_table_zero_is_told_only_where_it_is_asked_for(ten):
-    assert set(ten.changes(-1, 2).column("table_id").to_pylist()) == {1}
-    assert set(ten.changes(-1, 2, grain="rows").column("table_id").to_pylist()) == {1}
-    told = ten.changes(0, 1, table="system.catalog", grain="rows").to_pylist()
+    assert set(ten.changes(0, 2).column("table_id").to_pylist()) == {1}
+    assert set(ten.changes(0, 2, grain="rows").column("table_id").to_pylist()) == {1}
+    told = ten.changes(1, 1, table="system.catalog", grain="rows").to_pylist()
     assert {(row["table"], row["change"], row["end_row"] - row["first_row"]) for row in told} == {
         ("system.catalog", "inserted", 3)
     }
@@ -205,7 +205,7 @@ def test_a_page_whose_entry_count_alone_changed_is_told_as_that(ten, start):
     before = ten.snapshot().table("t").pages("n").column("page_id")[-1].as_py()
     hand.recount_last_page(ten, "t", 3)
 
-    told = [row for row in ten.changes(start, 4).to_pylist() if row["version"] == 4]
+    told = [row for row in ten.changes(start + 1, 4).to_pylist() if row["version"] == 4]
 
     assert [row["change"] for row in told] == ["entry_count_changed"] * 2
     assert (told[0]["old_page_id"], told[0]["entry_count"]) == (before, 3)
@@ -224,7 +224,7 @@ def test_a_truncate_removes_every_page_that_was_there(ten):
     pages = ten.snapshot().table("t").pages("n").column("page_id").to_pylist()
     hand.truncate(ten, "t")
 
-    told = ten.changes(2, 4, table="t").to_pylist()
+    told = ten.changes(3, 4, table="t").to_pylist()
 
     gone = [row["page_id"] for row in told if row["field_id"] == 1 and row["version"] == 4]
     assert gone == pages
@@ -233,25 +233,50 @@ def test_a_truncate_removes_every_page_that_was_there(ten):
 def test_a_table_is_found_by_its_old_name_where_it_is_gone(ten):
     hand.rename(ten, {"t": "u"})
 
-    assert ten.changes(1, 3, table="t").equals(ten.changes(1, 3, table="u"))
+    assert ten.changes(2, 3, table="t").equals(ten.changes(2, 3, table="u"))
     with pytest.raises(TableNotFoundError):
-        ten.changes(1, 3, table="v")
+        ten.changes(2, 3, table="v")
 
 
-@pytest.mark.parametrize(("start", "end"), [(3, 2), (-2, 2)])
-def test_ends_that_make_no_sense_are_refused(ten, start, end):
-    with pytest.raises(InvalidInputError, match="expected -1 <= start <= end"):
+@pytest.mark.parametrize(
+    ("start", "end", "message"),
+    [(4, 2, "start is after end"), (-1, 2, "start is -1"), (0, -1, "end is -1")],
+)
+def test_ends_that_make_no_sense_are_refused(ten, start, end, message):
+    with pytest.raises(InvalidInputError, match=message):
         ten.changes(start, end)
+
+
+def test_a_range_of_one_version_is_the_changes_of_its_commit(ten):
+    for first in (10, 20, 30):
+        with ten.transaction() as txn:
+            txn.append("t", numbers(first, first + 10))
+
+    assert set(ten.changes(4, 4, grain="pages").column("version").to_pylist()) == {4}
+    assert set(ten.changes(4, 4, grain="rows").column("first_row").to_pylist()) == {20}
+
+
+@pytest.mark.parametrize("grain", ["rows", "pages"])
+def test_a_range_that_ends_before_it_starts_has_no_changes(ten, grain):
+    assert ten.changes(3, 2, grain=grain).num_rows == 0
+
+
+def test_a_range_from_version_0_has_the_commit_that_made_the_table(ten):
+    everything = ten.changes(0, 2, grain="rows")
+
+    assert everything.select(["change", "first_row", "end_row"]).slice(0, 1).to_pylist() == [
+        {"change": "inserted", "first_row": 0, "end_row": 10}
+    ]
 
 
 def test_an_end_that_never_was_is_refused_with_the_range(ten):
     with pytest.raises(VersionNotFoundError, match=r"Version 9 .*end of the changes.* versions 0 to 2"):
-        ten.changes(0, 9)
+        ten.changes(1, 9)
 
 
 def test_a_grain_that_does_not_exist_is_refused(ten):
     with pytest.raises(InvalidInputError, match="'pages' or 'rows'"):
-        ten.changes(0, 1, grain="row")
+        ten.changes(1, 1, grain="row")
 
 
 def test_any_iterable_of_commits_gives_the_same(ten):
@@ -261,8 +286,8 @@ def test_any_iterable_of_commits_gives_the_same(ten):
     then, now = log.snapshot(1), log.snapshot(3)
     commits = log.commits(2, 4)
 
-    assert row_changes(iter(commits), then, now, None).equals(ten.changes(1, 3, grain="rows"))
-    assert page_changes(iter(commits), then, None, log.load_manifest).equals(ten.changes(1, 3))
+    assert row_changes(iter(commits), then, now, None).equals(ten.changes(2, 3, grain="rows"))
+    assert page_changes(iter(commits), then, None, log.load_manifest).equals(ten.changes(2, 3))
 
 
 def test_a_splice_that_does_not_say_what_it_touched_touches_all_that_it_puts_in():

@@ -42,7 +42,7 @@ def frames():
     write_more(store, 2000)
     service = MetadataService(store.objects)
     answer = service.get_table_meta_snapshot("default", "t")
-    changes = service.collect_table_meta_changes_in_range("default", "t", first)
+    changes = service.collect_table_meta_changes_in_range("default", "t", first + 1)
     return answer, changes
 
 

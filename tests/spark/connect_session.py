@@ -44,7 +44,7 @@ def main(url: str, folder: Path, remote: str) -> dict[str, Any]:
     told["pages"] = pages(view="pages", table="flights").count()
     history = spark.sql("select operation from spark_pages_history(:url, limit => 1)", {"url": url})
     told["by_function"] = [row.operation for row in history.collect()]
-    function = "select * from spark_pages_changes(:url, first => 0, table => 'flights')"
+    function = "select * from spark_pages_changes(:url, starting_version => 0, table => 'flights')"
     changed = spark.sql(function, {"url": url})
     told["changes_by_function"] = changed.count()
     rows = pages(table="flights").where("id < 5")

@@ -68,7 +68,7 @@ def test_a_connect_session_reads_writes_and_streams_and_leaves_jobs_to_others(
 ) -> None:
     flights = own_history.store.snapshot().table("flights")
     pages = sum(flights.pages(name).num_rows for name in flights.columns)
-    own = Feed(own_history.url, "rows", flights.definition.table_id).read(-1, own_history.latest)
+    own = Feed(own_history.url, "rows", flights.definition.table_id).read(0, own_history.latest)
     begin = [sys.executable, "-m", "tests.spark.connect_session", own_history.url, str(tmp_path), remote]
 
     ended = subprocess.run(
@@ -99,4 +99,4 @@ def test_a_connect_session_reads_writes_and_streams_and_leaves_jobs_to_others(
         "rows_ingested": 5,
         "refused": ["JVM_ATTRIBUTE_NOT_SUPPORTED"] * 4,
     }
-    assert streamed == Feed(own_history.url, "rows", None).read(-1, until).num_rows
+    assert streamed == Feed(own_history.url, "rows", None).read(0, until).num_rows

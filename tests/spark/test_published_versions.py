@@ -81,7 +81,7 @@ def test_deltalake_reads_order_and_first_rows_at_every_version_that_vacuum_leave
 ) -> None:
     store = published.store
     before = {version: published_rows(store, version) for version in published.expected}
-    changes = Feed(store.url, "rows", None).read(-1, store.snapshot().version)
+    changes = Feed(store.url, "rows", None).read(0, store.snapshot().version)
 
     store.vacuum(retention=1, orphans=True)
     newest = published.publish()
@@ -121,7 +121,7 @@ def test_delta_spark_reads_order_and_first_rows_at_every_version_that_vacuum_lea
 ) -> None:
     store = published.store
     before = {version: pq.read_table(delta_spark(version) / "rows.parquet") for version in (0, 2, 3, 4)}
-    changes = Feed(store.url, "rows", None).read(-1, store.snapshot().version)
+    changes = Feed(store.url, "rows", None).read(0, store.snapshot().version)
 
     store.vacuum(retention=1, orphans=True)
     newest = published.publish()
@@ -142,7 +142,7 @@ def test_duckdb_reads_order_and_first_rows_at_every_version_that_vacuum_leaves_a
 ) -> None:
     store = published.store
     before, _ = by_duckdb(store, tmp_path / "before", published.expected)
-    changes = Feed(store.url, "rows", None).read(-1, store.snapshot().version)
+    changes = Feed(store.url, "rows", None).read(0, store.snapshot().version)
 
     store.vacuum(retention=1, orphans=True)
     newest = published.publish()

@@ -134,11 +134,12 @@ def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history:
     at = {"url": history.url}
     newest = spark.sql("select version, operation from spark_pages_history(:url, limit => 2)", at)
     changed = spark.sql(
-        "select * from spark_pages_changes(url => :url, first => 5, last => 9, table => 'flights')", at
+        "select * from spark_pages_changes(url => :url, starting_version => 5, ending_version => 9, table => 'flights')",
+        at,
     )
 
     table_id = history.store.snapshot().table("flights").definition.table_id
-    expected = Feed(history.url, "rows", table_id).read(4, 9)
+    expected = Feed(history.url, "rows", table_id).read(5, 9)
     assert [tuple(row) for row in newest.collect()] == [
         (row["version"], row["operation"]) for row in history.store.history(2).to_pylist()
     ]
@@ -158,9 +159,11 @@ def test_the_function_of_changes_finds_a_table_whatever_the_case_of_its_name(
 def test_a_first_version_below_none_is_refused_by_the_function_of_changes(
     spark: SparkSession, history: History
 ) -> None:
-    changed = spark.sql("select * from spark_pages_changes(:url, first => -5)", {"url": history.url})
+    changed = spark.sql(
+        "select * from spark_pages_changes(:url, starting_version => -5)", {"url": history.url}
+    )
 
-    with pytest.raises(InvalidInputError, match="first version asked for is -5"), spark_failing():
+    with pytest.raises(InvalidInputError, match="startingVersion is -5"), spark_failing():
         changed.collect()
 
 

@@ -120,12 +120,12 @@ def test_columns_segments_and_history_tell_what_the_store_tells(
 
 def test_changes_are_those_of_the_feed(spark: SparkSession, history: History) -> None:
     table_id = history.store.snapshot().table("flights").definition.table_id
-    expected = Feed(history.url, "rows", table_id).read(history.checkpoint - 1, history.latest)
+    expected = Feed(history.url, "rows", table_id).read(history.checkpoint, history.latest)
 
     found = view(spark, history, "changes", table="flights", startingVersion=history.checkpoint, grain="rows")
     pages = view(spark, history, "changes", grain="pages")
 
-    of_pages = as_frame(spark, history.store.changes(-1, history.latest, grain="pages"))
+    of_pages = as_frame(spark, history.store.changes(0, history.latest, grain="pages"))
     assert_df_equality(found, as_frame(spark, expected), ignore_nullable=True, ignore_row_order=True)
     assert_df_equality(pages, of_pages, ignore_nullable=True, ignore_row_order=True)
 
@@ -135,7 +135,7 @@ def test_changes_are_those_of_the_feed(spark: SparkSession, history: History) ->
     [
         ({"grain": "cells"}, "grain is 'cells'"),
         ({"endingVersion": "99"}, "endingVersion is 99"),
-        ({"startingVersion": "9", "endingVersion": "3"}, "startingVersion 9 comes after"),
+        ({"startingVersion": "9", "endingVersion": "3"}, "startingVersion is after endingVersion"),
     ],
 )
 def test_changes_of_versions_that_make_no_sense_are_refused(

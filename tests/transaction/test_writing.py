@@ -406,7 +406,7 @@ def test_page_compaction_keeps_rows_and_readers_of_older_versions():
     assert after.directory.chain("n").num_pages == 1
     assert after.read().equals(rows)
     assert before.read().equals(rows)
-    assert all(not changed for changed in store.changes(7, 8).column("data_change").to_pylist())
+    assert all(not changed for changed in store.changes(8, 8).column("data_change").to_pylist())
     check_store(store)
 
 

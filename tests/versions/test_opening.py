@@ -47,7 +47,7 @@ def test_restoring_a_version_before_the_oldest_kept_is_refused(kept):
     assert kept.snapshot().version == 6
 
 
-@pytest.mark.parametrize(("start", "end"), [(1, 5), (-1, 5), (2, 2)])
+@pytest.mark.parametrize(("start", "end"), [(2, 5), (0, 5), (3, 3)])
 def test_changes_from_before_the_oldest_kept_are_refused(kept, start, end):
     with pytest.raises(SnapshotExpiredError, match="versions 3 to 6"):
         kept.changes(start, end)

@@ -98,11 +98,11 @@ def by_pages(store: Store, start: int, end: int) -> Counter[tuple[int, int]]:
     """By how many rows each column has grown, as the feed of pages tells it."""
     entries: dict[int, int] = {
         row["page_id"]: row["entry_count"]
-        for row in store.changes(-1, end).to_pylist()
+        for row in store.changes(0, end).to_pylist()
         if row["entry_count"] is not None
     }
     growth: Counter[tuple[int, int]] = Counter()
-    for row in store.changes(start, end).to_pylist():
+    for row in store.changes(start + 1, end).to_pylist():
         key = row["table_id"], row["field_id"]
         came = row["change"] in ("added", "entry_count_changed")
         growth[key] += entries[row["page_id"]] if came else -entries[row["page_id"]]
@@ -113,7 +113,7 @@ def by_pages(store: Store, start: int, end: int) -> Counter[tuple[int, int]]:
 
 def by_rows(store: Store, start: int, end: int) -> Counter[tuple[int, int]]:
     growth: Counter[tuple[int, int]] = Counter()
-    for row in store.changes(start, end, grain="rows").to_pylist():
+    for row in store.changes(start + 1, end, grain="rows").to_pylist():
         sign = {"inserted": 1, "updated": 0, "removed": -1}[row["change"]]
         growth[row["table_id"], row["field_id"]] += sign * (row["end_row"] - row["first_row"])
     return growth
