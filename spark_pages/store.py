@@ -338,10 +338,16 @@ class Store(InfoVerbs, ClaimVerbs):
         return run_sql(text, self.snapshot, self.transaction, version, timestamp, tag, params, limit)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """A row for each transaction and upkeep of the log, newest first; `limit` bounds the versions read.
+        """List transactions and upkeep of the log, newest first.
+
+        Parameters
+        ----------
+        limit
+            Number of rows at most; None lists all. A version has a row for each of its transactions.
 
         Notes
         -----
+        Reads at most `limit` commits.
         Maintenance is a transaction like any other, where it changes what can be read: page compaction,
         restore, vacuum. Checkpoints, log compaction and what a vacuum deleted in fact (`delete objects`)
         are none: their rows have no `transaction`, and the version that first tells of them, the newest
@@ -349,13 +355,13 @@ class Store(InfoVerbs, ClaimVerbs):
         read any more are left out.
         """
         if limit is not None:
-            limit = as_int(limit, "limit", "a number of versions, 0 or more", 0)
+            limit = as_int(limit, "limit", "a number of rows, 0 or more", 0)
         head = self._log.refresh().state
         first = 0 if limit is None else head.version + 1 - limit
         start = max(oldest_readable(head), first)
         counts = RowCounts.before(self._log, start)
         commits = self._log.commits_left(start, head.version + 1)
-        return history_table(commits, counts, head.upkeep, newest_first=True)
+        return history_table(commits, counts, head.upkeep, newest_first=True).slice(0, limit)
 
     def changes(
         self, start: int, end: int, table: str | None = None, grain: Literal["pages", "rows"] = "pages"

@@ -77,7 +77,7 @@ def history_table(
     untold
         Upkeep of which no commit tells yet: it comes first, without a version.
     newest_first
-        Whether the newest commits come first.
+        Whether the newest transactions come first; else the oldest, with their upkeep behind them.
 
     Returns
     -------
@@ -95,7 +95,8 @@ def history_table(
     listed: set[UpkeepNote] = set()  # two processes may both record a note that neither has seen in a commit
     for commit in commits:
         moved = counts.commit(commit)
-        blocks.append([_row(commit, *each) for each in zip(commit.records, moved, strict=True)])
+        made = [_row(commit, *each) for each in zip(commit.records, moved, strict=True)]
+        blocks.append(made[::-1] if newest_first else made)
         blocks[-1] += [
             _upkeep_row(commit.version, each) for each in reversed(commit.upkeep) if each not in listed
         ]

@@ -88,7 +88,7 @@ def tables(
 
 def history(
     url: Url,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many versions.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Number of rows at most.")] = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:

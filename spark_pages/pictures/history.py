@@ -10,17 +10,17 @@ from spark_pages.display.canvas import Picture
 from spark_pages.display.log_lane import CommitKind, LoggedTransactions, log_lane
 from spark_pages.store import Store
 
-MOST_VERSIONS = 1_000
+MOST_TRANSACTIONS = 1_000
 _KEEPING = ("claim rows", "release claims", "lease", "release", "tag", "delete tag", "vacuum", "repair")
 
 
-def log(store: Store, limit: int | None = MOST_VERSIONS) -> Picture:
+def log(store: Store, limit: int | None = MOST_TRANSACTIONS) -> Picture:
     """Commits on a time axis, rebases as arcs from the version that was read, checkpoints below.
 
     Parameters
     ----------
     limit
-        At most so many versions, the newest; None shows all that can be read.
+        Number of rows of the history at most, the newest; None shows all that can be read.
 
     Notes
     -----

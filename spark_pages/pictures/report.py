@@ -18,7 +18,7 @@ from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_lane import lane_of
 from spark_pages.pictures.caches import cache
 from spark_pages.pictures.chains import chain, compaction
-from spark_pages.pictures.history import MOST_VERSIONS, log_of, newest_checkpoint
+from spark_pages.pictures.history import MOST_TRANSACTIONS, log_of, newest_checkpoint
 from spark_pages.pictures.requests import waterfall
 from spark_pages.query.table import Table
 from spark_pages.store import Store
@@ -50,12 +50,12 @@ def report_page(store: Store) -> Markup:
 
     Notes
     -----
-    Writes nothing. Reads the newest `MOST_VERSIONS` commits, descriptors of at most `MOST_TABLES` tables and
-    `MOST_COLUMNS` columns of each, and `_ROWS` rows of the largest table. What cannot be read is told in its
-    place on the page.
+    Writes nothing. Reads at most `MOST_TRANSACTIONS` commits, the newest, descriptors of at most
+    `MOST_TABLES` tables and `MOST_COLUMNS` columns of each, and `_ROWS` rows of the largest table. What
+    cannot be read is told in its place on the page.
     """
     snapshot = store.snapshot()
-    history = store.history(MOST_VERSIONS)
+    history = store.history(MOST_TRANSACTIONS)
     names = snapshot.tables()
     tables = [snapshot.table(name) for name in names[:MOST_TABLES]]
     sections = [

@@ -241,7 +241,7 @@ class History:
     def eval(
         self, url: str | None, limit: int | None = None, profile: str | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """Those of the newest `limit` versions, or all."""
+        """Yield the newest `limit` rows, or all."""
         yield from _rows(store_of(_address(url, profile)).history(limit))
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from spark_pages.changes.history import history_table
+from spark_pages.changes.row_counts import RowCounts
 from spark_pages.format.commit import encode_tombstone
 from spark_pages.format.names import HINT_KEY, commit_key
 from spark_pages.model.actions import COMMITTED, Tombstone
@@ -258,6 +261,25 @@ def test_upkeep_in_a_hint_that_cannot_have_been_gets_into_no_commit(ten, wrong):
     assert upkeep(Store(ten.objects)) == [(None, "checkpoint", 2, "somebody")]
 
 
+def test_a_limit_is_a_number_of_rows(ten):
+    ten.tag("noted")
+    ten.checkpoint()
+
+    assert [Store(ten.objects).history(limit=limit).num_rows for limit in (0, 1, 2)] == [0, 1, 2]
+
+
+def test_of_a_commit_of_two_transactions_the_later_one_is_listed_first(ten):
+    for operation in ("first", "second"):
+        with ten.transaction(operation=operation) as txn:
+            txn.append("t", numbers(0, 1))
+    one, two = ten._log.commits(3, 5)
+    both = replace(one, records=(*one.records, *two.records))
+
+    listed = history_table([both], RowCounts.before(ten._log, 3), newest_first=True)
+
+    assert listed["operation"].to_pylist() == ["second", "first"]
+
+
 def test_versions_that_cannot_be_read_any_more_are_left_out(ten):
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 11))
@@ -268,4 +290,4 @@ def test_versions_that_cannot_be_read_any_more_are_left_out(ten):
     tombstone = Tombstone(2, second.timestamp_us, second.token, second.digest, tokens, checkpoint)
     ten.objects.put(commit_key(2), encode_tombstone(tombstone)[0])
 
-    assert Store(ten.objects).history(limit=2).column("version").to_pylist() == [4, 4, 3]
+    assert Store(ten.objects).history(limit=3).column("version").to_pylist() == [4, 4, 3]

@@ -134,7 +134,8 @@ def test_sql_asks_history_and_changes_by_functions(spark: SparkSession, history:
     at = {"url": history.url}
     newest = spark.sql("select version, operation from spark_pages_history(:url, limit => 2)", at)
     changed = spark.sql(
-        "select * from spark_pages_changes(url => :url, starting_version => 5, ending_version => 9, table => 'flights')",
+        "select * from spark_pages_changes(url => :url, starting_version => 5, ending_version => 9, "
+        "table => 'flights')",
         at,
     )
 
