@@ -1,4 +1,4 @@
-# Every task of the project. `make check` is what CI runs before the demo.
+# Every task of the project. CI runs `make check`, `make test-slow` and the demo.
 #
 #   make demo                         the guided tour, from nothing but Python 3.11, Java 17 and make
 #   make demo ARGS="--json"           the same, with arguments for the command
@@ -17,7 +17,7 @@ INSTALLED := .venv/.installed
 
 .PHONY: help
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[.a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: env
 env: $(INSTALLED) ## Create .venv from the lock file (uv if it is there, else pip).
@@ -45,11 +45,16 @@ demo: $(INSTALLED) ## Run the guided tour.
 	@$(BIN)/spark-pages demo $(ARGS)
 
 .PHONY: test
-test: $(INSTALLED) ## Run every test, those that need Java included, two at a time (WORKERS=0: one).
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+test: $(INSTALLED) ## Run the tests of every rule, Spark included, in at most eight minutes on two cores (WORKERS=0: one).
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(INSTALLED) ## Run what is slow by nature, and the property tests with all their examples.
+	SPARK_PAGES_TESTS=$${SPARK_PAGES_TESTS:-slow} \
+	    $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis" $(ARGS)
 
 .PHONY: quick
-quick: $(INSTALLED) ## Run the tests that need no Java and little time.
+quick: $(INSTALLED) ## Run the tests of `make test` that need no Java, in one process.
 	$(BIN)/python -m pytest -m "not spark and not slow" $(ARGS)
 
 # Atheris is no part of the lock: there is one wheel for each version of Python, of 35 MB, for Linux alone.
@@ -142,7 +147,7 @@ lock: ## Resolve requirements.lock anew (needs uv).
 	    pyproject.toml -o requirements.lock
 
 .PHONY: check
-check: lint types imports test ## Everything a change must pass.
+check: lint types imports test ## What a change must pass before CI runs the rest.
 
 .PHONY: clean
 clean: ## Remove the environment and what the tools leave behind.

@@ -15,13 +15,14 @@ import spark_pages as sp
 from spark_pages.log.checkpoint import writer as checkpoint_writer
 from spark_pages.storage import clients
 from spark_pages.store import Store
+from tests.effort import LONG, examples
 
 # The same examples on every machine and in every run, so that a red test speaks of the change at hand. Long
 # runs draw new ones: that is where to hunt. How long one takes says how busy the machine is.
-_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100))
 settings.register_profile("fixed", _UNTIMED, derandomize=True)
 settings.register_profile("drawn", _UNTIMED, print_blob=True)
-settings.load_profile("drawn" if os.environ.get("SPARK_PAGES_TESTS") == "long" else "fixed")
+settings.load_profile("drawn" if LONG else "fixed")
 
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a folder there that nobody else can write
@@ -35,6 +36,12 @@ def pytest_configure() -> None:
     """
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ENOUGH:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of Spark first: then one of two processes has them all, and one JVM serves the run."""
+    spark = Path(__file__).parent / "spark"
+    items.sort(key=lambda item: spark not in item.path.parents)
 
 
 @pytest.fixture(scope="module", autouse=True)

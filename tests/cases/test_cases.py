@@ -16,7 +16,7 @@ LONGEST_S = 240
 
 
 def marked(path: Path) -> object:
-    marks = [pytest.mark.spark] if path.stem.startswith("spark_") else []
+    marks = [pytest.mark.spark, pytest.mark.slow] if path.stem.startswith("spark_") else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -14,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 import spark_pages as sp
 from spark_pages.store import Store
+from tests.effort import LONG
 from tests.transaction.stores import QUIET
-
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 
 
 @dataclass

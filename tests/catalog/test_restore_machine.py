@@ -27,7 +27,7 @@ from spark_pages.catalog.needs import dangling_references
 from spark_pages.errors import CommitConflictError, ConstraintError, SparkPagesError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.catalog.machine import LONG
+from tests.effort import LONG
 from tests.transaction.stores import QUIET
 
 WIDE = {"n": pa.int64(), "f": pa.float64()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from uuid import uuid4
 
@@ -16,10 +15,10 @@ from spark_pages.maintenance.row_collection import collect_rows
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
+from tests.effort import LONG
 from tests.invariants import Rows, check_snapshot, check_table_zero, rows_of
 from tests.retention.stores import KilledError, WatchedStore, copied, opened
 
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 STEP = 1 if LONG else 7
 """At each request with SPARK_PAGES_TESTS=long, else at every seventh."""
 

@@ -15,7 +15,8 @@ from tests.crash.alone import outcome_of
 from tests.crash.medley import make, note_history
 from tests.crash.medley_judge import Note, Outcome, judge
 from tests.crash.medley_writer import Notes, Writer
-from tests.s3.server import LONG, MISSING, server_binary
+from tests.effort import LONG
+from tests.s3.server import MISSING, server_binary
 
 SECONDS = 120 if LONG else 5
 LIMIT_S = 120 + 5 * SECONDS

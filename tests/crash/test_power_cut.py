@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.crash.images import why_not
-from tests.s3.server import LONG
+from tests.effort import LONG
 
 pytestmark = pytest.mark.root
 

@@ -11,7 +11,8 @@ import pytest
 import spark_pages as sp
 from tests.crash.alone import outcome_of
 from tests.crash.storm import SCHEMA, Ack, Outcome, judge
-from tests.s3.server import LONG, MISSING, server_binary
+from tests.effort import LONG
+from tests.s3.server import MISSING, server_binary
 
 LIMIT_S = 1_800 if LONG else 240
 """Far more than a storm takes; what is judged afterwards grows with the commits of the writers."""

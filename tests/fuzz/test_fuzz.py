@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import pytest
 
 from spark_pages.errors import DamageError
 from spark_pages.format.commit import decode_slot
+from tests.effort import LONG
 from tests.fuzz import targets
 from tests.fuzz.mutations import mutated
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS, attempt, sealed_container, sealed_page
 
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 CASES = sorted((Path(__file__).parent / "cases").glob("*/*"))
 
 

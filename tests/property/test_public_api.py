@@ -20,12 +20,12 @@ from spark_pages.errors import CommitConflictError, InvalidInputError, TableExis
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import LONG
 from tests.property.driven import NOT_DRIVEN, public_methods, recording
 from tests.property.public_catalog import CatalogChanges
 from tests.property.public_model import NAMES, ROWS, SCHEMA, Row, Tables, as_rows, as_table
 from tests.property.public_questions import Questions
 from tests.property.public_upkeep import Upkeep
-from tests.property.test_tail_model import LONG
 from tests.transaction.foreign import pending, write_file
 
 

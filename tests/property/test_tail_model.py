@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from uuid import uuid4
 
 import pyarrow as pa
@@ -12,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import spark_pages as sp
 from spark_pages.store import Store
+from tests.effort import LONG
 from tests.io.strategies import steady
 from tests.transaction.foreign import pending, write_file
 from tests.transaction.stores import QUIET
 
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 Rows = list[int | None]
 rows_of_a_page = st.lists(st.none() | st.integers(-9, 9), max_size=4)
 counts = st.integers(0, 6)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from spark_pages.errors import CommitConflictError, SparkPagesError
+from tests.effort import LONG
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import (
     KilledError,
@@ -24,7 +23,6 @@ def past() -> Past:
     return eventful_past()
 
 
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 STEPS = pytest.mark.parametrize("step", [1 if LONG else 29])
 """At each request with SPARK_PAGES_TESTS=long, else at every twenty-ninth."""
 

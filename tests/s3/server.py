@@ -7,7 +7,9 @@ import shutil
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +17,6 @@ VERSION = "v1.8.0"
 TOOLS = Path(__file__).resolve().parents[2] / ".tools" / "bin"
 INSTALL = f"GOBIN=$PWD/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 MISSING = f"versitygw is not installed; `make versitygw` does it, which is: {INSTALL}"
-
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
-"""Whether tests run at the length that takes minutes."""
 
 ACCESS_KEY_ID = "CANARY-ACCESS-KEY-ID"
 SECRET_ACCESS_KEY = "CANARY-SECRET-ACCESS-KEY"
@@ -109,7 +108,9 @@ def wait_until_it_answers(server: subprocess.Popen[bytes], port: int, within_s: 
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Find a port for a server, below those that the kernel gives to connections of other tests meanwhile."""
+    while True:
+        port = SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -20,9 +20,10 @@ from spark_pages.errors import CommitUnknownError, SparkPagesError, StorageError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import ObjectStore, open_object_store
 from spark_pages.store import Store
+from tests.effort import LONG
 from tests.invariants import check_store
 from tests.s3.proxy import Fault, FaultProxy, Kind
-from tests.s3.server import ACCESS_KEY_ID, LONG, SECRET_ACCESS_KEY, S3Server, new_url
+from tests.s3.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server, new_url
 
 pytestmark = pytest.mark.s3
 

@@ -16,9 +16,10 @@ from spark_pages.errors import CommitConflictError, CommitUnknownError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
+from tests.effort import LONG
 from tests.invariants import check_store
 from tests.s3.proxy import Fault, FaultProxy, Kind
-from tests.s3.server import LONG, S3Server, new_url
+from tests.s3.server import S3Server, new_url
 
 pytestmark = pytest.mark.s3
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.effort import LONG
 from tests.simulation.chunk import planted
 from tests.simulation.independence import NONE, Footprint
 from tests.simulation.mutants import MUTANTS, Mutant
@@ -22,7 +22,6 @@ TESTING = Path(__file__).parents[2] / "docs" / "testing.md"
 STEPS = 8_000
 """Taken in each scenario of the usual run, about; `python -m tests.simulation` takes as many as you like."""
 
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 FAULTS = 1 if LONG else 0
 """Of a complete search with a vacuum: with one it takes minutes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from spark_pages.log.checkpoint.write_plan import PlannedSegment
 from spark_pages.spark import submit
 from spark_pages.spark.checkpoints import FEW_SEGMENTS, Spread, checkpoint
 from spark_pages.spark.session import find_java
+from tests.effort import LONG
 from tests.invariants import check_checkpoint, check_same, check_snapshot
 from tests.spark.chains import random_history
 from tests.spark.test_checkpoints import SmallTree, log_of
@@ -53,9 +53,7 @@ def test_two_checkpoints_at_once_write_the_same_one(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
-@pytest.mark.skipif(
-    os.environ.get("SPARK_PAGES_TESTS") != "long", reason="a million descriptors, and three jobs"
-)
+@pytest.mark.skipif(not LONG, reason="a million descriptors, and three jobs")
 def test_a_large_checkpoint_that_is_killed_may_be_run_again(tmp_path: Path) -> None:
     url = str(tmp_path / "store")
     shape = Shape(1_230_000, tables=150, columns=1)

@@ -61,6 +61,7 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield "local[2]"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_java() is None, reason="Spark Connect's server needs Java, and there is none")
 def test_a_connect_session_reads_writes_and_streams_and_leaves_jobs_to_others(

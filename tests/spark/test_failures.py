@@ -186,13 +186,20 @@ def test_an_option_that_spark_refuses_is_wrong_input(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_jvm_that_is_gone_is_told_as_such() -> None:
-    """In a process of its own, which has a JVM of its own to lose."""
-    ended = subprocess.run(
+@pytest.fixture(scope="module")
+def lost() -> subprocess.CompletedProcess[str]:
+    """A process that has ended: it began a session of its own, and lost the JVM."""
+    return subprocess.run(
         [sys.executable, "-m", "tests.spark.lost_jvm"], capture_output=True, text=True, check=False
     )
 
-    assert ended.stdout.startswith("SparkFailedError: The JVM of Spark does not answer"), ended.stderr
+
+def test_a_jvm_that_is_gone_is_told_as_such(lost: subprocess.CompletedProcess[str]) -> None:
+    assert lost.stdout.startswith("SparkFailedError: The JVM of Spark does not answer"), lost.stderr
+
+
+def test_a_session_begins_without_talk_of_its_log(lost: subprocess.CompletedProcess[str]) -> None:
+    assert "log level" not in lost.stderr
 
 
 def test_a_verb_tells_a_failure_of_spark_as_the_job_does(

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import spark_pages as sp
 from spark_pages.spark.session import ARROW_IN_JVM, KEEPS_FREED_MEMORY, PROJECT, find_java
+from tests.effort import LONG
 from tests.spark.conftest import flights
 
 needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
@@ -78,7 +79,7 @@ def submitted(folder: Path, *arguments: str, **environment: str) -> dict[str, An
         pytest.param(
             NEEDED,
             id="whole",
-            marks=pytest.mark.skipif(os.environ.get("SPARK_PAGES_TESTS") != "long", reason="packs 300 MB"),
+            marks=pytest.mark.skipif(not LONG, reason="packs 300 MB"),
         ),
     ],
 )

@@ -237,11 +237,3 @@ def test_a_job_knows_the_terminal_of_the_process_that_took_its_output() -> None:
     os.close(ours)
     os.close(theirs)
     assert (seen.stdout.strip(), unseen.stdout.strip()) == ("True", "False")
-
-
-def test_a_session_begins_without_talk_of_its_log() -> None:
-    code = "from spark_pages.spark import session; session(source=False).range(3).count()"
-
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert "log level" not in ended.stderr

@@ -24,6 +24,7 @@ needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs 
 
 
 @needs_java
+@pytest.mark.slow
 def test_the_compaction_job_runs_by_spark_submit(own_history: History) -> None:
     rows = own_history.store.snapshot().table("flights").read()
 
@@ -70,6 +71,7 @@ def test_a_job_as_the_documents_have_it_says_nothing_but_its_result(history: His
 
 
 @needs_java
+@pytest.mark.slow
 def test_a_job_tells_its_phases_at_the_terminal_that_spark_submit_has_and_its_result_apart(
     own_history: History,
 ) -> None:
@@ -112,6 +114,7 @@ def test_delta_tables_go_out_and_come_in_by_spark_submit_with_the_jars_of_delta(
 
 
 @needs_java
+@pytest.mark.slow
 def test_what_is_said_of_a_wrong_call_is_on_the_stderr_of_spark_submit() -> None:
     ended = as_documented("compact_log", "--wrong")
 
@@ -121,6 +124,7 @@ def test_what_is_said_of_a_wrong_call_is_on_the_stderr_of_spark_submit() -> None
 
 
 @needs_java
+@pytest.mark.slow
 def test_a_job_that_fails_in_spark_says_why_in_one_line_and_the_rest_on_stderr(
     own_history: History, tmp_path: Path
 ) -> None:

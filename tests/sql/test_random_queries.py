@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import os
 
 import duckdb
 import pyarrow as pa
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
+from tests.effort import LONG, examples
 from tests.transaction.stores import QUIET
 
 NAN = float("nan")
@@ -163,7 +163,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 @settings(
-    max_examples=5000 if os.environ.get("SPARK_PAGES_TESTS") == "long" else 100,
+    max_examples=5000 if LONG else examples(100),
     deadline=None,
 )
 @given(query=queries())

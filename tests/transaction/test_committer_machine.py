@@ -7,7 +7,6 @@ tells of every commit whether it must land, must be refused, and for what.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,9 +26,9 @@ from spark_pages.storage.store import Doubtful
 from spark_pages.store import Store
 from spark_pages.transaction import page_writer
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import LONG
 from tests.invariants import check_against_replay, check_snapshot
 
-LONG = os.environ.get("SPARK_PAGES_TESTS") == "long"
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
 ALONE = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 TABLES = ["keyed", "plain"]

@@ -19,11 +19,12 @@ from spark_pages.storage import MeteredStore
 from spark_pages.store import Store
 from spark_pages.transaction import page_writer
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import LONG
 from tests.invariants import check_store
 from tests.transaction.stores import QUIET, metered
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
-APPENDS = 10_000 if os.environ.get("SPARK_PAGES_TESTS") == "long" else 450
+APPENDS = 10_000 if LONG else 450
 
 
 def rows(start: int, count: int = 1) -> pa.Table:
