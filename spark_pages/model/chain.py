@@ -9,15 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
-from typing import cast
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spark_pages.display.chain_strip import chain_strip
 from spark_pages.display.text import count
-from spark_pages.errors import DamageError, RowOutOfRangeError
+from spark_pages.errors import RowOutOfRangeError
+from spark_pages.model.chain_edits import ChainDraft, joined_pieces, merge_small, parts_of
 from spark_pages.model.chain_lane import lane_of
 from spark_pages.model.chain_tree import ChainEdit, ChainLayout, PartialRun, Piece, UnloadedRun
 from spark_pages.model.joined_runs import JoinedRuns
@@ -26,6 +26,9 @@ from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.page_selection import PageSelection
 from spark_pages.model.row_index import RowLocations, locate_by_piece, row_out_of_range
 from spark_pages.model.run import PageRun, RowLocation
+
+_PAGES_AT_ONCE = 8192
+"""Pages that an iteration makes descriptors of at once: those of about one segment."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,6 +45,54 @@ class RunSlice:
 
     run: PageRun
     first_row: int
+
+
+class ChainPages(Sequence[PageDescriptor]):
+    """The pages of a chain as an immutable sequence of descriptors.
+
+    Notes
+    -----
+    The length loads nothing beyond the layout; an item or a slice loads the segments that hold its pages.
+    """
+
+    __slots__ = ("_chain",)
+
+    def __init__(self, chain: ColumnChain) -> None:
+        self._chain = chain
+
+    def __repr__(self) -> str:
+        return f"ChainPages({count(len(self), 'page')})"
+
+    def __len__(self) -> int:
+        """Count the pages."""
+        return self._chain.num_pages
+
+    @overload
+    def __getitem__(self, index: int) -> PageDescriptor: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PageDescriptor, ...]: ...
+    def __getitem__(self, index: int | slice) -> PageDescriptor | tuple[PageDescriptor, ...]:
+        """Return one descriptor, or those of a slice."""
+        chosen = range(len(self))[index]
+        if isinstance(chosen, int):
+            return self._chain.stretch(chosen, chosen + 1).run.descriptor(0)
+        positions = np.array(chosen, np.int64)
+        if chosen.step > 0:
+            return tuple(self._chain.pages_at(positions))
+        return tuple(reversed(self._chain.pages_at(positions[::-1])))
+
+    def __iter__(self) -> Iterator[PageDescriptor]:
+        """Yield the descriptors, loading the segments one after another."""
+        for start in range(0, len(self), _PAGES_AT_ONCE):
+            yield from self[start : start + _PAGES_AT_ONCE]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with another sequence of descriptors, page by page."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        """Hash the descriptors."""
+        return hash(tuple(self))
 
 
 class ColumnChain:
@@ -89,6 +140,26 @@ class ColumnChain:
     def num_pages(self) -> int:
         """Pages of the column."""
         return self._counted().first_pages[-1]
+
+    @property
+    def pages(self) -> ChainPages:
+        """Descriptors of the pages, in row order (seed 000)."""
+        return ChainPages(self)
+
+    @property
+    def prefix_entries(self) -> NDArray[np.uint64]:
+        """Running sum of the entry counts of the pages (seed 000).
+
+        Returns
+        -------
+        uint64, shape (num_pages,), read-only
+            Rows up to and with each page; an empty page repeats its neighbour's value.
+
+        Notes
+        -----
+        Loads every segment of the chain, unlike `locate_row`, which loads one.
+        """
+        return self.all_pages().prefix_entries
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -371,14 +442,14 @@ class ColumnChain:
             if not edit.removed:
                 appended.append(edit.added)
                 continue
-            draft = draft or _Draft(chain._counted())
-            draft.append(_joined(appended))
+            draft = draft or ChainDraft(chain._counted())
+            draft.append(joined_pieces(appended))
             draft.replace(edit)
             appended = []
         if draft is not None:
             chain = ColumnChain(draft.pieces)
-        tail = _joined(appended)
-        return ColumnChain(_merge_small((*chain._layout.pieces, *tail))) if tail else chain
+        tail = joined_pieces(appended)
+        return ColumnChain(merge_small((*chain._layout.pieces, *tail))) if tail else chain
 
     def _settle(self, row: int) -> tuple[PageRun, int, ChainLayout]:
         """The loaded run that holds a row, its index in the layout, and that layout."""
@@ -416,7 +487,7 @@ class ColumnChain:
             piece = layout.pieces[index]
             assert isinstance(piece, UnloadedRun)
             pieces += layout.pieces[done:index]
-            pieces += _parts_of(piece)
+            pieces += parts_of(piece)
             done = index + 1
         self._layout = layout = ChainLayout.of((*pieces, *layout.pieces[done:]))
         return layout
@@ -439,159 +510,3 @@ def _inside(layout: ChainLayout, near: range, first_row: int, end_row: int) -> P
         if start < stop:
             found.append(run.slice(start, stop))
     return PageRun.concat(found) if found else PageRun(empty_batch(PAGE_SCHEMA))
-
-
-class _Draft:
-    """A chain while splices are applied: its pieces, and the row at which each begins, changed in place.
-
-    A splice leaves the rows of all pieces behind it where they were, or is at the end of the chain. So it
-    costs the pieces that it touches, and thousands in one commit do not cost the square of that.
-    """
-
-    def __init__(self, layout: ChainLayout) -> None:
-        self.pieces: list[Piece] = [piece for piece in layout.pieces if not isinstance(piece, PartialRun)]
-        self._first_rows = list(layout.first_rows)
-
-    def append(self, tail: Sequence[Piece]) -> None:
-        """These pieces come last."""
-        if tail:
-            self.pieces = cast("list[Piece]", _merge_small((*self.pieces, *tail)))
-            self._first_rows = list(accumulate((piece.num_rows for piece in self.pieces), initial=0))
-
-    def replace(self, edit: ChainEdit) -> None:
-        """The run that the edit names gives way to what it adds."""
-        first, last = edit.first_row, edit.first_row + edit.removed_entries
-        begin_piece, end_piece = self._loaded(first, last)
-        runs = [piece for piece in self.pieces[begin_piece:end_piece] if isinstance(piece, PageRun)]
-        begin = _find(runs, first - self._first_rows[begin_piece], edit)
-        if begin < 0:
-            raise DamageError(
-                f"A splice removes {len(edit.removed)} pages from row {first} on, beginning with page "
-                f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
-                f"itself."
-            )
-        end = begin + len(edit.removed)
-        begin_row, end_row = (self._first_rows[begin_piece] + _rows_before(runs, at) for at in (begin, end))
-        if (begin_row, end_row - begin_row) != (first, edit.removed_entries):
-            raise DamageError(
-                f"A splice removes rows [{first}, {last}), but the pages that it names hold rows "
-                f"[{begin_row}, {end_row}): the log contradicts itself."
-            )
-        if edit.added.num_rows != edit.removed_entries and end_row != self._first_rows[-1]:
-            raise DamageError(
-                f"A splice puts {edit.added.num_rows} rows in the place of rows [{first}, {last}), which are "
-                f"not the last of the chain: the log contradicts itself."
-            )
-        new: list[Piece] = [*_cut(runs, 0, begin)]
-        if edit.added.num_pages:
-            new.append(edit.added)
-        new += _cut(runs, end, sum(run.num_pages for run in runs))
-        self._put(begin_piece, end_piece, new)
-
-    def _loaded(self, first: int, last: int) -> tuple[int, int]:
-        """Which pieces [begin, end) touch rows [first, last], once those among them that were promises are
-        loaded.
-        """
-        while True:
-            rows = self._first_rows
-            begin = bisect_left(rows, first, 1) - 1
-            end = bisect_right(rows, last, 0, len(self.pieces))
-            near = self.pieces[begin:end]
-            if not any(isinstance(piece, UnloadedRun) for piece in near):
-                return begin, end
-            new: list[Piece] = []
-            for piece in near:
-                new += _parts_of(piece) if isinstance(piece, UnloadedRun) else [piece]
-            self._put(begin, end, new)
-
-    def _put(self, begin: int, end: int, new: Sequence[Piece]) -> None:
-        """These pieces in the place of pieces [begin, end)."""
-        rows = accumulate((piece.num_rows for piece in new), initial=self._first_rows[begin])
-        self.pieces[begin:end] = new
-        self._first_rows[begin : end + 1] = rows
-
-
-def _parts_of(piece: UnloadedRun) -> Sequence[PageRun | UnloadedRun]:
-    """What the promise stands for, one level further down."""
-    parts = piece.expand()
-    pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
-    if (pages, rows) != (piece.num_pages, piece.num_rows):
-        raise DamageError(
-            f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
-            f"of a chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
-        )
-    return parts
-
-
-def _joined(appended: Sequence[Piece]) -> list[Piece]:
-    """What was appended, neighbours that are loaded as one run; what has no pages is left out."""
-    tail: list[Piece] = []
-    for lazy, group in groupby(
-        (piece for piece in appended if piece.num_pages), key=lambda piece: isinstance(piece, UnloadedRun)
-    ):
-        pieces = list(group)
-        tail += pieces if lazy else [PageRun.concat([p for p in pieces if isinstance(p, PageRun)])]
-    return tail
-
-
-def _merge_small(pieces: Sequence[Piece | PartialRun]) -> list[Piece | PartialRun]:
-    """The pieces, with runs at the end joined like the digits of a binary counter.
-
-    So a stream of single pages costs O(log pages) each and leaves O(log pages) pieces.
-    """
-    merged = list(pieces)
-    while len(merged) > 1:
-        before, last = merged[-2:]
-        if not (isinstance(before, PageRun) and isinstance(last, PageRun)):
-            break
-        if before.base_position >= 0 or before.num_pages > last.num_pages:
-            break
-        merged[-2:] = [PageRun.concat([before, last])]
-    return merged
-
-
-def _find(runs: Sequence[PageRun], first: int, edit: ChainEdit) -> int:
-    """Index of the first page that the edit removes, of runs laid end to end; -1 where they are not there.
-
-    Parameters
-    ----------
-    first
-        Row of the runs at which the edit begins. Only pages that touch it, or the row at which it ends, and
-        what lies between are looked at.
-    """
-    removed = np.array(edit.removed, np.int64)
-    last = first + edit.removed_entries
-    skipped, near = -1, []
-    for run in runs:
-        start, stop = run.touching(first, last)
-        skipped = start if skipped < 0 else skipped
-        near.append(run.page_ids[start:stop])
-        first, last = first - run.num_rows, last - run.num_rows
-    ids = np.concatenate(near) if near else removed[:0]
-    begin = next(iter(np.flatnonzero(ids == removed[0]).tolist()), -1)
-    if begin < 0 or not np.array_equal(ids[begin : begin + len(removed)], removed):
-        return -1
-    return skipped + begin
-
-
-def _rows_before(runs: Sequence[PageRun], index: int) -> int:
-    """Rows before a page of runs laid end to end."""
-    rows = 0
-    for run in runs:
-        if index <= run.num_pages:
-            return rows + run.rows_before(index)
-        index -= run.num_pages
-        rows += run.num_rows
-    return rows
-
-
-def _cut(runs: Sequence[PageRun], start: int, stop: int) -> list[PageRun]:
-    """Pages [start, stop) of several runs laid end to end."""
-    pieces = []
-    first = 0
-    for run in runs:
-        low, high = max(start - first, 0), min(stop - first, run.num_pages)
-        if low < high:
-            pieces.append(run.slice(low, high))
-        first += run.num_pages
-    return pieces
