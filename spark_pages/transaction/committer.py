@@ -258,18 +258,26 @@ class Committer:
         """Every page has its place, and what was written by others is beside it."""
         if not stays_inline(self._work.splices):
             self._standing.pin_latest()  # objects bear the version read, by which vacuum judges them
-        prepared = place_splices(
-            self._log.store, self._work.splices, self._page_files.next_for, self._next_manifest()
-        )
-        if self._work.written:
-            prepared = with_written(self._log.store, prepared, self._work.written, self._next_manifest())
-        self._rows.wait()
+            with self._log.checking():
+                prepared = self._stored()
+        else:
+            prepared = self._stored()
         for definition in self._work.definitions.values():
             appended = written_keys(definition, self._work.written) if key_columns(definition) else None
             if appended is not None:
                 check_key(self._tables.table_with(show_name(definition), self._work, prepared), appended)
                 self._keyed.add(definition.table_id)
         return lambda _: prepared
+
+    def _stored(self) -> PlacedChanges:
+        """Page files and manifests are durable."""
+        prepared = place_splices(
+            self._log.store, self._work.splices, self._page_files.next_for, self._next_manifest()
+        )
+        if self._work.written:
+            prepared = with_written(self._log.store, prepared, self._work.written, self._next_manifest())
+        self._rows.wait()
+        return prepared
 
     def _next_manifest(self) -> str:
         """Id of the next page manifest: none is written twice, though what it would list is said anew."""

@@ -206,7 +206,7 @@ def test_a_store_of_many_tables_are_opened_by_four_reads_and_one_look_without_a_
 
     assert found.equals(schema)
     assert meter.counts.requests - meter.counts.stamps == 4
-    assert meter.counts.stamps == 9
+    assert meter.counts.stamps == 10
     assert decoded == []
 
 

@@ -157,8 +157,8 @@ def test_a_slot_that_comes_while_the_next_ones_are_looked_for_is_no_gap() -> Non
     data, look = store.objects.get(commit_key(5)), late._log._slots.identity.look
     store.objects.delete(commit_key(5))
 
-    def look_and_let_it_come(start: int):
-        found = look(start)
+    def look_and_let_it_come(start: int, digest: str = ""):
+        found = look(start, digest)
         store.objects.put(commit_key(5), data)
         return found
 
@@ -167,7 +167,7 @@ def test_a_slot_that_comes_while_the_next_ones_are_looked_for_is_no_gap() -> Non
     assert late.snapshot().version == 6
 
 
-def test_a_refresh_asks_for_nine_objects_in_one_round_and_reads_what_is_new() -> None:
+def test_a_refresh_asks_for_ten_objects_in_one_round_and_reads_what_is_new() -> None:
     store, meter = metered(new_store(5))
     store.snapshot()
 
@@ -180,8 +180,8 @@ def test_a_refresh_asks_for_nine_objects_in_one_round_and_reads_what_is_new() ->
     store.snapshot()
     one = meter.counts - before
 
-    assert (idle.requests, idle.stamps) == (9, 9)
-    assert (one.gets, one.stamps) == (1, 18)
+    assert (idle.requests, idle.stamps) == (10, 10)
+    assert (one.gets, one.stamps) == (1, 20)
 
 
 def test_objects_of_a_folder_are_told_from_others_of_their_names(tmp_path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,8 +24,11 @@ LARGE = 40_000
 """Rows that do not fit into a commit."""
 
 
-def made(url: str) -> Store:
-    store = sp.create(url)
+QUIET = {"checkpoint_commits": "0", "log_compaction_commits": "0"}
+
+
+def made(url: str, properties: dict[str, str] | None = None) -> Store:
+    store = sp.create(url, properties=properties)
     with store.transaction() as txn:
         txn.create_table("t", SCHEMA)
     return store
@@ -177,7 +181,7 @@ def test_a_commit_within_those_seconds_asks_for_one_object_alone() -> None:
     late = objects.counts - before
 
     assert (near.requests, near.creates) == (1, 1)
-    assert (late.requests, late.creates, late.stamps) == (10, 1, 9)
+    assert (late.requests, late.creates, late.stamps) == (11, 1, 10)
 
 
 def test_a_large_transaction_of_such_a_handle_leaves_no_page_file_in_the_new_store(url: str) -> None:
@@ -241,6 +245,194 @@ def test_a_writer_whose_store_was_removed_says_so(tmp_path: Path) -> None:
     with pytest.raises(sp.StoreNotFoundError, match="is missing"):
         append(store, 1)
     assert not [each for each in store.objects.list("_log/") if each.key.endswith(".avro")]
+
+
+class Uploading:
+    """Storage that takes a page file only once somebody has looked at the log meanwhile."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self.looked = Event()
+        self.has_seen_a_look: list[bool] = []
+
+    def put(self, key: str, data: bytes) -> None:
+        if key.startswith("pages/"):
+            self.has_seen_a_look.append(self.looked.wait(2))
+        self._inner.put(key, data)
+
+    def stamps(self, keys: list[str]) -> list[str | None]:
+        self.looked.set()
+        return self._inner.stamps(keys)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_a_transaction_that_uploads_pages_looks_meanwhile_and_not_once_more_for_its_commit() -> None:
+    clock = Clock()
+    uploading = Uploading(made(f"memory://{uuid4().hex}").objects)
+    meter = sp.storage.MeteredStore(uploading)
+    store = Store(meter, Runtime(monotonic_s=clock))
+
+    with store.transaction() as txn:
+        txn.table("t").read()
+        txn.append("t", {"n": numbers_from(0, LARGE)})
+        clock.now_s += 6
+        uploading.looked.clear()
+        before = meter.counts
+    asked = meter.counts - before
+
+    assert uploading.has_seen_a_look == [True]
+    assert (asked.puts, asked.creates, asked.stamps) == (1, 1, 10)
+
+
+def test_such_a_transaction_is_refused_where_the_store_was_replaced_before_it_uploads() -> None:
+    clock, url = Clock(), f"memory://{uuid4().hex}"
+    store = Store(made(url).objects, Runtime(monotonic_s=clock))
+    txn = store.transaction()
+    txn.table("t").read()
+    txn.append("t", {"n": numbers_from(0, LARGE)})
+    remove(store.objects)
+    new = made(url)
+    clock.now_s += 6
+
+    with pytest.raises(sp.StoreReplacedError):
+        txn.commit()
+
+    assert new.snapshot().version == 1
+
+
+# an earlier copy of the same store
+
+
+def contents(objects: ObjectStore) -> dict[str, bytes]:
+    return {each.key: objects.get(each.key) for each in objects.list("")}
+
+
+def put_back(objects: ObjectStore, copy: dict[str, bytes]) -> None:
+    """Put a copy in place of a store, as a restored backup is."""
+    remove(objects)
+    for key, data in copy.items():
+        objects.put(key, data)
+
+
+def rolled_back(url: str, behind: int, more: int = 0) -> tuple[Store, Store]:
+    """A handle whose store was put back by some versions, and one that has committed to the copy since."""
+    clock = Clock()
+    old = Store(made(url, QUIET).objects, Runtime(monotonic_s=clock))
+    append(old, 0)
+    copy = contents(old.objects)
+    for number in range(behind):
+        append(old, 100 + number)
+    put_back(old.objects, copy)
+    clock.now_s += 6
+    new = sp.open(url)
+    for number in range(more):
+        append(new, 200 + number)
+    return old, new
+
+
+@pytest.mark.parametrize(("behind", "more"), [(1, 0), (3, 0), (90, 0), (3, 2), (3, 3), (3, 9), (1, 1)])
+def test_a_commit_on_versions_that_an_earlier_copy_lacks_is_refused(url: str, behind: int, more: int) -> None:
+    old, new = rolled_back(url, behind, more)
+    before = contents(new.objects)
+
+    for count in (1, LARGE):
+        with pytest.raises(sp.StoreReplacedError, match="An earlier copy of the store was put back"):
+            append(old, 999, count)
+    for work in (old.checkpoint, old.compact_log, lambda: old.vacuum_plan(1).execute()):
+        with pytest.raises(sp.StoreReplacedError):
+            work()
+
+    assert contents(new.objects) == before
+    assert append(new, 300) == 3 + more
+    assert rows(sp.open(url)) == [0, *range(200, 200 + more), 300]
+    assert sp.open(url).verify().ok
+
+
+def test_a_reader_of_versions_that_an_earlier_copy_lacks_keeps_them_and_warns_once(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = rolled_back(url, behind=2)
+    for number in range(6):
+        append(new, number)
+
+    with caplog.at_level(logging.WARNING):
+        versions = [old.snapshot().version, old.snapshot().version]
+
+    assert versions == [4, 4]
+    assert [commit_key(4) in each.message for each in caplog.records] == [True]
+
+
+def test_a_handle_that_knows_no_more_than_the_copy_goes_on(url: str) -> None:
+    old = made(url)
+    append(old, 0)
+    put_back(old.objects, contents(old.objects))
+
+    append(old, 1)
+
+    assert rows(sp.open(url)) == [0, 1]
+
+
+def test_a_commit_that_meets_another_history_in_its_slot_says_that_the_log_was_put_back() -> None:
+    url = f"memory://{uuid4().hex}"
+    old = made(url)
+    copy = contents(old.objects)
+    append(old, 1)
+    append(old, 2)
+    put_back(old.objects, copy)
+    new = sp.open(url)
+    for number in range(9):
+        append(new, number)
+
+    with pytest.raises(sp.StoreReplacedError):
+        append(old, 3)
+
+
+def test_a_handle_goes_on_once_the_newer_log_is_there_again(url: str) -> None:
+    clock = Clock()
+    old = Store(made(url).objects, Runtime(monotonic_s=clock))
+    append(old, 0)
+    append(old, 1)
+    newer = contents(old.objects)
+    old.objects.delete(commit_key(3))
+    clock.now_s += 6
+    with pytest.raises(sp.StoreReplacedError):
+        append(old, 2)
+    put_back(old.objects, newer)
+
+    append(old, 3)
+
+    assert rows(sp.open(url)) == [0, 1, 3]
+
+
+def test_a_commit_in_doubt_of_a_log_that_was_put_back_stays_out_of_it(url: str) -> None:
+    old, new = rolled_back(url, behind=2)
+    append(old_again := sp.open(url), 7)
+    data = old_again.objects.get(commit_key(3))
+    error = sp.CommitUnknownError("", version=3, token=decode_slot(data, "").token, data=data, tries=1)
+    new.objects.delete(commit_key(3))
+
+    with pytest.raises(sp.StoreReplacedError):
+        old.resume(error)
+
+    assert rows(sp.open(url)) == [0]
+
+
+def test_a_newest_slot_that_vacuum_or_nobody_touched_costs_no_read_in_a_refresh(url: str) -> None:
+    made(url)
+    meter = sp.storage.MeteredStore(sp.storage.open_object_store(url))
+    store, others = Store(meter), sp.open(url)
+    for handle, number in ((store, 1), (others, 2), (others, 3), (store, 4)):
+        append(handle, number)
+        store.snapshot()
+
+    before = meter.counts
+    store.snapshot()
+    store.snapshot()
+    asked = meter.counts - before
+
+    assert (asked.stamps, asked.requests) == (20, 20)
 
 
 # a commit of another store behind the head

@@ -37,8 +37,9 @@ def store_with(*tables: pa.Table, schema: pa.Schema | None = None) -> Store:
     return store
 
 
-LOOKS = 9
-"""Requests of one look for newer slots: the first slot, and the next 1, 2, 3, 5, 9, 17, 33 and 65."""
+LOOKS = 10
+"""Requests of one look for newer slots: the first slot, the newest one known, and the next 1, 2, 3, 5,
+9, 17, 33 and 65."""
 
 
 class Meter(MeteredStore):

@@ -26,6 +26,7 @@ from spark_pages.log.state import LogState
 from spark_pages.log.times import MAX_RECORDED_US, MAX_TIME_US, ahead_of
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime
+from spark_pages.storage.store import Created
 
 Result = TypeVar("Result")
 
@@ -208,6 +209,8 @@ class CommitDriver:
                 began = self._runtime.monotonic_s()
                 answer = self._slots.store.create(key, data)
                 self.pace.create_took(self._runtime.monotonic_s() - began)
+                if isinstance(answer, Created):
+                    self._slots.identity.note_created(key, answer.stamp)
                 return answer
             case ReadSlot(version):
                 return self._read_slot(version)
