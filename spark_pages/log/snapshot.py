@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from spark_pages.format.features import FORMAT_VERSION, check_readable
+from spark_pages.format.features import DELETED_ROWS, FORMAT_VERSION, check_readable
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainKey, PartialRun, Piece
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
@@ -167,11 +168,17 @@ class LogSnapshot:
 
     def chain_keys(self) -> Iterable[ChainKey]:
         """The chains of all live tables, sorted."""
-        return sorted(
-            (definition.table_id, field_id)
-            for definition in self.tables()
-            for field_id in definition.field_ids.values()
-        )
+        return sorted(key for definition in self.tables() for key in self.chains_of(definition))
+
+    def chains_of(self, definition: TableDefinition) -> Sequence[ChainKey]:
+        """Keys of the chains of a table, the liveness chain last, where the store has any."""
+        keys = definition.chains
+        return keys if self.has_dead_rows else [key for key in keys if key[1] != LIVENESS]
+
+    @property
+    def has_dead_rows(self) -> bool:
+        """Whether some table may have dead rows."""
+        return DELETED_ROWS in self.state.features.reader
 
 
 def _is_plain(piece: Piece) -> bool:

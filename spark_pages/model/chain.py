@@ -440,6 +440,11 @@ class ColumnChain:
             if edit.clears:
                 chain, draft, appended = ColumnChain(), None, []
             if not edit.removed:
+                if edit.exact and not edit.clears:
+                    draft = draft or ChainDraft(chain._counted())
+                    draft.append(joined_pieces(appended))
+                    appended = []
+                    draft.check_end(edit)
                 appended.append(edit.added)
                 continue
             draft = draft or ChainDraft(chain._counted())

@@ -31,6 +31,14 @@ class ChainDraft:
             self.pieces = cast("list[Piece]", merge_small((*self.pieces, *tail)))
             self._first_rows = list(accumulate((piece.num_rows for piece in self.pieces), initial=0))
 
+    def check_end(self, edit: ChainEdit) -> None:
+        """Raise DamageError if an append does not begin where the chain ends."""
+        if edit.first_row != self._first_rows[-1]:
+            raise DamageError(
+                f"A splice lengthens a liveness chain from row {edit.first_row} on, but it ends at row "
+                f"{self._first_rows[-1]}: the log contradicts itself."
+            )
+
     def replace(self, edit: ChainEdit) -> None:
         """The run that the edit names gives way to what it adds."""
         first, last = edit.first_row, edit.first_row + edit.removed_entries

@@ -15,7 +15,7 @@ TableId = NewType("TableId", int)
 """Number of a table; 0 is the catalog's own. Never used twice."""
 
 FieldId = NewType("FieldId", int)
-"""Number of a column inside its table, from 1. Never used twice."""
+"""Number of a column inside its table, from 1; 0 is the liveness chain. Never used twice."""
 
 PageId = NewType("PageId", int)
 """63 bits: the version that added the page (35) and its ordinal in that commit (28)."""
@@ -29,6 +29,9 @@ _PAGE_ID = "16 hexadecimal digits, such as 000000007000002a"
 
 TEMPORARY_TABLES = TableId(-(1 << 63))
 """Ids of temporary tables have the top bit set and count from here; no commit has them."""
+
+LIVENESS = FieldId(0)
+"""Field id of the liveness chain: true for a live row, null for a dead one."""
 
 CATALOG_TABLE = TableId(0)
 FIRST_USER_TABLE = TableId(1)

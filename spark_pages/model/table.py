@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.frozen import FrozenDict, freeze
-from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.ids import CATALOG_TABLE, LIVENESS, FieldId, TableId
 
 OWN_KEYS = b"spark_pages."
 """Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""
@@ -115,6 +115,17 @@ class TableDefinition:
     def field_ids(self) -> FrozenDict[str, FieldId]:
         """Column name to field id, in column order."""
         return FrozenDict({column.name: _field_id(column, self.name) for column in self.schema})
+
+    @property
+    def may_have_dead_rows(self) -> bool:
+        """Whether the table may have a liveness chain."""
+        return self.aligned and self.is_table and self.table_id != CATALOG_TABLE
+
+    @cached_property
+    def chains(self) -> tuple[tuple[TableId, FieldId], ...]:
+        """Keys of all its chains: the columns in order, then the liveness chain, where it may have one."""
+        fields = [*self.field_ids.values(), *([LIVENESS] if self.may_have_dead_rows else [])]
+        return tuple((self.table_id, field_id) for field_id in fields)
 
     @cached_property
     def widened(self) -> frozenset[str]:

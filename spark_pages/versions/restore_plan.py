@@ -122,7 +122,7 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
     runs: list[PageRun] = []
     start = 0
     for key in sorted(changes.traces):
-        if live is not None and (key[0] not in live or key[1] not in live[key[0]].field_ids.values()):
+        if live is not None and (key[0] not in live or key not in live[key[0]].chains):
             continue
         for splice, run in _plan_chain(key, then, head, changes.traces[key]):
             splices.append(replace(splice, start=start, stop=start + run.num_pages))
