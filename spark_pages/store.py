@@ -130,7 +130,10 @@ class Store(InfoVerbs, ClaimVerbs):
         VersionNotFoundError, SnapshotExpiredError, InvalidInputError
         """
         if sum(each is not None for each in (version, timestamp, tag)) > 1:
-            raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+            raise InvalidInputError(
+                "Cannot choose a version: more than one of version, timestamp and tag were given.",
+                hint="Pass one of `version`, `timestamp` and `tag`.",
+            )
         version = None if version is None else as_int(version, "version")
         asked = ""
         if tag is not None:
@@ -270,8 +273,11 @@ class Store(InfoVerbs, ClaimVerbs):
         they are. Grows with what differs.
         """
         if sum(each is not None for each in (version, timestamp, tag)) != 1:
-            raise InvalidInputError("Give exactly one of version, timestamp and tag.")
-        named = {} if tag is None else {"tag": as_str(tag, "The name of a tag")}
+            raise InvalidInputError(
+                "Cannot restore: expected exactly one of version, timestamp and tag.",
+                hint="Pass one of `version`, `timestamp` and `tag`, such as version=7.",
+            )
+        named = {} if tag is None else {"tag": as_str(tag, "the name of a tag")}
         if timestamp is not None:
             named["timestamp"] = str(_EPOCH + timedelta(microseconds=as_microseconds(timestamp)))
         then = self.snapshot(version, timestamp, tag).version
@@ -492,7 +498,7 @@ class Store(InfoVerbs, ClaimVerbs):
             and how many columns another job was compacting at the moment.
         """
         snapshot = self.snapshot()
-        names = snapshot.tables() if table is None else [as_str(table, "The name of a table")]
+        names = snapshot.tables() if table is None else [as_str(table, "the name of a table")]
         return [
             compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
                 name

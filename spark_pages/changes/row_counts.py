@@ -98,7 +98,10 @@ class RowCounts:
             total = of_table[0][0] if of_table else 0
             return RowsMoved(total - lowest, -lowest)
         if not known:
-            raise SnapshotExpiredError("The version before is not readable.")
+            raise SnapshotExpiredError(
+                "Cannot count rows of the version before: it is not readable.",
+                hint="Begin with a later version; `store.info()` has the first.",
+            )
         return self._by_length(table_id, intents, kinds, growth)
 
     def _by_length(

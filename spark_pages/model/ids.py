@@ -53,7 +53,8 @@ def page_id(version: int, ordinal: int) -> PageId:
     if not (0 <= version <= MAX_VERSION and 0 <= ordinal <= MAX_ORDINAL):
         raise InvalidInputError(
             f"Cannot form a page id of version {version} and ordinal {ordinal}: expected a version of "
-            f"at most {MAX_VERSION} and an ordinal of at most {MAX_ORDINAL}."
+            f"at most {MAX_VERSION} and an ordinal of at most {MAX_ORDINAL}.",
+            hint=f"Pass a `version` from 0 to {MAX_VERSION} and an `ordinal` from 0 to {MAX_ORDINAL}.",
         )
     return PageId((version << ORDINAL_BITS) | ordinal)
 
@@ -80,5 +81,8 @@ def parse_page_id(text: str | int) -> PageId:
         return PageId(as_int(text, "page_id", _PAGE_ID))
     value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}|-[0-9a-fA-F]{15}", text) else None
     if value is None or value > MOST_NUMBER:
-        raise InvalidInputError(f"{text!r} is not a page id: expected {_PAGE_ID}.")
+        raise InvalidInputError(
+            f"Cannot use {text!r} as a page id: expected {_PAGE_ID}.",
+            hint="Copy an id as `directory.all_pages` or `spark-pages pages` shows it.",
+        )
     return PageId(value)

@@ -162,12 +162,16 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
     """
     names = schema.names
     if not names:
-        raise InvalidInputError("Cannot create a table without columns: expected at least one.")
+        raise InvalidInputError(
+            "Cannot create a table without columns: expected at least one.",
+            hint="Pass a `schema` such as `pyarrow.schema([('id', pyarrow.int64())])`.",
+        )
     doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled or "" in names:
         raise InvalidInputError(
-            f"Column names must be unique and not empty; found "
-            f"{', '.join(map(repr, doubled)) or 'an empty name'}."
+            "Cannot create a table: its columns need names that differ and are not empty, found "
+            f"{', '.join(map(repr, doubled)) or 'an empty name'}.",
+            hint=f"Rename columns of `schema`: {', '.join(map(repr, doubled)) or repr('')}.",
         )
     fields = [with_field_id(column, 1 + index) for index, column in enumerate(schema)]
     return pa.schema(fields, metadata=schema.metadata)
@@ -183,7 +187,7 @@ def _field_id(column: pa.Field, table: str) -> FieldId:
         return FieldId(int((column.metadata or {})[FIELD_ID_KEY]))
     except (KeyError, ValueError):
         raise DamageError(
-            f"Column {column.name!r} of table {table!r} has no field id in the catalog."
+            f"Cannot read table {table!r}: its column {column.name!r} has no field id in the catalog."
         ) from None
 
 

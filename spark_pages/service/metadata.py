@@ -413,7 +413,7 @@ class MetadataService:
 
 
 def _names(db: str, table: str) -> tuple[str, str]:
-    return as_str(db, "The name of a namespace"), as_str(table, "The name of a table")
+    return as_str(db, "the name of a namespace"), as_str(table, "the name of a table")
 
 
 def _loaded(piece: Piece) -> PageRun:

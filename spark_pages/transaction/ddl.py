@@ -388,4 +388,4 @@ class CatalogVerbs:
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
         self._check_open()
-        self._constraints.drop(table, as_str(name, "The name of a constraint"))
+        self._constraints.drop(table, as_str(name, "the name of a constraint"))

@@ -113,9 +113,9 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
         gone = sorted(changes.purged.keys() & live.keys())
         if gone:
             raise InvalidInputError(
-                f"Version {then.state.version} cannot be restored: table {show_name(live[gone[0]])!r} was "
+                f"Cannot restore version {then.state.version}: table {show_name(live[gone[0]])!r} was "
                 f"purged in version {changes.purged[gone[0]]}, and a purged table does not come back.",
-                hint="Restore that version or a later one.",
+                hint=f"Restore version {changes.purged[gone[0]]} or a later one.",
             )
         ddl = _plan_catalog(live, _by_id(head), changes)
     splices: list[Splice] = []

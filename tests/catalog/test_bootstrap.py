@@ -91,7 +91,7 @@ def test_a_catalog_that_is_not_there_is_refused(flights):
     record = TransactionRecord("ab" * 16, "by hand", head.state.version, "somebody", intents=(intent,))
     flights._log.commit(head, lambda _: record)
 
-    with pytest.raises(DamageError, match="does not describe itself"):
+    with pytest.raises(DamageError, match="expected a description of itself"):
         sp.open(flights.url)
 
 

@@ -219,7 +219,7 @@ def test_rows_staged_before_the_column_is_widened_keep_their_values(narrow):
     ],
 )
 def test_a_type_that_could_lose_a_value_is_refused(narrow, column, type):
-    with pytest.raises(InvalidInputError, match="without rewriting"):
+    with pytest.raises(InvalidInputError, match="its pages would have to be rewritten"):
         narrow.transaction().widen_column("t", column, type)
 
 

@@ -112,7 +112,7 @@ def test_a_check_holds_its_columns_and_the_key_does_not_hold_their_names(keyed):
 
     with pytest.raises(ConstraintError, match="'number': 7"), keyed.transaction() as txn:
         txn.append("t", {"number": [7]})
-    with pytest.raises(InvalidInputError, match="no constraint 'ordered': it has 'pk'"):
+    with pytest.raises(InvalidInputError, match="drop constraint 'ordered' of 't': it has 'pk'"):
         keyed.transaction().drop_constraint("t", "ordered")
     check_table_zero(keyed)
 
@@ -201,14 +201,14 @@ def test_what_cannot_be_a_key_is_refused(store):
     txn = store.transaction()
     with pytest.raises(InvalidInputError, match="may be null"):
         txn.add_constraint("t", "pk", primary_key=["a"])
-    with pytest.raises(InvalidInputError, match="cannot be in a primary key"):
+    with pytest.raises(InvalidInputError, match=r"Cannot add a primary key to .* have no order"):
         txn.add_constraint("t", "pk", primary_key=["l"])
     txn.set_nullable("t", "a", False)
     with pytest.raises(ConstraintError, match="more than once"):
         txn.add_constraint("t", "pk", primary_key=["a"])
     txn.update("t", "a", [1], [2])
     txn.add_constraint("t", "pk", primary_key=["a"])
-    with pytest.raises(InvalidInputError, match="has a primary key already"):
+    with pytest.raises(InvalidInputError, match="Cannot add a primary key to 't': it has one already"):
         txn.add_constraint("t", "pk2", primary_key=["a"])
     with pytest.raises(InvalidInputError, match="one of that name"):
         txn.add_constraint("t", "pk", check="a > 0")
@@ -327,7 +327,7 @@ def test_a_foreign_key_needs_tables_columns_and_types_that_fit(referring):
     with pytest.raises(InvalidInputError, match="as many"):
         txn.add_constraint("child", "x", foreign_key=(["parent", "id"], "t", ["n"]))
     txn.create_table("names", pa.schema([("name", pa.string())]))
-    with pytest.raises(SchemaMismatchError, match="cannot refer"):
+    with pytest.raises(SchemaMismatchError, match=r"Cannot add a foreign key to .* is of type"):
         txn.add_constraint("child", "x", foreign_key=(["parent"], "names", ["name"]))
 
 

@@ -194,7 +194,7 @@ def test_a_restore_does_not_make_the_store_forget_a_location(sales):
     ],
 )  # fmt: skip
 def test_a_location_is_a_folder_of_the_store_and_none_of_its_own(store, location):
-    with pytest.raises(InvalidInputError, match="Property 'location' of namespace 'sales'"):
+    with pytest.raises(InvalidInputError, match="Cannot set property 'location' of namespace 'sales'"):
         store.transaction().create_namespace("sales", {"location": location})
 
 

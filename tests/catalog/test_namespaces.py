@@ -52,9 +52,9 @@ def test_names_are_unique_in_a_namespace_and_it_must_be_there(sales):
     txn = sales.transaction()
     with pytest.raises(TableExistsError):
         txn.create_table("sales.orders", SCHEMA)
-    with pytest.raises(NotFoundError, match="no namespace 'marketing'"):
+    with pytest.raises(NotFoundError, match="namespace 'marketing'"):
         txn.create_table("marketing.orders", SCHEMA)
-    with pytest.raises(TableNotFoundError, match="no namespace 'marketing'"):
+    with pytest.raises(TableNotFoundError, match="namespace 'marketing'"):
         sales.snapshot().table("marketing.orders")
     for taken in ("sales", "default", "temp", "system"):
         with pytest.raises(AlreadyExistsError):

@@ -163,9 +163,9 @@ def test_what_cannot_be_a_type_is_refused(typed):
     txn = typed.transaction()
     with pytest.raises(AlreadyExistsError):
         txn.create_type("mark", pa.int8())
-    with pytest.raises(NotFoundError, match="no type 'nothing'"):
+    with pytest.raises(NotFoundError, match="of type 'nothing': there is no such type"):
         txn.create_type("a", "nothing")
-    with pytest.raises(NotFoundError, match="no type 'nothing'"):
+    with pytest.raises(NotFoundError, match="of type 'nothing': there is no such type"):
         txn.create_table("u", pa.schema([sp.typed("a", "nothing")]))
     with pytest.raises(InvalidInputError, match="from itself"):
         txn.create_type("a", "a")
@@ -173,7 +173,7 @@ def test_what_cannot_be_a_type_is_refused(typed):
         txn.create_type("a", pa.int8(), check="VALUE + 1")
     with pytest.raises(InvalidInputError, match="about no column"):
         txn.create_type("a", pa.int8(), check="1 = 1")
-    with pytest.raises(InvalidInputError, match="stays what it is"):
+    with pytest.raises(InvalidInputError, match=r"named type .*, which is fixed"):
         txn.widen_column("t", "p", pa.int64())
 
 

@@ -230,13 +230,13 @@ def test_unknown_tables_versions_and_tags_give_the_errors_of_an_opened_store():
     service = MetadataService(store.objects)
     newest = store.snapshot().version
 
-    with pytest.raises(TableNotFoundError, match=r"no table 'default.othr'.*'other'"):
+    with pytest.raises(TableNotFoundError, match=r"table 'default.othr'.*'other'"):
         service.get_table_meta_snapshot("default", "othr")
-    with pytest.raises(TableNotFoundError, match="no namespace 'nowhere'"):
+    with pytest.raises(TableNotFoundError, match="namespace 'nowhere'"):
         service.get_table_meta_snapshot("nowhere", "t")
     with pytest.raises(VersionNotFoundError, match=f"versions 0 to {newest}"):
         service.get_table_meta_snapshot("default", "t", newest + 1)
-    with pytest.raises(VersionNotFoundError, match="no tag 'x'"):
+    with pytest.raises(VersionNotFoundError, match="find tag 'x'"):
         service.moment(tag="x")
     with pytest.raises(VersionNotFoundError, match="created after"):
         service.moment(timestamp_us=5)

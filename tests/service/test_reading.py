@@ -181,7 +181,7 @@ def test_errors_are_those_of_an_opened_store(serve):
         client.snapshot(10_000)
     with pytest.raises(InvalidInputError, match="not several"):
         client.snapshot(1, tag="x")
-    with pytest.raises(sp.SparkPagesError, match="no column 'x'"):
+    with pytest.raises(sp.SparkPagesError, match="column 'x'"):
         client.snapshot().table("t").read(["x"])
 
 

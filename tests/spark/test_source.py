@@ -181,7 +181,7 @@ def test_sql_text_rules_pages_out_where_rows_are_planned(history: History) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"filter": "idd = 1"}, "no column 'idd' in flights"),
+        ({"filter": "idd = 1"}, "find column 'idd': flights has none"),
         ({"filter": "id ="}, "filter"),
         ({"filter": "id = 1", "view": "chains"}, "rows of a table"),
     ],

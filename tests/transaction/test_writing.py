@@ -211,7 +211,7 @@ def test_an_older_number_of_an_application_is_found_where_it_landed_or_refused(c
     assert [again(number) for number in (10, 20, 30)] == [3, 24, 45]
     for passed_over in (5, 15, 29):
         with pytest.raises(
-            InvalidInputError, match=f"Number {passed_over} of application 'etl' never landed"
+            InvalidInputError, match=f"Cannot commit number {passed_over} of application 'etl'"
         ):
             again(passed_over)
     store.vacuum(retention=1)
@@ -248,7 +248,7 @@ def test_an_older_number_that_is_committed_beside_a_newer_one_learns_that_it_cam
     second.append("t", TABLE)
     second.commit()
 
-    with pytest.raises(InvalidInputError, match="Number 1 of application 'etl' never landed"):
+    with pytest.raises(InvalidInputError, match="Cannot commit number 1 of application 'etl'"):
         first.commit()
     assert len(column(store)) == 6
 
@@ -449,7 +449,7 @@ def test_a_row_that_is_not_there_is_told_with_its_column_and_table(store):
         txn.create_table("t", TABLE.schema)
         txn.append("t", TABLE)
     directory = store.snapshot().table("t").directory
-    told = rf"Row 1000 is not in column 'n' of table 't': it has {TABLE.num_rows} rows"
+    told = rf"Cannot find row 1000 of column 'n' of table 't': it has {TABLE.num_rows} rows"
 
     with pytest.raises(RowOutOfRangeError, match=told):
         directory.locate_row("n", 1000)

@@ -206,7 +206,7 @@ def test_a_compaction_behind_which_nothing_can_be_read_gives_the_version_before_
     ],
 )
 def test_what_is_not_there_is_refused_by_name(ten, given, error):
-    told = rf"Row {given[2]} is not in column 'n' of table 't'" if error is RowOutOfRangeError else None
+    told = rf"Cannot find row {given[2]} of column 'n' of table 't'" if error is RowOutOfRangeError else None
 
     with pytest.raises(error, match=told):
         ten.blame(*given)

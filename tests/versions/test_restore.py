@@ -193,7 +193,7 @@ def test_a_truncated_table_is_filled_again(ten):
 def test_a_purged_table_does_not_come_back(ten):
     hand.truncate(ten, "t", purge=True)
 
-    with pytest.raises(InvalidInputError, match=r"Version 2 .*'t' was purged in version 3"):
+    with pytest.raises(InvalidInputError, match=r"version 2: table 't' was purged in version 3"):
         ten.restore(version=2)
 
 
@@ -351,7 +351,7 @@ def test_more_pages_than_a_commit_can_name_are_refused_before_anything_is_writte
         txn.update("t", "s", rows=[0], values=["x"])
     late, meter = metered(ten)
 
-    with pytest.raises(InvalidInputError, match=r"Version 2 .*: 2 pages would go, and at most 1 can"):
+    with pytest.raises(InvalidInputError, match=r"version 2 .*: 2 pages would be removed, and at most 1 can"):
         late.restore(version=2)
     assert meter.counts.bytes_written == 0
 
@@ -450,7 +450,9 @@ def test_others_that_are_always_quicker_end_it_with_an_error(ten, monkeypatch):
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 20))
 
-    with pytest.raises(CommitConflictError, match=r"more quickly than a restore of version 2.*Nothing"):
+    with pytest.raises(
+        CommitConflictError, match=r"restore version 2: others committed more quickly.*Nothing"
+    ):
         ten.restore(version=2)
     assert "restore" not in ten.history().column("operation").to_pylist()
 

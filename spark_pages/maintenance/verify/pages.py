@@ -230,8 +230,8 @@ def stream(pieces: tuple[Piece, ...] | list[Piece]) -> Iterator[PageRun]:
             pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
             if (pages, rows) != (piece.num_pages, piece.num_rows):
                 raise DamageError(
-                    f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
-                    f"of a chain, but holds {pages} with {rows}."
+                    f"Cannot read a part of a checkpoint: it should hold {piece.num_pages} pages with "
+                    f"{piece.num_rows} rows of a chain, but holds {pages} with {rows}."
                 )
             yield from stream(parts)
         elif piece.num_pages:
