@@ -282,7 +282,8 @@ class ColumnChain:
         """
         if not 0 <= start <= end <= self.num_rows:
             raise RowOutOfRangeError(
-                f"Rows [{start}, {end}) are not in the column: it has {self.num_rows} rows, numbered from 0.",
+                f"Cannot locate rows [{start}, {end}): the column has {self.num_rows} rows, numbered from 0.",
+                hint=f"Ask for rows from 0 up to {self.num_rows}.",
                 num_rows=self.num_rows,
             )
         return self.cut(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
