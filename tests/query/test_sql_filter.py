@@ -206,7 +206,7 @@ def test_columns_may_have_their_table_before_them_as_in_a_query(store):
     assert found("n.n.t = 7") == [3]
     with pytest.raises(ColumnNotFoundError, match=r"Cannot find column 'other.t': sales.n"):
         found("other.t = 2")
-    with pytest.raises(ColumnNotFoundError, match="Cannot find column 'm': sales.n"):
+    with pytest.raises(ColumnNotFoundError, match=r"Cannot find column 'm': sales.n"):
         found("m = 2")
 
 
