@@ -48,6 +48,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.reserve import keep_reserve
 from spark_pages.storage.store import ObjectStore
+from spark_pages.transaction.loading import LoadVerbs
 from spark_pages.transaction.transaction import MEMORY_BYTES, Transaction
 from spark_pages.versions.blame import Blame, blame
 from spark_pages.versions.clock import reset_clock
@@ -59,7 +60,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @guarded()
-class Store(InfoVerbs, ClaimVerbs):
+class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
     """One store: a log of commits and the pages that it names.
 
     Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.
