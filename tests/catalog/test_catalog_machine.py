@@ -23,7 +23,8 @@ import spark_pages as sp
 from spark_pages.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, TableExistsError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.catalog.machine import Footprint, SeveralTransactions, run
+from tests.catalog.machine import Footprint, SeveralTransactions
+from tests.effort import run_machine
 from tests.invariants import check_table_zero
 
 PLAIN = ["a", "b"]
@@ -313,5 +314,6 @@ class Catalog(SeveralTransactions):
         check_table_zero(fresh)
 
 
+@pytest.mark.sampled
 def test_the_catalog_behaves_like_a_dictionary_of_tables_for_every_version(small_trees):
-    run(Catalog, examples=12, steps=20)
+    run_machine(Catalog, 12, steps=20)

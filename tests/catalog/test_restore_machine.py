@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,7 +19,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import spark_pages as sp
@@ -27,7 +26,7 @@ from spark_pages.catalog.needs import dangling_references
 from spark_pages.errors import CommitConflictError, ConstraintError, SparkPagesError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.effort import LONG
+from tests.effort import run_machine
 from tests.transaction.stores import QUIET
 
 WIDE = {"n": pa.int64(), "f": pa.float64()}
@@ -201,13 +200,6 @@ def grown(before: dict[int, Rows], after: dict[int, Rows]) -> Rows:
     return [{name: row[of] for name, of in (("n", "1"), ("f", "2")) if of in row} for row in now[len(was) :]]
 
 
+@pytest.mark.sampled
 def test_a_restore_beside_changes_of_the_catalog_leaves_everything_readable():
-    run_state_machine_as_test(
-        Restoring,
-        settings=settings(
-            max_examples=400 if LONG else 6,
-            stateful_step_count=40 if LONG else 12,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(Restoring, 6, steps=12)

@@ -14,8 +14,9 @@ import pytest
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.store import Store
 from tests.damage.flipping import KINDS, Flipped, Question, kind_of, questions, small_store
+from tests.effort import SLOW
 
-BITS_OF_AN_OBJECT = 7
+BITS_OF_AN_OBJECT = 7 if SLOW else 3
 NEVER_AN_ERROR = {"hint", "compacted range", "checkpoints"}
 """What can be lost without anybody noticing but by the number of requests."""
 
@@ -49,6 +50,7 @@ def answer(question: Question, store: Store) -> tuple[object, SparkPagesError | 
         return None, error
 
 
+@pytest.mark.sampled
 def test_a_flipped_bit_is_an_error_that_names_the_object_or_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -66,6 +68,7 @@ def test_a_flipped_bit_is_an_error_that_names_the_object_or_changes_no_answer(
     assert read == dict.fromkeys(KINDS, True)
 
 
+@pytest.mark.sampled
 def test_a_flipped_bit_of_a_vacuumed_store_is_an_error_or_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

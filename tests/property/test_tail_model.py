@@ -5,14 +5,13 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pyarrow as pa
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import spark_pages as sp
 from spark_pages.store import Store
-from tests.effort import LONG
-from tests.io.strategies import steady
+from tests.effort import run_machine
 from tests.transaction.foreign import pending, write_file
 from tests.transaction.stores import QUIET
 
@@ -139,5 +138,6 @@ class TailMachine(RuleBasedStateMachine):
             assert self.store.verify(pages="all").ok
 
 
-TailMachine.TestCase.settings = settings(steady, max_examples=400 if LONG else 10, stateful_step_count=12)
-test_the_end_of_a_column_is_that_of_a_list = TailMachine.TestCase
+@pytest.mark.sampled
+def test_the_end_of_a_column_is_that_of_a_list():
+    run_machine(TailMachine, 10, steps=12)

@@ -9,19 +9,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from spark_pages.errors import SnapshotExpiredError
 from spark_pages.store import Store
 from spark_pages.versions.leases import ReaderLease
+from tests.effort import run_machine
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import Clock, Past, new_past, numbers, opened
 
@@ -145,23 +144,12 @@ class Retention(RuleBasedStateMachine):
             check_nothing_needed_is_gone(self.past.objects)
 
 
-def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        Retention,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
+@pytest.mark.sampled
 def test_rows_of_kept_versions_stay_whatever_is_done():
-    run(examples=6, steps=25)
+    run_machine(Retention, 6, steps=25)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_rows_of_kept_versions_stay_whatever_is_done_for_long():
-    run(examples=150, steps=40)
+    run_machine(Retention, 150, steps=40)

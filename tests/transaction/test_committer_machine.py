@@ -15,9 +15,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, ConstraintError, InvalidInputError
@@ -26,7 +25,7 @@ from spark_pages.storage.store import Doubtful
 from spark_pages.store import Store
 from spark_pages.transaction import page_writer
 from spark_pages.transaction.transaction import Transaction
-from tests.effort import LONG
+from tests.effort import run_machine
 from tests.invariants import check_against_replay, check_snapshot
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
@@ -493,21 +492,9 @@ class Landings(RuleBasedStateMachine):
         assert fresh.verify("all").ok
 
 
-def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        Landings,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            phases=list(Phase) if LONG else [Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
+@pytest.mark.sampled
 @pytest.mark.parametrize("inline_bytes", [64 << 10, 300])
 def test_transactions_land_in_every_order_as_a_plain_model_says(small_trees, monkeypatch, inline_bytes):
     monkeypatch.setattr(page_writer, "INLINE_TRANSACTION_BYTES", inline_bytes)
 
-    run(examples=400 if LONG else 6, steps=40 if LONG else 12)
+    run_machine(Landings, 6, steps=12, shrinks=False)
