@@ -69,8 +69,8 @@ def column_type(node: exp.DataType) -> pa.DataType | str:
         return known
     if node.expressions or node.args.get("nested"):
         raise InvalidInputError(
-            f"{node.sql(dialect='duckdb')} is not a type of columns here.",
-            hint="A length is a check: name TEXT CHECK (length(name) <= 10)." if node.expressions else None,
+            f"Cannot make a column of type {node.sql(dialect='duckdb')}: columns have no such type.",
+            hint="A length is a check: name TEXT CHECK (length(name) <= 10).",
         )
     kind = node.args.get("kind")
     return str(kind) if kind is not None else node.sql(dialect="duckdb").lower()
@@ -87,7 +87,7 @@ def arrow_type(node: exp.DataType) -> pa.DataType:
     known = _known(node)
     if known is None:
         raise InvalidInputError(
-            f"{node.sql(dialect='duckdb')} is not a type of columns here.",
+            f"Cannot make a column of type {node.sql(dialect='duckdb')}: columns have no such type.",
             hint=f"There are {', '.join(PLAIN_TYPES)}, DECIMAL(p, s), lists, STRUCT and MAP.",
         )
     return known
