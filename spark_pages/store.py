@@ -99,7 +99,7 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
         return self._objects.url
 
     @property
-    def objects(self) -> ObjectStore:
+    def object_store(self) -> ObjectStore:
         """The objects that the store is made of."""
         return self._objects
 
@@ -371,7 +371,7 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
         return history_table(commits, counts, head.upkeep, newest_first=True).slice(0, limit)
 
     def changes(
-        self, start: int, end: int, table: str | None = None, grain: Literal["pages", "rows"] = "pages"
+        self, start: int, end: int, table: str | None = None, granularity: Literal["pages", "rows"] = "pages"
     ) -> pa.Table:
         """Read what the commits from version `start` to `end` changed, both included.
 
@@ -396,7 +396,7 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
         Reads the commits, and lengths of the chains that they touch. Memory follows the result. The version
         before `start` must be readable, because the changes are compared with it.
         """
-        return read_changes(self._log, start, end, table, grain)
+        return read_changes(self._log, start, end, table, granularity)
 
     def blame(self, table: str, column: str, row: int) -> Blame:
         """The commit that last wrote a row of a column.

@@ -24,7 +24,7 @@ from spark_pages.cli.arguments import (
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="Of the tag.", show_default=False)]
 
 
-class Grain(StrEnum):
+class Granularity(StrEnum):
     """How finely changes are told."""
 
     ROWS = "rows"
@@ -120,12 +120,12 @@ def changes(
     """List what a range of versions changed."""
     store = stored(url, profile)
     end = store.snapshot().version if end is None else end
-    found = store.changes(start, end, table, grain.value)
+    found = store.changes(start, end, table, granularity.value)
     found = output.with_shown_ids(found)
     if json:
         output.print_json({"start": start, "end": end, "changes": found.to_pylist()})
         return
-    if grain is Grain.ROWS:
+    if granularity is Granularity.ROWS:
         found = found.drop_columns(["table_id", "field_id"])
     output.print_table(f"Changes of versions {start} to {end}", found)
 

@@ -138,7 +138,7 @@ class Log:
 
     def _open(self, newest: LogState, version: int) -> LogSnapshot:
         state = open_state(self._slots, self._tree, newest, version, self.load_manifest)
-        return self.bind(state)
+        return self.open(state)
 
     def known(self) -> LogSnapshot:
         """The newest snapshot that this process has seen; asks storage only if it has seen none."""
@@ -240,9 +240,9 @@ class Log:
         """Pages and statistics that a page manifest lists."""
         return self._tree.manifest(manifest.location)
 
-    def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+    def open(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
         """The snapshot of a state, with what `older` has loaded where nothing touched it."""
-        return self._newest.bind(state, older)
+        return self._newest.open(state, older)
 
     def _advance(self, state: LogState) -> LogSnapshot:
         """Make the state the newest known one, unless another thread knows a newer one."""

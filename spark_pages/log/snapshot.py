@@ -57,7 +57,7 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         chain, applied = self._chains.get(key, (None, ()))
         if chain is None:
-            chain = ColumnChain(self.promised(key)).apply(edits)
+            chain = ColumnChain(self.base_chain(key)).apply(edits)
         elif applied is not edits:
             chain = chain.apply(edits[len(applied) :])
         else:
@@ -65,7 +65,7 @@ class LogSnapshot:
         self._chains[key] = chain, edits
         return chain
 
-    def promised(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
+    def base_chain(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
         """What a chain is before any edit: the pieces that the checkpoint holds of it."""
         return self.checkpoint.open_chain(key) if self.checkpoint else []
 
@@ -84,14 +84,14 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         known, applied = self._tails.get(key, (None, ()))
         if known is None:
-            chain = ColumnChain(self.promised(key))
+            chain = ColumnChain(self.base_chain(key))
             known = ChainTail(chain.num_rows, before=chain.num_pages)
         if applied is not edits:
             known = known.after(edits[len(applied) :])
         self._tails[key] = known, edits
         return known
 
-    def on(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
+    def with_checkpoint(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
         """The same version on a newer checkpoint; chains that are loaded whole are kept.
 
         Parameters

@@ -379,7 +379,7 @@ class ColumnChain:
         for index in touched:
             run = layout.pieces[index]
             assert isinstance(run, PageRun)
-            found.append(run.taken(positions[bounds[index] : bounds[index + 1]] - layout.first_pages[index]))
+            found.append(run.take(positions[bounds[index] : bounds[index + 1]] - layout.first_pages[index]))
         if not touched:
             return RunSlice(PageRun(empty_batch(PAGE_SCHEMA)), 0)
         piece, before = layout.pieces[touched[0]], int(positions[0]) - layout.first_pages[touched[0]]
@@ -512,7 +512,7 @@ def _inside(layout: ChainLayout, near: range, first_row: int, end_row: int) -> P
     for index in near:
         run, before = layout.pieces[index], layout.first_rows[index]
         assert isinstance(run, PageRun)
-        start, stop = run.inside(first_row - before, end_row - before)
+        start, stop = run.contained_in(first_row - before, end_row - before)
         if start < stop:
             found.append(run.slice(start, stop))
     return PageRun.concat(found) if found else PageRun(empty_batch(PAGE_SCHEMA))

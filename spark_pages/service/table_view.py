@@ -112,7 +112,7 @@ class ServedTable(LogSnapshot):
 
     def _load(self, name: PieceName, place: Place, base: int) -> Callable[[], list[PageRun]]:
         def load() -> list[PageRun]:
-            return [self.pieces.pages(name, place.stats is not None).at(base)]
+            return [self.pieces.pages(name, place.stats is not None).with_base_position(base)]
 
         return load
 

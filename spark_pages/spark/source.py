@@ -102,7 +102,7 @@ class SparkPagesDataSource(DataSource):
             )
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         fields = [table.schema.field(name) for name in names]
-        if self._given.finds_nullability():
+        if self._given.infers_nullability():
             fields = [each.with_nullable(each.nullable and may_be_null(table, each.name)) for each in fields]
         return _struct_of(spark_schema(pa.schema(fields)), table.name)
 
@@ -431,7 +431,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, ViewPartition) or partition.feed is None:
             return
         target = to_arrow_schema(self._schema, timezone="UTC")
-        told = partition.feed.read(*partition.versions).cast(FEED_SCHEMAS[partition.feed.grain])
+        told = partition.feed.read(*partition.versions).cast(FEED_SCHEMAS[partition.feed.granularity])
         for batch in told.to_batches():
             yield to_spark(batch.select(target.names), target)
 

@@ -36,7 +36,7 @@ from spark_pages.format.features import check_writable
 from spark_pages.log.claims import check_free
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord
-from spark_pages.log.conflict_error import Meets, is_vacuum
+from spark_pages.log.conflict_error import ConflictTest, is_vacuum
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum, retrying
 from spark_pages.log.snapshot import LogSnapshot
@@ -467,7 +467,7 @@ def _name(definition: TableDefinition | None, table_id: int, field_id: int | Non
     return f"column {columns[0]!r} of {table}" if columns else table
 
 
-def _met(error: CommitConflictError) -> Meets:
+def _met(error: CommitConflictError) -> ConflictTest:
     """What a transaction met that was told of a conflict without being told with whom."""
     table_id = error.context.get("table_id")
     if isinstance(error.__cause__, SnapshotExpiredError):

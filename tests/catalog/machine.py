@@ -39,7 +39,7 @@ class SeveralTransactions(RuleBasedStateMachine):
     def two_stores(self) -> Store:
         """A new store; it is one of two handles."""
         first = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
-        self.stores = [first, Store(first.objects)]
+        self.stores = [first, Store(first.object_store)]
         self.open: list[Any] = []
         self.versions: list[Any] = []
         return first

@@ -306,7 +306,7 @@ class Catalog(SeveralTransactions):
     def another_process_sees_the_same(self, data: st.DataObject, checkpoint: bool) -> None:
         if checkpoint:
             data.draw(st.sampled_from(self.stores)).checkpoint()
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         version = data.draw(st.integers(0, len(self.versions) - 1))
         assert shown(fresh.snapshot(version=version)) == self.versions[version].shown()
         spaces = [each.name for each in fresh.snapshot(version=version).namespaces()[3:]]

@@ -80,7 +80,7 @@ class Restoring(RuleBasedStateMachine):
     def begin(self) -> None:
         first = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
         start(first)
-        self.stores = [first, Store(first.objects), Store(first.objects)]
+        self.stores = [first, Store(first.object_store), Store(first.object_store)]
         self.open: list[Open] = []
         self.past = {version: contents(first, version) for version in range(first.snapshot().version + 1)}
 
@@ -164,18 +164,18 @@ class Restoring(RuleBasedStateMachine):
         assert self.past[version] == self.past[then]
 
     def landed(self, version: int) -> None:
-        self.past[version] = contents(Store(self.stores[0].objects), version)
+        self.past[version] = contents(Store(self.stores[0].object_store), version)
 
     @invariant()
     def every_reference_is_there(self) -> None:
-        assert list(dangling_references(Store(self.stores[0].objects).snapshot().log.tables())) == []
+        assert list(dangling_references(Store(self.stores[0].object_store).snapshot().log.tables())) == []
 
     def teardown(self) -> None:
         if not hasattr(self, "open"):
             return
         for one in self.open:
             one.txn.rollback()
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         assert fresh.verify(pages="all").ok
         fresh.compact_pages()
         assert contents(fresh, fresh.snapshot().version) == self.past[max(self.past)]

@@ -439,7 +439,7 @@ class Rules(SeveralTransactions):
     def another_process_sees_the_same(self, data: st.DataObject, checkpoint: bool) -> None:
         if checkpoint:
             data.draw(st.sampled_from(self.stores)).checkpoint()
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         self.check(fresh, len(self.versions) - 1)
         version = data.draw(st.integers(0, len(self.versions) - 1))
         try:

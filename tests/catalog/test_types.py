@@ -118,7 +118,7 @@ def test_rules_outlive_renames_and_reach_other_processes(typed):
     typed.checkpoint()
 
     with pytest.raises(ConstraintError, match="column 'share'"):
-        Store(typed.objects).transaction().append("u", {"g": [50], "share": [200]})
+        Store(typed.object_store).transaction().append("u", {"g": [50], "share": [200]})
 
 
 def test_a_type_in_use_stays_and_one_that_nobody_uses_goes(typed):
@@ -148,7 +148,7 @@ def test_a_table_does_not_come_back_when_its_type_is_gone(typed):
 def test_a_type_is_not_dropped_while_a_table_of_it_is_made(typed, first):
     with typed.transaction() as txn:
         txn.create_type("lonely", pa.int8())
-    making, dropping = typed.transaction(), Store(typed.objects).transaction()
+    making, dropping = typed.transaction(), Store(typed.object_store).transaction()
     making.create_table("u", pa.schema([sp.typed("a", "lonely")]))
     dropping.drop_type("lonely")
     one, two = (making, dropping) if first == "the table" else (dropping, making)

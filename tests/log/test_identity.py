@@ -61,7 +61,7 @@ def replaced(url: str, commits: int) -> tuple[Store, Store]:
     old = made(url)
     for number in range(commits):
         append(old, number)
-    remove(old.objects)
+    remove(old.object_store)
     return old, made(url)
 
 
@@ -70,10 +70,10 @@ def foreign_at(store: Store, version: int, count: int = 1) -> None:
     other = made(f"memory://{uuid4().hex}")
     while append(other, 77, count) < version:
         pass
-    store.objects.put(commit_key(version), other.objects.get(commit_key(version)))
-    for each in other.objects.list("pages/"):
+    store.object_store.put(commit_key(version), other.object_store.get(commit_key(version)))
+    for each in other.object_store.list("pages/"):
         if each.key.startswith(f"pages/{version - 1:020d}-"):
-            store.objects.put(each.key, other.objects.get(each.key))
+            store.object_store.put(each.key, other.object_store.get(each.key))
 
 
 class Clock:
@@ -102,7 +102,7 @@ def test_every_commit_tombstone_and_checkpoint_carries_the_token_of_the_first_co
     append(store, 4)
     store.vacuum_plan(retention=1).execute()
 
-    slots = [decode_slot(store.objects.get(commit_key(version)), "") for version in range(7)]
+    slots = [decode_slot(store.object_store.get(commit_key(version)), "") for version in range(7)]
 
     assert {slot.store_id for slot in slots} == {slots[0].token}
     assert not all(isinstance(slot, Commit) for slot in slots)
@@ -114,20 +114,20 @@ def test_a_store_whose_commits_carry_no_id_has_the_token_of_its_first_one_and_wr
     append(store, 1)
     digest = ""
     for version in range(3):
-        data = store.objects.get(commit_key(version))
+        data = store.object_store.get(commit_key(version))
         older = decode_slot(data, "")
         older = Commit(
             **{**{n: getattr(older, n) for n in older.__slots__}, "store_id": "", "parent_digest": digest}
         )
         data, digest = encode_commit(older)
-        store.objects.put(commit_key(version), data)
-    late = Store(store.objects)
+        store.object_store.put(commit_key(version), data)
+    late = Store(store.object_store)
 
     append(late, 2)
 
-    first, last = (decode_slot(store.objects.get(commit_key(version)), "") for version in (0, 3))
+    first, last = (decode_slot(store.object_store.get(commit_key(version)), "") for version in (0, 3))
     assert (first.store_id, last.store_id) == ("", first.token)
-    assert rows(Store(store.objects)) == [1, 2]
+    assert rows(Store(store.object_store)) == [1, 2]
 
 
 # a handle whose store was replaced
@@ -152,7 +152,7 @@ def test_a_commit_by_a_handle_of_a_removed_store_is_refused_and_the_new_store_go
 
 def test_a_handle_far_away_notices_once_its_last_look_is_some_seconds_old() -> None:
     clock, url = Clock(), f"memory://{uuid4().hex}"
-    objects = made(url).objects
+    objects = made(url).object_store
     old = Store(objects, Runtime(monotonic_s=clock))
     append(old, 1)
     remove(objects)
@@ -168,7 +168,7 @@ def test_a_handle_far_away_notices_once_its_last_look_is_some_seconds_old() -> N
 
 def test_a_commit_within_those_seconds_asks_for_one_object_alone() -> None:
     clock = Clock()
-    objects = sp.storage.MeteredStore(made(f"memory://{uuid4().hex}").objects)
+    objects = sp.storage.MeteredStore(made(f"memory://{uuid4().hex}").object_store)
     store = Store(objects, Runtime(monotonic_s=clock))
     append(store, 1)
 
@@ -186,17 +186,17 @@ def test_a_commit_within_those_seconds_asks_for_one_object_alone() -> None:
 
 def test_a_large_transaction_of_such_a_handle_leaves_no_page_file_in_the_new_store(url: str) -> None:
     old, new = replaced(url, 3)
-    before = [each.key for each in new.objects.list("")]
+    before = [each.key for each in new.object_store.list("")]
 
     with pytest.raises(sp.StoreReplacedError):
         append(old, 0, LARGE)
 
-    assert [each.key for each in new.objects.list("")] == before
+    assert [each.key for each in new.object_store.list("")] == before
 
 
 def test_maintenance_by_such_a_handle_changes_nothing_in_the_new_store(url: str) -> None:
     old, new = replaced(url, 12)
-    before = {each.key: new.objects.get(each.key) for each in new.objects.list("")}
+    before = {each.key: new.object_store.get(each.key) for each in new.object_store.list("")}
 
     for work in (
         old.checkpoint,
@@ -207,7 +207,7 @@ def test_maintenance_by_such_a_handle_changes_nothing_in_the_new_store(url: str)
         with pytest.raises(sp.StoreReplacedError):
             work()
 
-    assert {each.key: new.objects.get(each.key) for each in new.objects.list("")} == before
+    assert {each.key: new.object_store.get(each.key) for each in new.object_store.list("")} == before
 
 
 def test_a_reader_keeps_its_version_and_warns_once(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -226,10 +226,10 @@ def test_a_reader_keeps_its_version_and_warns_once(url: str, caplog: pytest.LogC
 def test_a_commit_in_doubt_is_not_brought_into_another_store(url: str) -> None:
     old = made(url)
     append(old, 1)
-    data = old.objects.get(commit_key(2))
+    data = old.object_store.get(commit_key(2))
     commit = decode_slot(data, "")
     error = sp.CommitUnknownError("", version=2, token=commit.token, data=data, tries=1)
-    remove(old.objects)
+    remove(old.object_store)
     new = made(url)
 
     for handle in (old, new, sp.open(url)):
@@ -240,11 +240,11 @@ def test_a_commit_in_doubt_is_not_brought_into_another_store(url: str) -> None:
 
 def test_a_writer_whose_store_was_removed_says_so(tmp_path: Path) -> None:
     store = made(str(tmp_path / "store"))
-    remove(store.objects)
+    remove(store.object_store)
 
     with pytest.raises(sp.StoreNotFoundError, match="is missing"):
         append(store, 1)
-    assert not [each for each in store.objects.list("_log/") if each.key.endswith(".avro")]
+    assert not [each for each in store.object_store.list("_log/") if each.key.endswith(".avro")]
 
 
 class Uploading:
@@ -465,7 +465,7 @@ def test_writers_refuse_while_a_foreign_commit_is_near(url: str, ahead: int) -> 
 
 def test_a_writer_that_meets_one_in_the_slot_that_it_wanted_refuses() -> None:
     clock = Clock()
-    store = Store(made(f"memory://{uuid4().hex}").objects, Runtime(monotonic_s=clock))
+    store = Store(made(f"memory://{uuid4().hex}").object_store, Runtime(monotonic_s=clock))
     append(store, 1)
     foreign_at(store, 3)
 
@@ -478,7 +478,7 @@ def test_repair_moves_a_foreign_commit_away_and_everybody_goes_on(url: str, coun
     store = made(url)
     append(store, 1)
     foreign_at(store, 5, count)
-    foreign = store.objects.get(commit_key(5))
+    foreign = store.object_store.get(commit_key(5))
     found = store.verify()
 
     steps = store.repair_plan().execute()
@@ -487,7 +487,7 @@ def test_repair_moves_a_foreign_commit_away_and_everybody_goes_on(url: str, coun
 
     assert [fault.kind.value for fault in found.damage] == ["foreign commit"]
     assert [step.kind.value for step in steps] == ["move away"]
-    assert [store.objects.get(each.key) for each in store.objects.list(LOST)] == [foreign]
+    assert [store.object_store.get(each.key) for each in store.object_store.list(LOST)] == [foreign]
     assert rows(sp.open(url)) == [1, 2, 3]
     assert sp.open(url).verify().ok
 
@@ -497,12 +497,12 @@ def test_a_foreign_commit_below_the_head_is_damage_and_stays() -> None:
     for number in range(6):
         append(store, number)
     foreign_at(store, 4)
-    before = store.objects.get(commit_key(4))
+    before = store.object_store.get(commit_key(4))
 
-    plan = Store(store.objects).repair_plan()
+    plan = Store(store.object_store).repair_plan()
 
     assert [fault.key for fault in plan.beyond] == [commit_key(4)]
     assert plan.steps == ()
-    assert store.objects.get(commit_key(4)) == before
+    assert store.object_store.get(commit_key(4)) == before
     with pytest.raises(sp.DamageError, match="holds a commit of another store, though"):
-        Store(store.objects).snapshot()
+        Store(store.object_store).snapshot()

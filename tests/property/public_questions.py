@@ -60,7 +60,7 @@ class Questions(PublicModel):
         store = self.handle(second)
         snapshot = store.snapshot()
         assert snapshot.version == len(self.versions) - 1
-        assert store.url == store.objects.url
+        assert store.url == store.object_store.url
         assert {name: as_rows(snapshot.table(name).read()) for name in snapshot.tables()} == self.now
         assert store.tags() == dict(sorted(self.tags.items()))
         check_snapshot(snapshot.log)

@@ -141,7 +141,7 @@ class OneTruth(RuleBasedStateMachine):
         (new,) = rewrite_runs(
             [(run, PagesWanted(kind, page_bytes))],
             table.page_handler,
-            self.store.objects,
+            self.store.object_store,
             txn.next_page_file,
         )
         txn.replace_pages(
@@ -162,7 +162,7 @@ class OneTruth(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.store = Store(self.first.objects)
+        self.store = Store(self.first.object_store)
         self.check()
 
     def teardown(self) -> None:

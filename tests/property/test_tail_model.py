@@ -48,7 +48,7 @@ class TailMachine(RuleBasedStateMachine):
     def file(self, payload: Rows) -> tuple[str, list[object]]:
         self.files += 1
         key = f"imports/{self.files}.pages"
-        return key, write_file(self.store.objects, key, pa.array(payload, pa.int64()))
+        return key, write_file(self.store.object_store, key, pa.array(payload, pa.int64()))
 
     def committed(self) -> None:
         self.past[self.store.snapshot().version] = list(self.rows)
@@ -127,7 +127,7 @@ class TailMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_and_history_are_those_of_the_list(self) -> None:
-        fresh = Store(self.store.objects)
+        fresh = Store(self.store.object_store)
         for store in (self.store, fresh):
             assert store.snapshot().table("t").read().column("n").to_pylist() == self.rows
         for version, rows in self.past.items():

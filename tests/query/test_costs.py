@@ -148,7 +148,7 @@ def test_opening_without_a_hint_finds_the_head_by_halving():
     store = store_with(*[ROWS] * 60)
     cold, meter = metered(store)
     store.checkpoint()
-    store.objects.delete("_log/_last_checkpoint")
+    store.object_store.delete("_log/_last_checkpoint")
     with store.transaction() as txn:
         txn.append("t", ROWS)
 

@@ -253,23 +253,23 @@ def test_a_page_is_found_by_its_id_in_the_version_that_has_it():
 def test_a_hint_that_makes_no_sense_changes_nothing(hint):
     store = store_with(pa.table({"n": [1, 2]}))
     store.checkpoint()
-    store.objects.put("_log/_last_checkpoint", hint)
+    store.object_store.put("_log/_last_checkpoint", hint)
 
-    assert Store(store.objects).snapshot().table("t").num_rows == 2
+    assert Store(store.object_store).snapshot().table("t").num_rows == 2
 
 
 def test_a_hint_that_names_a_checkpoint_by_a_wrong_version_is_ignored():
     store = store_with(pa.table({"n": [1, 2]}))
     store.checkpoint()
-    hint = store.objects.get("_log/_last_checkpoint")
-    store.objects.put("_log/_last_checkpoint", hint.replace(b'"version": 2', b'"version": 777'))
-    reader = Store(store.objects)
+    hint = store.object_store.get("_log/_last_checkpoint")
+    store.object_store.put("_log/_last_checkpoint", hint.replace(b'"version": 2', b'"version": 777'))
+    reader = Store(store.object_store)
 
     with reader.transaction() as txn:
         txn.append("t", pa.table({"n": [3]}))
 
     assert reader.checkpoint().version == txn.version
-    assert Store(store.objects).snapshot(version=2).table("t").num_rows == 2
+    assert Store(store.object_store).snapshot(version=2).table("t").num_rows == 2
 
 
 READ_WITHOUT_A_FILTER = """

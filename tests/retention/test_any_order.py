@@ -35,7 +35,7 @@ class Retention(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock = Clock()
         self.past: Past = new_past(self.clock)
-        self.stores: list[Store] = [self.past.store, opened(self.past.objects, self.clock)]
+        self.stores: list[Store] = [self.past.store, opened(self.past.object_store, self.clock)]
         self.leases: list[ReaderLease] = []
         self.value = 0
 
@@ -123,8 +123,8 @@ class Retention(RuleBasedStateMachine):
         held = [each.snapshot.version for each in self.leases if each.expires_at and each.expires_at > now]
         self.stores[who].vacuum(retention=keep, orphans=orphans)
         self.done()
-        check_versions_stay(self.past.objects, self.past.history)
-        check_nothing_needed_is_gone(self.past.objects)
+        check_versions_stay(self.past.object_store, self.past.history)
+        check_nothing_needed_is_gone(self.past.object_store)
         assert all(version >= self.oldest() for version in held), "a lease was passed"
         for version in held:
             assert rows_of(self.stores[0], version) == self.past.history[version]
@@ -135,13 +135,13 @@ class Retention(RuleBasedStateMachine):
         assert rows_of(self.stores[who]) == self.past.history[head]
 
     def oldest(self) -> int:
-        retention = opened(self.past.objects).snapshot().log.state.retention
+        retention = opened(self.past.object_store).snapshot().log.state.retention
         return retention.min_readable if retention else 0
 
     def teardown(self) -> None:
         if hasattr(self, "past"):
-            check_versions_stay(self.past.objects, self.past.history)
-            check_nothing_needed_is_gone(self.past.objects)
+            check_versions_stay(self.past.object_store, self.past.history)
+            check_nothing_needed_is_gone(self.past.object_store)
 
 
 @pytest.mark.sampled

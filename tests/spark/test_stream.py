@@ -283,7 +283,7 @@ def test_the_feed_is_the_same_however_the_versions_are_cut(history: History) -> 
 
 
 def test_the_feed_of_one_version_is_what_the_store_says_of_it(history: History) -> None:
-    for grain in ("rows", "pages"):
+    for granularity in ("rows", "pages"):
         for version in range(history.latest + 1):
             found = Feed(history.url, grain, None).read(version, version)
             expected = history.store.changes(version, version, grain=grain)

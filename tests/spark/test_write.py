@@ -47,7 +47,7 @@ def write(rows: DataFrame, store: sp.Store, mode: str = "append", **options: Any
 
 
 def page_files(store: sp.Store) -> set[str]:
-    return {info.key for info in store.objects.list("pages/")}
+    return {info.key for info in store.object_store.list("pages/")}
 
 
 def test_an_append_is_one_commit_and_spark_reads_what_local_readers_read(

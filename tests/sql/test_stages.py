@@ -269,7 +269,7 @@ def test_spark_plans_and_its_tasks_read_by_the_keys_of_the_names_in_its_options(
 
 def test_an_unknown_table_is_told_without_decoding_any_definition(numbers, monkeypatch):
     numbers.checkpoint()
-    snapshot = Store(numbers.objects).snapshot()
+    snapshot = Store(numbers.object_store).snapshot()
     monkeypatch.setattr(LogSnapshot, "tables", None)
     snapshot.log.namespace_names = lambda: {2: "shop"}
 

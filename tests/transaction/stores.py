@@ -57,7 +57,7 @@ class Meter(MeteredStore):
 
 def metered(store: Store) -> tuple[Store, Meter]:
     """The same store opened anew, with every request counted."""
-    meter = Meter(store.objects)
+    meter = Meter(store.object_store)
     return Store(meter), meter
 
 
@@ -70,7 +70,7 @@ class Doubting:
     """Storage that, while it is `broken`, answers nothing; creates land all the same, or not, as told."""
 
     def __init__(self, store: Store, lands: bool) -> None:
-        self._inner = store.objects
+        self._inner = store.object_store
         self._lands = lands
         self.broken = False
 

@@ -148,7 +148,7 @@ class Landings(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         first = sp.create(f"memory://{uuid4().hex}", properties=ALONE)
-        self.objects = first.objects
+        self.objects = first.object_store
         self.between = [MeanwhileStore(self.objects) for _ in range(HANDLES)]
         self.stores = [Store(each, Runtime(sleep_s=lambda _: None)) for each in self.between]
         with first.transaction() as txn:
@@ -486,7 +486,7 @@ class Landings(RuleBasedStateMachine):
             snapshot, rows = fresh.snapshot(version=version), self.versions[version].tables
             found = {name: snapshot.table(name).read().to_pydict() for name in TABLES}
             assert found == {name: as_table(rows[name]).to_pydict() for name in TABLES}
-        for (start, end, grain), told in self.feeds.items():
+        for (start, end, granularity), told in self.feeds.items():
             if start >= self.oldest:
                 assert fresh.changes(start + 1, end, grain=grain).equals(told)
         assert fresh.verify("all").ok

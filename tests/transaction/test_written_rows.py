@@ -45,7 +45,7 @@ def store(url: str) -> sp.Store:
 def written(store: sp.Store, first: int, count: int) -> WrittenRows:
     snapshot = store.snapshot()
     definition = snapshot.table("t").definition
-    told = write_rows(store.objects, Runtime(), definition, snapshot.version, rows(first, count))
+    told = write_rows(store.object_store, Runtime(), definition, snapshot.version, rows(first, count))
     return pickle.loads(pickle.dumps(told))  # noqa: S301 - it crosses between processes
 
 
@@ -155,7 +155,7 @@ def test_keys_of_written_rows_are_compared_with_those_that_came_since_their_vers
     with nullcontext() if key > 5100 else pytest.raises(ConstraintError, match="'n': 105"):
         txn.commit()
 
-    found = numbers(Store(store.objects))
+    found = numbers(Store(store.object_store))
     assert len(set(found)) == len(found)
     check_store(store)
 

@@ -188,7 +188,7 @@ class OneHistory(RuleBasedStateMachine):
         (new,) = rewrite_runs(
             [(run, PagesWanted(kind, page_bytes))],
             table.page_handler,
-            self.store.objects,
+            self.store.object_store,
             txn.next_page_file,
         )
         field_id = table.definition.field_ids[column]
@@ -239,7 +239,7 @@ class OneHistory(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.store = Store(self.first.objects)
+        self.store = Store(self.first.object_store)
 
     # what is asked of it
 

@@ -35,7 +35,7 @@ def test_a_tag_is_seen_by_every_reader_and_survives_a_checkpoint(three):
     three.tag("first", version=2)
     three.checkpoint()
 
-    reader = Store(three.objects)
+    reader = Store(three.object_store)
 
     assert reader.tags() == {"first": 2}
     assert reader.snapshot(tag="first").version == 2
@@ -110,7 +110,7 @@ def test_a_version_that_cannot_be_read_any_more_is_not_tagged(three):
 
 
 def test_retention_that_moved_in_between_refuses_the_tag(three, monkeypatch):
-    late = Store(three.objects)
+    late = Store(three.object_store)
     head = late._log.refresh()
     monkeypatch.setattr(late._log, "refresh", _first(head, late._log.refresh))
     retain(three, 3)
@@ -121,7 +121,7 @@ def test_retention_that_moved_in_between_refuses_the_tag(three, monkeypatch):
 
 
 def test_of_two_that_set_one_tag_at_once_the_later_is_told(three, monkeypatch):
-    late = Store(three.objects)
+    late = Store(three.object_store)
     head = late._log.refresh()
     monkeypatch.setattr(late._log, "refresh", _first(head, late._log.refresh))
     three.tag("x", version=2)
@@ -132,7 +132,7 @@ def test_of_two_that_set_one_tag_at_once_the_later_is_told(three, monkeypatch):
 
 
 def test_the_newest_version_is_the_one_seen_when_the_tag_was_asked_for(three, monkeypatch):
-    late = Store(three.objects)
+    late = Store(three.object_store)
     head = late._log.refresh()
     monkeypatch.setattr(late._log, "refresh", _first(head, late._log.refresh))
     with three.transaction() as txn:
