@@ -382,7 +382,7 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
             `start` is an empty range.
         table
             Of this table only, by its name at `end`, or before `start` where it is gone since.
-        grain
+        granularity
             ``"pages"``: a row for each page added, replaced or removed, or given another entry count, commit
             by commit. ``"rows"``: the ranges of rows inserted, updated and removed between the version
             before `start` and `end`, by column; compaction changes none.

@@ -111,9 +111,9 @@ def changes(
         typer.Option("--end", help="Last version, included; the newest by default.", show_default=False),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Of this table only.", show_default=False)] = None,
-    grain: Annotated[
-        Grain, typer.Option(help="Ranges of rows that all of them changed, or pages commit by commit.")
-    ] = Grain.ROWS,
+    granularity: Annotated[
+        Granularity, typer.Option(help="Ranges of rows that all of them changed, or pages commit by commit.")
+    ] = Granularity.ROWS,
     profile: Profile = None,
     json: Json = False,
 ) -> None:

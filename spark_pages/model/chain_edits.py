@@ -146,7 +146,7 @@ def _find(runs: Sequence[PageRun], first: int, edit: ChainEdit) -> int:
     last = first + edit.removed_entries
     skipped, near = -1, []
     for run in runs:
-        start, stop = run.touching(first, last)
+        start, stop = run.overlapping(first, last)
         skipped = start if skipped < 0 else skipped
         near.append(run.page_ids[start:stop])
         first, last = first - run.num_rows, last - run.num_rows

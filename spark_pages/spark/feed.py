@@ -78,7 +78,7 @@ class Feed:
         log = Log(objects_of(self.url), Runtime())
         then = version_before(log, start)
         commits = commits_in_turn(log, start, end + 1)
-        if self.grain == "pages":
+        if self.granularity == "pages":
             return page_changes(commits, then, self.table_id, log.load_manifest)
         parts = [FEED_SCHEMAS["rows"].empty_table()]
         for commit in commits:

@@ -48,7 +48,7 @@ from spark_pages.query.table import Table
 from spark_pages.query.table_names import spelled
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema, to_spark
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions, first_changes
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_granularity, cut_versions, first_changes
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
 from spark_pages.spark.serialization import objects_of, store_of
@@ -362,7 +362,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = start["version"], end["version"]
         followed = start.get("table_id")
         table_id = self._table_at(first) if followed is None else self._check_table(followed)
-        feed = Feed(self._url, check_grain(self._query.grain), table_id)
+        feed = Feed(self._url, check_granularity(self._query.granularity), table_id)
         return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first + 1, last)]
 
     def _table_at(self, first: int) -> int | None:

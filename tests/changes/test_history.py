@@ -265,7 +265,7 @@ def test_a_limit_is_a_number_of_rows(ten):
     ten.tag("noted")
     ten.checkpoint()
 
-    assert [Store(ten.objects).history(limit=limit).num_rows for limit in (0, 1, 2)] == [0, 1, 2]
+    assert [Store(ten.object_store).history(limit=limit).num_rows for limit in (0, 1, 2)] == [0, 1, 2]
 
 
 def test_of_a_commit_of_two_transactions_the_later_one_is_listed_first(ten):
@@ -290,4 +290,4 @@ def test_versions_that_cannot_be_read_any_more_are_left_out(ten):
     tombstone = Tombstone(2, second.timestamp_us, second.token, second.digest, tokens, checkpoint)
     ten.object_store.put(commit_key(2), encode_tombstone(tombstone)[0])
 
-    assert Store(ten.objects).history(limit=3).column("version").to_pylist() == [4, 4, 3]
+    assert Store(ten.object_store).history(limit=3).column("version").to_pylist() == [4, 4, 3]

@@ -159,7 +159,7 @@ def test_a_slot_that_comes_while_the_next_ones_are_looked_for_is_no_gap() -> Non
 
     def look_and_let_it_come(start: int, digest: str = ""):
         found = look(start, digest)
-        store.objects.put(commit_key(5), data)
+        store.object_store.put(commit_key(5), data)
         return found
 
     late._log._slots.identity.look = look_and_let_it_come

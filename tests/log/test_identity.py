@@ -270,7 +270,7 @@ class Uploading:
 
 def test_a_transaction_that_uploads_pages_looks_meanwhile_and_not_once_more_for_its_commit() -> None:
     clock = Clock()
-    uploading = Uploading(made(f"memory://{uuid4().hex}").objects)
+    uploading = Uploading(made(f"memory://{uuid4().hex}").object_store)
     meter = sp.storage.MeteredStore(uploading)
     store = Store(meter, Runtime(monotonic_s=clock))
 
@@ -288,11 +288,11 @@ def test_a_transaction_that_uploads_pages_looks_meanwhile_and_not_once_more_for_
 
 def test_such_a_transaction_is_refused_where_the_store_was_replaced_before_it_uploads() -> None:
     clock, url = Clock(), f"memory://{uuid4().hex}"
-    store = Store(made(url).objects, Runtime(monotonic_s=clock))
+    store = Store(made(url).object_store, Runtime(monotonic_s=clock))
     txn = store.transaction()
     txn.table("t").read()
     txn.append("t", {"n": numbers_from(0, LARGE)})
-    remove(store.objects)
+    remove(store.object_store)
     new = made(url)
     clock.now_s += 6
 
@@ -319,12 +319,12 @@ def put_back(objects: ObjectStore, copy: dict[str, bytes]) -> None:
 def rolled_back(url: str, behind: int, more: int = 0) -> tuple[Store, Store]:
     """A handle whose store was put back by some versions, and one that has committed to the copy since."""
     clock = Clock()
-    old = Store(made(url, QUIET).objects, Runtime(monotonic_s=clock))
+    old = Store(made(url, QUIET).object_store, Runtime(monotonic_s=clock))
     append(old, 0)
-    copy = contents(old.objects)
+    copy = contents(old.object_store)
     for number in range(behind):
         append(old, 100 + number)
-    put_back(old.objects, copy)
+    put_back(old.object_store, copy)
     clock.now_s += 6
     new = sp.open(url)
     for number in range(more):
@@ -335,7 +335,7 @@ def rolled_back(url: str, behind: int, more: int = 0) -> tuple[Store, Store]:
 @pytest.mark.parametrize(("behind", "more"), [(1, 0), (3, 0), (90, 0), (3, 2), (3, 3), (3, 9), (1, 1)])
 def test_a_commit_on_versions_that_an_earlier_copy_lacks_is_refused(url: str, behind: int, more: int) -> None:
     old, new = rolled_back(url, behind, more)
-    before = contents(new.objects)
+    before = contents(new.object_store)
 
     for count in (1, LARGE):
         with pytest.raises(sp.StoreReplacedError, match="An earlier copy of the store was put back"):
@@ -344,7 +344,7 @@ def test_a_commit_on_versions_that_an_earlier_copy_lacks_is_refused(url: str, be
         with pytest.raises(sp.StoreReplacedError):
             work()
 
-    assert contents(new.objects) == before
+    assert contents(new.object_store) == before
     assert append(new, 300) == 3 + more
     assert rows(sp.open(url)) == [0, *range(200, 200 + more), 300]
     assert sp.open(url).verify().ok
@@ -367,7 +367,7 @@ def test_a_reader_of_versions_that_an_earlier_copy_lacks_keeps_them_and_warns_on
 def test_a_handle_that_knows_no_more_than_the_copy_goes_on(url: str) -> None:
     old = made(url)
     append(old, 0)
-    put_back(old.objects, contents(old.objects))
+    put_back(old.object_store, contents(old.object_store))
 
     append(old, 1)
 
@@ -377,10 +377,10 @@ def test_a_handle_that_knows_no_more_than_the_copy_goes_on(url: str) -> None:
 def test_a_commit_that_meets_another_history_in_its_slot_says_that_the_log_was_put_back() -> None:
     url = f"memory://{uuid4().hex}"
     old = made(url)
-    copy = contents(old.objects)
+    copy = contents(old.object_store)
     append(old, 1)
     append(old, 2)
-    put_back(old.objects, copy)
+    put_back(old.object_store, copy)
     new = sp.open(url)
     for number in range(9):
         append(new, number)
@@ -391,15 +391,15 @@ def test_a_commit_that_meets_another_history_in_its_slot_says_that_the_log_was_p
 
 def test_a_handle_goes_on_once_the_newer_log_is_there_again(url: str) -> None:
     clock = Clock()
-    old = Store(made(url).objects, Runtime(monotonic_s=clock))
+    old = Store(made(url).object_store, Runtime(monotonic_s=clock))
     append(old, 0)
     append(old, 1)
-    newer = contents(old.objects)
-    old.objects.delete(commit_key(3))
+    newer = contents(old.object_store)
+    old.object_store.delete(commit_key(3))
     clock.now_s += 6
     with pytest.raises(sp.StoreReplacedError):
         append(old, 2)
-    put_back(old.objects, newer)
+    put_back(old.object_store, newer)
 
     append(old, 3)
 
@@ -409,9 +409,9 @@ def test_a_handle_goes_on_once_the_newer_log_is_there_again(url: str) -> None:
 def test_a_commit_in_doubt_of_a_log_that_was_put_back_stays_out_of_it(url: str) -> None:
     old, new = rolled_back(url, behind=2)
     append(old_again := sp.open(url), 7)
-    data = old_again.objects.get(commit_key(3))
+    data = old_again.object_store.get(commit_key(3))
     error = sp.CommitUnknownError("", version=3, token=decode_slot(data, "").token, data=data, tries=1)
-    new.objects.delete(commit_key(3))
+    new.object_store.delete(commit_key(3))
 
     with pytest.raises(sp.StoreReplacedError):
         old.resume(error)

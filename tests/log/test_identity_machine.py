@@ -63,7 +63,7 @@ class Recreated(RuleBasedStateMachine):
         with made.transaction() as txn:
             txn.create_table("t", pa.schema([("n", pa.int64())]))
         self.objects = sp.storage.open_object_store(self.url)
-        self.fill({each.key: made.objects.get(each.key) for each in made.objects.list("")})
+        self.fill({each.key: made.object_store.get(each.key) for each in made.object_store.list("")})
         self.present = made.snapshot().log.state.store_id
         self.rows[self.present] = []
 

@@ -192,7 +192,7 @@ def test_snapshots_history_and_changes_are_the_same_from_ranges_and_from_slots()
     store.compact_log()
 
     check_answers(store, before)
-    assert Store(store.objects).changes(4, 40).equals(changes)
+    assert Store(store.object_store).changes(4, 40).equals(changes)
 
 
 def test_the_slots_stay_as_they_are():

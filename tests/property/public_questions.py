@@ -184,7 +184,7 @@ class Questions(PublicModel):
         purges = history.filter(pc.field("operation") == "purge")["version"].to_pylist()  # of dropped tables
         changing = {each["version"] for each in moved if each["data_change"]} - set(purges)
         assert changing <= {version for version in range(start + 1, end + 1) if self.wrote[version]}
-        grown = store.changes(start + 1, end, grain="rows").to_pylist()
+        grown = store.changes(start + 1, end, granularity="rows").to_pylist()
         for name in self.now.keys() & self.versions[start].keys() & self.versions[end].keys():
             of = [each for each in grown if each["table"] == name]
             if not of and name not in set().union(*self.wrote[start + 1 : end + 1]):

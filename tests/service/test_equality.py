@@ -155,7 +155,7 @@ def test_changes_on_another_checkpoint_do_not_carry_a_snapshot_on(small_trees):
     before = MetadataService(store.object_store).get_table_meta_snapshot("default", "t", first)
     store.checkpoint()
     second = write_more(store, 2000)
-    changes = MetadataService(store.objects).collect_table_meta_changes_in_range(
+    changes = MetadataService(store.object_store).collect_table_meta_changes_in_range(
         "default", "t", first + 1, second
     )
 

@@ -127,7 +127,7 @@ def test_changes_are_those_of_the_feed(spark: SparkSession, history: History) ->
     )
     pages = view(spark, history, "changes", granularity="pages")
 
-    of_pages = as_frame(spark, history.store.changes(0, history.latest, grain="pages"))
+    of_pages = as_frame(spark, history.store.changes(0, history.latest, granularity="pages"))
     assert_df_equality(found, as_frame(spark, expected), ignore_nullable=True, ignore_row_order=True)
     assert_df_equality(pages, of_pages, ignore_nullable=True, ignore_row_order=True)
 

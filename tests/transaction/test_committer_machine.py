@@ -441,9 +441,9 @@ class Landings(RuleBasedStateMachine):
     @rule(data=st.data())
     def changes(self, data: st.DataObject) -> None:
         start, end = sorted(data.draw(st.sampled_from(self.readable())) for _ in range(2))
-        for grain in ("rows", "pages"):
-            told = Store(self.objects).changes(start + 1, end, grain=grain)
-            assert self.feeds.setdefault((start, end, grain), told).equals(told), (
+        for granularity in ("rows", "pages"):
+            told = Store(self.objects).changes(start + 1, end, granularity=granularity)
+            assert self.feeds.setdefault((start, end, granularity), told).equals(told), (
                 "the same, wherever it is read"
             )
         self.check_rows(start, end)
@@ -488,7 +488,7 @@ class Landings(RuleBasedStateMachine):
             assert found == {name: as_table(rows[name]).to_pydict() for name in TABLES}
         for (start, end, granularity), told in self.feeds.items():
             if start >= self.oldest:
-                assert fresh.changes(start + 1, end, grain=grain).equals(told)
+                assert fresh.changes(start + 1, end, granularity=granularity).equals(told)
         assert fresh.verify("all").ok
 
 

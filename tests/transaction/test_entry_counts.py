@@ -204,10 +204,10 @@ def test_change_feed_and_blame_tell_the_rows_that_came_and_went():
     assert grown.select(["change", "entry_count"]).to_pylist() == [
         {"change": "entry_count_changed", "entry_count": 7}
     ]
-    assert store.changes(3, 3, grain="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
+    assert store.changes(3, 3, granularity="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
         {"change": "removed", "first_row": 4, "end_row": 10}
     ]
-    assert store.changes(4, 4, grain="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
+    assert store.changes(4, 4, granularity="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
         {"change": "inserted", "first_row": 4, "end_row": 7}
     ]
     assert store.blame("t", "n", 3).version == 2

@@ -233,7 +233,7 @@ def test_change_feed_blame_and_history_tell_of_the_update_and_of_nothing_that_wa
     swap(store)
     version = txn.commit()
 
-    (change,) = store.changes(version, version, table="t", grain="rows").to_pylist()
+    (change,) = store.changes(version, version, table="t", granularity="rows").to_pylist()
     assert [change[name] for name in ("column", "change", "first_row", "end_row")] == ["n", "updated", 1, 2]
     assert [store.blame("t", "n", row).version for row in range(4)] == [2, version, 4, 5]
     (told,) = store.history(limit=1).to_pylist()
@@ -464,7 +464,7 @@ def test_only_pages_that_others_have_taken_out_are_rewritten_anew(monkeypatch):
     text = store.snapshot().table("t").read()["s"].to_pylist()
     assert text[0::2] == [f"new {row}" for row in changed]
     assert [row for row in range(1, 60_000, 2) if text[row] != f"row {row}"] == [1, 30_001, 59_999]
-    feed = store.changes(version, version, grain="rows")
+    feed = store.changes(version, version, granularity="rows")
     touched = zip(feed["first_row"].to_pylist(), feed["end_row"].to_pylist(), strict=True)
     assert sorted(row for first, end in touched for row in range(first, end)) == changed
     check_store(store)

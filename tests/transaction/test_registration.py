@@ -213,7 +213,7 @@ def test_rows_and_pages_stand_in_the_order_in_which_they_were_staged(store):
         assert directory.chain("n").num_rows == 16
 
     assert column(store) == [*range(10), 10, 20, 21, 30, 40, 50]
-    assert store.changes(3, 3, grain="rows").select(["first_row", "end_row"]).to_pylist() == [
+    assert store.changes(3, 3, granularity="rows").select(["first_row", "end_row"]).to_pylist() == [
         {"first_row": 10, "end_row": 16}
     ]
     assert {store.blame("t", "n", row).version for row in range(10, 16)} == {3}

@@ -229,7 +229,7 @@ def test_what_changed_and_who_wrote_a_row_is_told_as_of_a_plain_append():
     store = new_store()
     versions = [append(store, rows(index)).version for index in range(8)]
 
-    changed = store.changes(versions[2] + 1, versions[3], table="t", grain="rows")
+    changed = store.changes(versions[2] + 1, versions[3], table="t", granularity="rows")
 
     assert {(row["first_row"], row["end_row"]) for row in changed.to_pylist()} == {(3, 4)}
     assert [store.blame("t", "n", row).version for row in range(8)] == versions

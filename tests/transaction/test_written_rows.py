@@ -96,7 +96,7 @@ def test_what_was_written_for_an_old_version_lands_behind_what_came_since(store:
         txn.append_written("t", [part])
 
     assert numbers(store) == [*range(15), *range(100, 5100)]
-    touched = store.changes(3, 3, grain="rows").to_pylist()
+    touched = store.changes(3, 3, granularity="rows").to_pylist()
     assert [(row["first_row"], row["end_row"]) for row in touched] == [(15, 5015)] * 2
 
 

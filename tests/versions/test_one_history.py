@@ -291,7 +291,7 @@ class OneHistory(RuleBasedStateMachine):
         start = data.draw(st.integers(-1, max(self.past)))
         end = data.draw(st.integers(max(start, 0), max(self.past)))
         then, now = self.past.get(start, Model()), self.past[end]
-        told = self.store.changes(start + 1, end, grain="rows").to_pylist()
+        told = self.store.changes(start + 1, end, granularity="rows").to_pylist()
         feed: dict[tuple[int, str], dict[str, list[tuple[int, int]]]] = {}
         for row in told:
             assert (now.names.get(row["table_id"]) or then.names[row["table_id"]]) == row["table"]
