@@ -1,62 +1,12 @@
-"""spark-submit job: rebuild the page descriptors of a version from its checkpoint and commits.
+"""Rebuild the page descriptors of a version from its checkpoint and commits.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/reconstruct_snapshot.py URL [--version 7]
-[--output FOLDER [--format delta]] [--format checkpoint]
-[--dry-run]
+spark-submit --properties-file conf/spark-defaults.conf jobs/reconstruct_snapshot.py URL
+[--version 7] [--output FOLDER [--format delta]] [--format checkpoint] [--dry-run]
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
-from typing import Any
 
-from spark_pages.spark.job import arguments, run_job
-
-
-def main() -> int:
-    """Parse, run, print one JSON line; 0 done, 1 error or not equal to the local snapshot, 4 not found."""
-    parser = arguments("Reconstruct a snapshot with Spark.")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--version", type=int, help="the newest by default")
-    which.add_argument("--timestamp", help="the last version not later than this, ISO 8601")
-    parser.add_argument("--output", help="a folder for the descriptors")
-    parser.add_argument(
-        "--format", choices=("parquet", "delta", "checkpoint"), help="of the output; parquet by default"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="what is there goes")
-    parser.add_argument(
-        "--check",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="compare with the local snapshot, descriptor by descriptor",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be read")
-    given = parser.parse_args()
-
-    def work() -> dict[str, Any]:
-        from spark_pages.spark.reconstruct import Output, reconstruct_snapshot
-        from spark_pages.spark.session import session
-
-        output = None
-        if given.output or given.format:
-            output = Output(given.format or "parquet", given.output, given.overwrite)
-        delta = given.format == "delta"
-        return reconstruct_snapshot(
-            None
-            if given.dry_run
-            else session("reconstruct_snapshot", master=None, delta=delta, source=False),
-            given.url,
-            given.version,
-            output,
-            given.check,
-            given.profile,
-            given.timestamp,
-            dry_run=given.dry_run,
-        )
-
-    return run_job(work)
-
+from spark_pages.spark.jobs.reconstruct_snapshot import main
 
 if __name__ == "__main__":
     sys.exit(main())

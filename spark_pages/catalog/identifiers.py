@@ -267,16 +267,13 @@ class IdentifierContext:
         known = list(dict.fromkeys(long if len(parts) > 1 else short))
         close = suggest(name, known)
         if not seen:
-            hint = "Add a FROM clause: without one, there are no columns to name."
+            hint = "There is no FROM, so there are no columns."
         else:
             listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
             hint = close or f"There are {listed}."
         shown = ", ".join(table.shown for table in seen)
-        return ColumnNotFoundError(
-            f"Cannot find column {name!r}: {shown or 'a statement without FROM'} has none of that name.",
-            hint=hint,
-            column=name,
-        )
+        where = f" in {shown}" if shown else ""
+        return ColumnNotFoundError(f"There is no column {name!r}{where}.", hint=hint, column=name)
 
 
 def column_of(table: VisibleTable, name: str) -> VisibleColumn:
@@ -290,7 +287,7 @@ def column_of(table: VisibleTable, name: str) -> VisibleColumn:
         If several are meant.
     """
     seen = IdentifierContext((table,))
-    found = seen.column([as_str(name, "the name of a column")])
+    found = seen.column([as_str(name, "The name of a column")])
     if not found.places:
         raise seen._unknown([name])
     return found.places[0][1]
@@ -342,9 +339,7 @@ def fields_called(path: Sequence[str], column: str, kind: pa.DataType) -> list[s
             hint = suggest(part, names) or (
                 f"It has {', '.join(names)}." if names else f"It is of type {kind}."
             )
-            raise ColumnNotFoundError(
-                f"Cannot find field {part!r} in {told!r}: it has none of that name.", hint=hint, column=column
-            )
+            raise ColumnNotFoundError(f"There is no field {part!r} in {told!r}.", hint=hint, column=column)
         kind = inside.field(names.index(name)).type
         found.append(name)
     return found
@@ -379,13 +374,11 @@ def _named(table: VisibleTable, name: str) -> list[VisibleColumn]:
 def _ambiguous(kind: str, name: str, candidates: Sequence[str]) -> InvalidInputError:
     shown = list(dict.fromkeys(candidates))
     told = (
-        f"it may be {' or '.join(map(repr, shown))}."
+        f"It may be {' or '.join(map(repr, shown))}."
         if len(shown) > 1
-        else f"several are called {shown[0]!r}."
+        else f"Several are called {shown[0]!r}."
     )
     advice = (
-        f"Write it in full and exactly, such as {shown[0]!r}."
-        if len(shown) > 1
-        else "Give them different names by `AS`."
+        "Spell it exactly, or put the table before it." if len(shown) > 1 else "Give them different names."
     )
-    return InvalidInputError(f"Cannot choose a {kind} {name!r}: {told}", hint=advice, candidates=shown)
+    return InvalidInputError(f"The {kind} {name!r} is ambiguous. {told}", hint=advice, candidates=shown)

@@ -7,19 +7,9 @@ need when they run, so that ``--help`` is quick.
 
 from __future__ import annotations
 
-import sys
-
 
 def main() -> None:
-    """The command that was typed has run; exits with its code."""
-    try:
-        from spark_pages.cli.app import app
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in ("typer", "rich"):
-            raise
-        sys.stderr.write(
-            f"error [MissingDependencyError] The command line needs {error.name}, which is not installed.\n"
-            "  pip install 'spark-pages[cli]' (or 'spark-pages[demo]', which brings the demo's data too)\n"
-        )
-        sys.exit(1)
+    """Run the command that was typed, and exit with its code."""
+    from spark_pages.cli.app import app
+
     app()

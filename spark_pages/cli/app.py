@@ -21,8 +21,8 @@ from spark_pages.cli.serve import serve
 from spark_pages.cli.sql import sql
 from spark_pages.cli.verify import verify
 from spark_pages.errors import SparkPagesError
-from spark_pages.job_result import USAGE, exit_code, failure_document
-from spark_pages.progress import watched
+from spark_pages.job_result import USAGE, exit_code, failure
+from spark_pages.progress import Mode, reporting
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has had its own click since 0.26
 
@@ -33,23 +33,34 @@ class _Verbs(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
         """See `TyperGroup.main`."""
         given = list(sys.argv[1:] if args is None else args)
-        as_json = "--json" in given
+        as_json = _wants_json(given)
         if as_json:
             extra["standalone_mode"] = False
         try:
-            with watched(sys.stderr.isatty() and not as_json):
-                result = super().main(given, *more, **extra)
+            result = super().main(given, *more, **extra)
         except (SparkPagesError, OSError) as error:
             output.print_error(error, as_json)
             sys.exit(exit_code(error))
         except _UsageError as error:  # comes here only where JSON was asked for
             message = getattr(error, "format_message", error.__str__)()
             hint = "spark-pages --help lists the verbs; spark-pages VERB --help its arguments."
-            output.print_json(failure_document("UsageError", message, hint))
+            output.print_json(failure("UsageError", message, hint))
             sys.exit(USAGE)
         if as_json:
             sys.exit(result if isinstance(result, int) else 0)
         return result
+
+    def invoke(self, ctx: Any) -> Any:
+        """Show the progress of the verb; see `TyperGroup.invoke`."""
+        mode: Mode = ctx.params["progress"]
+        if mode == "auto":
+            mode = "bar" if sys.stderr.isatty() and not _wants_json(ctx.args) else "none"
+        with reporting(mode, "spark-pages"):
+            return super().invoke(ctx)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return "--json" in arguments
 
 
 app = typer.Typer(
@@ -74,6 +85,9 @@ def command(
         bool,
         typer.Option("--version", help="Tell which release this is.", callback=_print_version, is_eager=True),
     ] = False,
+    progress: Annotated[
+        Mode, typer.Option(help="On stderr: bars, a log line every ten seconds, or bars on a terminal alone.")
+    ] = "auto",
 ) -> None:
     """What comes before any verb."""
 

@@ -21,8 +21,9 @@ from rich.text import Text
 
 from spark_pages.display.text import shorten, size
 from spark_pages.errors import SparkPagesError
-from spark_pages.job_result import FAILED, failure_document
+from spark_pages.job_result import FAILED, failure
 from spark_pages.printable import escape_controls, escape_controls_in_json
+from spark_pages.progress import rest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,12 +41,14 @@ _PADDING = 3
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON document is on stdout."""
+    rest()
     text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False)
     sys.stdout.write(escape_controls_in_json(text) + "\n")
 
 
 def print_error(error: Exception, as_json: bool) -> None:
     """The error is told without a traceback: on stdout as JSON, or on stderr for people."""
+    rest()
     message, hint = str(error), None
     if isinstance(error, SparkPagesError):
         message, hint = error.message, error.hint
@@ -53,7 +56,7 @@ def print_error(error: Exception, as_json: bool) -> None:
         message = f"{error.filename}: {error.strerror}."
     kind = type(error).__name__
     if as_json:
-        print_json(failure_document(kind, message, hint))
+        print_json(failure(kind, message, hint))
         return
     talk = Console(stderr=True, highlight=False, soft_wrap=True)
     talk.print(Text.assemble(("error", "bold red"), f" [{kind}] {escape_controls(message)}"))
@@ -63,6 +66,7 @@ def print_error(error: Exception, as_json: bool) -> None:
 
 def say(message: str) -> None:
     """A remark is on stderr."""
+    rest()
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(escape_controls(message), style="dim"))
 
 
@@ -101,6 +105,7 @@ def print_rows(
     -----
     Of more columns than fit a terminal, the first are shown; few rows are turned, a line for each column.
     """
+    rest()
     console = Console()
     if not console.is_terminal:
         for row in [names, *rows]:
@@ -116,8 +121,8 @@ def print_rows(
     numeric = {index for index in range(len(names)) if any(_is_number(row[index]) for row in rows)}
     _draw(console, title, names[:fitting], [row[:fitting] for row in shown], numeric)
     if fitting < len(names):
-        rest = ", ".join(names[fitting:])
-        say(f"not shown for want of room: {rest}; a pipe and --json have all columns")
+        others = ", ".join(names[fitting:])
+        say(f"not shown for want of room: {others}; a pipe and --json have all columns")
 
 
 def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -129,6 +134,7 @@ def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str
         A word, the key of an object, sentences about it, and last what to do, which is printed once for all
         rows that have it in common.
     """
+    rest()
     console = Console(highlight=False)
     if not console.is_terminal:
         print_rows(title, names[:-1], [row[:-1] for row in rows])
@@ -147,6 +153,7 @@ def print_findings(title: str, names: Sequence[str], rows: Sequence[Sequence[str
 
 def print_facts(title: str, facts: Mapping[str, Any]) -> None:
     """Names and values, one a line."""
+    rest()
     console = Console()
     if console.is_terminal:
         _draw(console, title, ["name", "value"], [[n, _shown(v)] for n, v in facts.items()], set())

@@ -20,9 +20,10 @@ from spark_pages.maintenance.compaction_plan import (
     claimed_ranges,
     plan_compaction,
 )
-from spark_pages.maintenance.page_rewrite import pages_wanted, rewrite_runs
+from spark_pages.maintenance.page_rewrite import pages_wanted, rewrite_runs, stored_bytes
 from spark_pages.model.actions import Claim
 from spark_pages.model.new_page import NewPage
+from spark_pages.progress import Phase, phase
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime, Spawn, spawn_thread
@@ -84,10 +85,19 @@ Rewrite = Callable[[Transaction, Table, Sequence[CompactionTask]], Sequence[Sequ
 """Writes full pages for each run; nothing refers to them before the transaction commits."""
 
 
+def begin_rewriting(table: Table, tasks: Sequence[CompactionTask]) -> Phase:
+    """Begin the phase in which pages are read and written, here or elsewhere."""
+    pages = sum(task.run.num_pages for task in tasks)
+    return phase(
+        f"rewriting pages of {table.name}", pages, "pages", sum(stored_bytes(task.run) for task in tasks)
+    )
+
+
 def rewrite_here(
     txn: Transaction, table: Table, tasks: Sequence[CompactionTask], spawn: Spawn = spawn_thread
 ) -> Sequence[Sequence[NewPage]]:
     """Full pages for each run, written by this process."""
+    begin_rewriting(table, tasks)
     wanted = ((task.run, pages_wanted(table, task.column)) for task in tasks)
     next_key = partial(txn.next_page_file, table.name)
     return rewrite_runs(wanted, table.page_handler, txn.store, next_key, spawn)

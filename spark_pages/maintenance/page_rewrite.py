@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from spark_pages.arrow.join import as_type, page_of_another_column
@@ -15,6 +16,7 @@ from spark_pages.io import Codec, PageFileWriter, PageHandler
 from spark_pages.io.file_writer import FileRooms
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
+from spark_pages.progress import advance
 from spark_pages.query.concat import as_array, assembled, entries_of, type_of
 from spark_pages.query.page_metadata import Page, PageMeta, alike_groups
 from spark_pages.query.table import Table
@@ -49,6 +51,11 @@ class PagesWanted:
     bloom: float | None = None
     codec: Codec = Codec.LZ4
     column: str = "a column"
+
+
+def stored_bytes(run: PageRun) -> int:
+    """Return the bytes that the pages of a run take in storage."""
+    return int(run.numbers("actual_len").astype(np.int64).sum())
 
 
 def pages_wanted(table: Table, column: str) -> PagesWanted:
@@ -90,10 +97,10 @@ def rewrite_runs(
     placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, FileRooms(_FILE_BYTES + _ROOM_BYTES))
     given = list(runs)
     numbers = pages.read_numbers([(run, wanted.kind) for run, wanted in given])
-    new = [
-        placed.place(_full_pages(run, wanted, pages, values), inline=False)
-        for (run, wanted), values in zip(given, numbers, strict=True)
-    ]
+    new = []
+    for (run, wanted), values in zip(given, numbers, strict=True):
+        new.append(placed.place(_full_pages(run, wanted, pages, values), inline=False))
+        advance(run.num_pages, stored_bytes(run))
     placed.finish_file(PageFileWriter.finish)  # nothing is left to do beside it
     behind.wait()
     return new

@@ -71,8 +71,6 @@ class ChainEdit:
         Whether everything before goes too (truncate).
     version
         Of the commit that made it; -1 where nobody asks.
-    exact
-        Whether an append must begin at `first_row`: in a liveness chain another place marks other rows.
     """
 
     first_row: int
@@ -81,7 +79,6 @@ class ChainEdit:
     added: Piece
     clears: bool = False
     version: int = -1
-    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -22,9 +22,10 @@ from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
-from spark_pages.spark.job import Start, report_as
+from spark_pages.spark.job import Start, told_as
 from spark_pages.spark.publish import publish_delta
 from spark_pages.spark.serialization import objects_of, store_url
+from spark_pages.spark.task_counts import TaskCounts
 from spark_pages.storage import MeteredStore
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ FEW_SEGMENTS = 128
 _SEGMENTS_OF_A_TASK = 16
 
 
-@report_as("checkpoint")
+@told_as("checkpoint")
 def checkpoint(
     url: str,
     start: Start | None = None,
@@ -159,7 +160,8 @@ class Spread:
         size = max(1, min(_SEGMENTS_OF_A_TASK, len(order) // (2 * context.defaultParallelism)))
         groups = [order[first : first + size] for first in range(0, len(order), size)]
         packed = [pack_planned([(number, planned[number]) for number in group]) for group in groups]
-        written = context.parallelize(packed, len(packed)).flatMap(_Write(self.url)).collect()
+        counts = TaskCounts.of(context, phase("writing segments", len(planned), "segments"))
+        written = context.parallelize(packed, len(packed)).flatMap(_Write(self.url, counts)).collect()
         nodes = dict(written)
         self.segments += len(nodes)
         self.tasks += len(packed)
@@ -181,9 +183,12 @@ class _Write:
     """What an executor does with the segments of a task."""
 
     url: str
+    counts: TaskCounts
 
     def __call__(self, packed: bytes) -> list[tuple[int, Node]]:
-        return write_planned(self.url, packed)
+        written = write_planned(self.url, packed)
+        self.counts.add(len(written), sum(node.length + node.stats_length for _, node in written))
+        return written
 
 
 _MANIFEST_PAGES = 1 << 20

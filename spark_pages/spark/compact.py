@@ -12,16 +12,16 @@ import numpy as np
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.names import page_file_key
-from spark_pages.job_result import failure_document
-from spark_pages.maintenance.compact import compact_table
+from spark_pages.job_result import failure
+from spark_pages.maintenance.compact import begin_rewriting, compact_table
 from spark_pages.maintenance.compaction_plan import CompactionTask, plan_compaction
-from spark_pages.maintenance.page_rewrite import PagesWanted, pages_wanted, rewrite_runs
+from spark_pages.maintenance.page_rewrite import PagesWanted, pages_wanted, rewrite_runs, stored_bytes
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
-from spark_pages.spark.job import Start, report_as, starting
+from spark_pages.spark.job import Start, starting, told_as
 from spark_pages.spark.serialization import (
     even_groups,
     objects_of,
@@ -31,6 +31,7 @@ from spark_pages.spark.serialization import (
     store_url,
     unpack_run,
 )
+from spark_pages.spark.task_counts import TaskCounts
 from spark_pages.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ Work = Callable[[str, str, "str | None"], dict[str, Any]]
 """Does something with a table: address, table, profile."""
 
 
-@report_as("compact_pages")
+@told_as("compact_pages")
 def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict[str, Any]:
     """What `compact_pages` would do; needs no Spark and changes nothing.
 
@@ -80,12 +81,12 @@ def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict
         "table": table,
         "runs": len(tasks),
         "pages_before": sum(task.run.num_pages for task in tasks),
-        "bytes_before": sum(_stored_bytes(task) for task in tasks),
+        "bytes_before": sum(stored_bytes(task.run) for task in tasks),
         "version": snapshot.version,
     }
 
 
-@report_as("compact_pages")
+@told_as("compact_pages")
 def compact_pages(
     spark: SparkSession | Start | None, url: str, table: str, profile: str | None = None
 ) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def compact_pages(
     }
 
 
-@report_as("compact_pages")
+@told_as("compact_pages")
 def each_table(url: str, table: str | None, profile: str | None, work: Work) -> dict[str, Any]:
     """What `work` tells of each table, one after another, and sums.
 
@@ -151,7 +152,7 @@ def each_table(url: str, table: str | None, profile: str | None, work: Work) -> 
     Notes
     -----
     Of several tables one that ends in a conflict has ``ok`` false and its ``error``, and the others go on.
-    `spark_pages.job_result.exit_code_of` has the exit code.
+    `spark_pages.job_result.ended` has the exit code.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
     if table:
@@ -168,7 +169,7 @@ def _or_conflict(work: Callable[[], dict[str, Any]], table: str) -> dict[str, An
     try:
         return work()
     except CommitConflictError as error:
-        return {"table": table, **failure_document(type(error).__name__, error.message, error.hint)}
+        return {"table": table, **failure(type(error).__name__, error.message, error.hint)}
 
 
 class _Cluster:
@@ -187,11 +188,12 @@ class _Cluster:
             return []
         context = self._start().sparkContext
         parallel = context.defaultParallelism
-        stored = sum(_stored_bytes(task) for task in tasks)
+        stored = sum(stored_bytes(task.run) for task in tasks)
         wanted = -(-(stored // TASK_BYTES + 1) // parallel) * parallel
         groups = [_packed(table, tasks, group) for group in _even_shares(tasks, wanted)]
         self.tasks = len(groups)
-        rewrite = _Rewrite(self._url, txn.snapshot.version, table.page_folder)
+        counts = TaskCounts.of(context, begin_rewriting(table, tasks))
+        rewrite = _Rewrite(self._url, txn.snapshot.version, table.page_folder, counts)
         written = dict(context.parallelize(groups, len(groups)).mapPartitions(rewrite).collect())
         return [written[index] for index in range(len(tasks))]
 
@@ -203,6 +205,7 @@ class _Rewrite:
     url: str
     read_version: int
     folder: str
+    counts: TaskCounts
 
     def __call__(self, partition: Iterable[_Packed]) -> Iterator[tuple[int, list[NewPage]]]:
         token = Runtime().token()  # of this attempt alone
@@ -214,6 +217,8 @@ class _Rewrite:
                 objects_of(self.url),
                 lambda: page_file_key(self.read_version, token, next(numbers), self.folder),
             )
+            whole = unpack_run(pages)
+            self.counts.add(whole.num_pages, stored_bytes(whole))
             yield from zip((index for index, _, _ in runs), written, strict=True)
 
 
@@ -249,10 +254,6 @@ def _unpacked(
         at += num_pages
 
 
-def _stored_bytes(task: CompactionTask) -> int:
-    return int(task.run.numbers("actual_len").astype(np.int64).sum())
-
-
 def _work_bytes(task: CompactionTask) -> int:
     """About how much work a run is, in bytes of a full page."""
-    return _stored_bytes(task) + task.plain_bytes + task.run.num_pages * _PAGE_WORK_BYTES
+    return stored_bytes(task.run) + task.plain_bytes + task.run.num_pages * _PAGE_WORK_BYTES

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from spark_pages.errors import InvalidInputError
+from spark_pages.progress import advance, is_reporting
 from spark_pages.spark.arrow_types import schema_of_rows, to_spark
 from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.output_folder import path_here
@@ -210,6 +211,10 @@ class LocalRows:
         """How many there are."""
         return int(self._data.count_rows())
 
+    def known(self) -> int:
+        """Return how many there are, for progress; footers tell."""
+        return self.count() if is_reporting() else 0
+
     def write(self, plan: WritePlan) -> list[TaskRows]:
         """They are where a commit can name them."""
         return [write_task(plan, 0, self._batches())]
@@ -218,6 +223,7 @@ class LocalRows:
         try:
             for batch in self._data.to_batches():
                 yield to_spark(batch, self.schema)
+                advance(batch.num_rows, batch.nbytes)
         except pa.ArrowException as error:
             raise _unreadable(self._source, error) from error
 
@@ -239,6 +245,10 @@ class SparkRows:
     def count(self) -> int:
         """How many there are."""
         return self._rows.count()
+
+    def known(self) -> int:
+        """Return 0: it would take a query of its own to count them."""
+        return 0
 
     def write(self, plan: WritePlan) -> list[TaskRows]:
         """They are where a commit can name them: one attempt of each task, whatever was repeated or

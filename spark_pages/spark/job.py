@@ -13,27 +13,41 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.job_result import USAGE, exit_code, exit_code_of, failure_document
-from spark_pages.progress import on_terminal, stderr_apart, watched
+from spark_pages.job_result import USAGE, ended, exit_code, failure
+from spark_pages.progress import MODES, reporting, stderr_apart
 from spark_pages.spark.failures import spark_failing
+from spark_pages.spark.task_counts import spark_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Asked = ParamSpec("Asked")
 
+JOBS = (
+    "checkpoint",
+    "compact_log",
+    "compact_pages",
+    "export",
+    "ingest",
+    "publish_delta",
+    "reconstruct_snapshot",
+    "vacuum",
+    "verify",
+)
+"""Names of the jobs, each a module of `spark_pages.spark.jobs`."""
+
 Start = Callable[[], "SparkSession"]
 """Gives a session, when one is needed."""
 
 
-def report_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
+def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
     """What a function tells has ``ok``, ``job``, ``version`` and ``seconds``, whatever else it tells; where
     Spark fails it raises an error of ours, as of `spark_failing`.
 
     Parameters
     ----------
     job
-        Its name, as of the file in `jobs/`. The function itself tells ``version``: the one that it made, or
+        Its name, one of `JOBS`. The function itself tells ``version``: the one that it made, or
         that it looked at where nothing was to do; and ``ok`` where that may be false.
     """
 
@@ -58,22 +72,28 @@ def starting(spark: SparkSession | Start | None) -> Start | None:
     return lambda: spark
 
 
-class _Arguments(argparse.ArgumentParser):
+class JobParser(argparse.ArgumentParser):
     """Tells wrong arguments as JSON, too."""
 
     def error(self, message: str) -> NoReturn:
         """Say on stderr how the job is called, and end it."""
         stderr_apart()
         self.print_usage(sys.stderr)
-        print(json.dumps(failure_document("UsageError", message, f"{self.prog} --help lists its arguments.")))
+        print(json.dumps(failure("UsageError", message, f"{self.prog} --help lists its arguments.")))
         self.exit(USAGE)
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """A parser that knows the store: ``URL`` and ``--profile``."""
-    parser = _Arguments(description=description)
+def arguments(job: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser that knows what every job takes: ``URL``, ``--profile``, ``--progress``."""
+    parser = JobParser(prog=job, description=description)
     parser.add_argument("url", help="address of the store")
     parser.add_argument("--profile", help="storage options by name; see docs/storage.md")
+    parser.add_argument(
+        "--progress",
+        choices=MODES,
+        default="auto",
+        help="on stderr: bars, a log line every ten seconds, or nothing; by default bars on a terminal alone",
+    )
     parser.add_argument("--json", action="store_true", help="as of spark-pages; a job always prints JSON")
     return parser
 
@@ -92,11 +112,19 @@ def named_options(texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def run_job(work: Callable[[], dict[str, Any]]) -> int:
-    """The exit code of `work`, whose result, or error, is the last line of stdout as JSON."""
+def run_job(job: str, given: argparse.Namespace, work: Callable[[], dict[str, Any]]) -> int:
+    """Run a job, print its result or error as the last line of stdout, and return the exit code.
+
+    Parameters
+    ----------
+    job, given
+        Its name, and what `arguments` has parsed.
+    work
+        Does it, and returns the result.
+    """
     stderr_apart()
     try:
-        with watched(on_terminal()):
+        with reporting(given.progress, job, spark_tasks):
             result = work()
     except Exception as error:  # noqa: BLE001 - a job ends with a line of JSON, whatever happened
         if error.__cause__ is not None:
@@ -104,12 +132,12 @@ def run_job(work: Callable[[], dict[str, Any]]) -> int:
         print(json.dumps(_told(error)), flush=True)
         return exit_code(error)
     print(json.dumps(result), flush=True)
-    return exit_code_of(result)
+    return ended(result)
 
 
 def _told(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if isinstance(error, SparkPagesError):
-        return failure_document(kind, error.message, error.hint)
+        return failure(kind, error.message, error.hint)
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return failure_document(kind, lines[0] if lines else "", None)
+    return failure(kind, lines[0] if lines else "", None)

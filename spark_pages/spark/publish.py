@@ -24,7 +24,7 @@ from spark_pages.format.segment import NODE_SCHEMA, SEGMENT_SCHEMA
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.log import Log
 from spark_pages.log.retention import oldest_readable
-from spark_pages.progress import phase
+from spark_pages.progress import advance, current, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions, first_changes
@@ -119,7 +119,7 @@ def publish_delta(
     url = store_url(url, profile)
     log = Log(objects_of(url), Runtime())
     publisher = Publisher(log)
-    phase("publishing checkpoints")
+    phase("publishing checkpoints", unit="checkpoints")
     checkpoints = publisher.publish_checkpoints()
     if history:
         phase("publishing history and changes")
@@ -148,7 +148,12 @@ class Publisher:
         """Every checkpoint since the last publication is published; gives how many."""
         due = [*self._unpublished()]
         check_writable(self._log.known().state.features)
-        return sum(self.publish(checkpoint) for checkpoint in reversed(due))
+        current().total = len(due)
+        published = 0
+        for checkpoint in reversed(due):
+            published += self.publish(checkpoint)
+            advance()
+        return published
 
     def published(self) -> int:
         """The newest checkpoint that all guarded tables show; -1 where they show none."""

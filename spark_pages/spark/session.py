@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_pages.errors import MissingDependencyError
-from spark_pages.progress import on_terminal
+from spark_pages.progress import is_reporting, on_terminal
 from spark_pages.spark.failures import spark_failing
+from spark_pages.spark.package_files import LOGGING
 from spark_pages.spark.versions import DELTA, installed, wrong_pair
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ from spark_pages.query.table_names import spelled
 from spark_pages.spark.arrow_types import spark_schema
 from spark_pages.spark.feed import FEED_SCHEMAS, Feed, version_range
 from spark_pages.spark.serialization import store_of, store_url
-
-PROJECT = Path(__file__).resolve().parents[2]
-"""Folder of the checkout, where `conf/` and `jobs/` are; of no use where only the package is installed."""
 
 SHORT_RUN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM for minutes on one machine: compiling less halves the processor time of a small job."""
@@ -211,7 +209,7 @@ def _settings(master: str | None, large: bool) -> dict[str, str]:
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     settings = {
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(on_terminal()).lower(),
+        "spark.ui.showConsoleProgress": str(on_terminal() and not is_reporting()).lower(),
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.pyspark.python": os.environ["PYSPARK_PYTHON"],
@@ -230,8 +228,7 @@ def _settings(master: str | None, large: bool) -> dict[str, str]:
 
 def java_options(large: bool = False) -> str:
     """Options of a quiet JVM on this machine, for a short run if not for a `large` one."""
-    quiet = PROJECT / "conf" / "log4j2.properties"
-    logging = [f"-Dlog4j2.configurationFile={quiet.as_uri()}"] if quiet.is_file() else []
+    logging = [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"] if LOGGING.is_file() else []  # no zip file
     return " ".join([*([] if large else [SHORT_RUN]), ARROW_IN_JVM, *logging])
 
 

@@ -1,4 +1,4 @@
-"""Running a job of `jobs/` by ``spark-submit``, as an operator would."""
+"""Running a job by ``spark-submit``, as an operator would."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from spark_pages import errors
-from spark_pages.errors import InternalError, MissingDependencyError, SparkPagesError
+from spark_pages.errors import InternalError, InvalidInputError, SparkPagesError
+from spark_pages.spark.job import JOBS
 from spark_pages.spark.output_folder import SCHEME
-from spark_pages.spark.session import DELTA_JARS, PROJECT, check_spark, java_options
+from spark_pages.spark.package_files import DEFAULTS, ENTRY
+from spark_pages.spark.session import DELTA_JARS, check_spark, java_options
 
 _TAIL_LINES = 20
 _PATHS = ("--output", "--path")
@@ -26,31 +28,32 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     Parameters
     ----------
     job
-        Its name, such as ``compact_pages``: the file ``jobs/<job>.py``.
+        Its name, such as ``compact_pages``.
     arguments
         What the job takes, the address of the store first. Paths in the first argument and after
         ``--output`` and ``--path`` are made absolute, because the job runs in a temporary folder.
     conf
-        Properties file; ``conf/spark-defaults.conf`` by default.
+        Properties file; the profile ``spark-defaults.conf`` of the package by default.
 
     Raises
     ------
+    InvalidInputError
+        If there is no job of that name.
     MissingDependencyError
-        If Spark, Java or the job is not there.
+        If Spark or Java is not there.
     SparkPagesError
         The error that the job reported, as the class that it was.
     InternalError
         If the job ended without a result; holds the end of what it said.
     """
+    if job not in JOBS:
+        raise InvalidInputError(
+            f"Cannot submit job {job!r}: there is no job of that name.",
+            hint=f"Name one of {', '.join(JOBS)}.",
+        )
     delta = "--format=delta" in arguments or ("--format", "delta") in pairwise(arguments)
     check_spark(delta)
-    script = PROJECT / "jobs" / f"{job}.py"
-    if not script.is_file():
-        raise MissingDependencyError(
-            f"The job {job!r} is not at {script}: jobs come with the checkout, not with the package.",
-            hint="Run from a clone that is installed with `pip install -e`.",
-        )
-    command = _command(script, conf, ["--packages", DELTA_JARS] if delta else [])
+    command = _command(conf, ["--packages", DELTA_JARS] if delta else [])
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
@@ -60,7 +63,7 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     environment.pop("PYSPARK_SUBMIT_ARGS", None)
     with tempfile.TemporaryDirectory(prefix="spark_pages-") as folder:
         done = subprocess.run(  # noqa: S603 - our own job, no shell
-            [*command, *_absolute(arguments)],
+            [*command, job, *_absolute(arguments)],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -70,14 +73,15 @@ def submit(job: str, arguments: list[str], conf: str | None = None) -> dict[str,
     return _result(job, done)
 
 
-def _command(script: Path, conf: str | None, packages: list[str]) -> list[str]:
+def _command(conf: str | None, packages: list[str]) -> list[str]:
     import pyspark
 
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
-    properties = Path(conf).resolve() if conf else PROJECT / "conf" / "spark-defaults.conf"
-    if conf or properties.is_file():
-        command += ["--properties-file", str(properties)]
-    return [*command, *packages, "--driver-java-options", java_options(), str(script)]
+    properties = Path(conf).resolve() if conf else DEFAULTS
+    return [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        *("--properties-file", str(properties), *packages),
+        *("--driver-java-options", java_options(), str(ENTRY)),
+    ]
 
 
 def _absolute(arguments: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ writes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,11 +12,11 @@ import pyarrow.compute as pc
 
 from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.log.log import Log
-from spark_pages.progress import phase
+from spark_pages.progress import advance, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
 from spark_pages.spark.external import External, LocalRows, SparkRows
-from spark_pages.spark.job import report_as
+from spark_pages.spark.job import told_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.serialization import objects_of, store_of, store_url
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@report_as("ingest")
+@told_as("ingest")
 def ingest(
     spark: SparkSession | None,
     url: str,
@@ -73,7 +74,7 @@ def ingest(
     if dry_run:
         told |= {"dry_run": True, "version": plan.read_version, "rows": rows.count()}
     else:
-        phase(f"writing rows into {options.table}")
+        phase(f"writing rows into {options.table}", rows.known(), "rows")
         tasks = [] if plan.has_landed else rows.write(plan)
         phase("committing")
         version = commit_write(tasks, plan)
@@ -100,7 +101,7 @@ def _history_of(url: str, version: int | None) -> pa.Table:
     return history_of(Log(objects_of(url), Runtime()), version, version)
 
 
-@report_as("export")
+@told_as("export")
 def export(
     spark: SparkSession | None,
     url: str,
@@ -153,13 +154,19 @@ def export(
     }
     if dry_run:
         return {**told, "dry_run": True}
-    phase(f"writing rows of {table}")
+    phase(f"writing rows of {table}", told["rows"], "rows")
     if spark is None:
         rows = snapshot.table(table).scan()
         schema = spark_schema(rows.schema)
-        told["bytes"] = folder.write_here(schema, (to_spark(batch, schema) for batch in rows))
+        told["bytes"] = folder.write_here(schema, (to_spark(batch, schema) for batch in _counted(rows)))
     else:
         reading = spark.read.format("spark_pages").options(table=table, versionAsOf=snapshot.version)
         reading = reading.option("profile", profile) if profile else reading
         told["bytes"] = folder.write(reading.load(url))
     return told
+
+
+def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        advance(batch.num_rows, batch.nbytes)

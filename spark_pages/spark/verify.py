@@ -13,9 +13,10 @@ from spark_pages.maintenance.verify.page_values import PageReader, PagesRead, Pa
 from spark_pages.maintenance.verify.pages import PagesMode
 from spark_pages.maintenance.verify.verify import verify as verify_here
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.progress import phase
-from spark_pages.spark.job import report_as
+from spark_pages.progress import current
+from spark_pages.spark.job import told_as
 from spark_pages.spark.serialization import objects_of, pack_with_stats, store_url, unpack_with_stats
+from spark_pages.spark.task_counts import TaskCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ ROUND_BYTES = 32 << 20
 _TASKS_OF_A_CORE = 8
 
 
-@report_as("verify")
+@told_as("verify")
 def verify(
     spark: SparkSession | None,
     url: str,
@@ -91,6 +92,7 @@ class _ByExecutors(PageReader):
         self._round: list[_Parcel] = []
         self._round_bytes = 0
         self._done: list[PagesRead] = []
+        self._counts: TaskCounts | None = None
         self.tasks = 0
 
     def read(self, some: PagesToRead) -> None:
@@ -109,10 +111,11 @@ class _ByExecutors(PageReader):
     def _read_round(self) -> None:
         if not self._round:
             return
-        phase(f"reading {len(self._round):,} stretches of pages")
         tasks = min(len(self._round), _TASKS_OF_A_CORE * self._context.defaultParallelism)
         parcels = self._context.parallelize(self._round, tasks)
-        self._done += parcels.mapPartitions(_ReadParcels(self._url)).collect()
+        if self._counts is None:
+            self._counts = TaskCounts.of(self._context, current())
+        self._done += parcels.mapPartitions(_ReadParcels(self._url, self._counts)).collect()
         self.tasks += tasks
         self._round, self._round_bytes = [], 0
 
@@ -122,10 +125,13 @@ class _ReadParcels:
     """What an executor does with its parcels."""
 
     url: str
+    counts: TaskCounts
 
     def __call__(self, parcels: Iterable[_Parcel]) -> Iterator[PagesRead]:
         values = PageValues(objects_of(self.url))
         for each in parcels:
             run = unpack_with_stats(each.pages, each.stats)
             values.read(PagesToRead(run, each.chain, each.holder, each.column))
-        yield values.finish()
+        read = values.finish()
+        self.counts.add(read.pages, read.bytes)
+        yield read

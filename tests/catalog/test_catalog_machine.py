@@ -23,8 +23,7 @@ import spark_pages as sp
 from spark_pages.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, TableExistsError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.catalog.machine import Footprint, SeveralTransactions
-from tests.effort import run_machine
+from tests.catalog.machine import Footprint, SeveralTransactions, run
 from tests.invariants import check_table_zero
 
 PLAIN = ["a", "b"]
@@ -306,7 +305,7 @@ class Catalog(SeveralTransactions):
     def another_process_sees_the_same(self, data: st.DataObject, checkpoint: bool) -> None:
         if checkpoint:
             data.draw(st.sampled_from(self.stores)).checkpoint()
-        fresh = Store(self.stores[0].object_store)
+        fresh = Store(self.stores[0].objects)
         version = data.draw(st.integers(0, len(self.versions) - 1))
         assert shown(fresh.snapshot(version=version)) == self.versions[version].shown()
         spaces = [each.name for each in fresh.snapshot(version=version).namespaces()[3:]]
@@ -314,6 +313,5 @@ class Catalog(SeveralTransactions):
         check_table_zero(fresh)
 
 
-@pytest.mark.sampled
 def test_the_catalog_behaves_like_a_dictionary_of_tables_for_every_version(small_trees):
-    run_machine(Catalog, 12, steps=20)
+    run(Catalog, examples=12, steps=20)

@@ -30,8 +30,7 @@ from spark_pages.errors import (
 )
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.catalog.machine import Footprint, SeveralTransactions
-from tests.effort import run_machine
+from tests.catalog.machine import Footprint, SeveralTransactions, run
 from tests.invariants import check_table_zero
 
 NAMES = ["a", "b", "c"]
@@ -439,7 +438,7 @@ class Rules(SeveralTransactions):
     def another_process_sees_the_same(self, data: st.DataObject, checkpoint: bool) -> None:
         if checkpoint:
             data.draw(st.sampled_from(self.stores)).checkpoint()
-        fresh = Store(self.stores[0].object_store)
+        fresh = Store(self.stores[0].objects)
         self.check(fresh, len(self.versions) - 1)
         version = data.draw(st.integers(0, len(self.versions) - 1))
         try:
@@ -465,6 +464,5 @@ class Rules(SeveralTransactions):
         return 0 if kind is None else 1 + Rules.depth(model, model.kinds[kind].base)
 
 
-@pytest.mark.sampled
 def test_rules_hold_and_tables_come_back_for_every_version_whoever_is_about(small_trees):
-    run_machine(Rules, 15, steps=25)
+    run(Rules, examples=15, steps=25)

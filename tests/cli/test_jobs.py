@@ -24,7 +24,7 @@ from spark_pages.errors import InvalidInputError, MissingDependencyError
 from spark_pages.job_result import FAILED
 from spark_pages.spark.external import External, LocalRows
 from spark_pages.spark.output_folder import OutputFolder
-from spark_pages.spark.session import PROJECT
+from tests import PROJECT
 
 JOBS = sorted((PROJECT / "jobs").glob("*.py"))
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -42,7 +42,7 @@ class ParsedError(Exception):
 
 
 def flags_of_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    def stop(parser: argparse.ArgumentParser) -> NoReturn:
+    def stop(parser: argparse.ArgumentParser, _: object = None) -> NoReturn:
         raise ParsedError(parser)
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
@@ -62,7 +62,7 @@ def test_a_job_has_the_flags_of_the_verb_of_its_name(path: Path, monkeypatch: py
 
     taken = {flag for each in verb.params for flag in [*each.opts, *each.secondary_opts] if flag[:2] == "--"}
 
-    assert flags_of_job(path, monkeypatch) == taken | {"--help"}
+    assert flags_of_job(path, monkeypatch) == taken | {"--help", "--progress"}
     writes = path.stem != "verify"
     assert (("--apply" in taken) != ("--dry-run" in taken)) == writes
 
@@ -148,7 +148,7 @@ def test_where_spark_is_missing_it_is_told_why_files_take_it(
 
     assert refused["error"]["type"] == "MissingDependencyError"
     assert (
-        "a.parquet: it takes Spark, because at is a timestamp in nanoseconds of Parquet. Spark is"
+        "a.parquet takes Spark: at is a timestamp in nanoseconds of Parquet. Spark is"
         in refused["error"]["message"]
     )
     assert refused["error"]["hint"] == "Install it."

@@ -49,17 +49,6 @@ def test_help_imports_neither_arrow_nor_the_store() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_a_core_without_the_extra_says_which_one_to_install(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None\nfrom spark_pages.cli import main\nmain()"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 1
-    assert "spark-pages[cli]" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_an_error_of_the_system_names_its_file_first(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_error(PermissionError(13, "Permission denied", "/there"), as_json=False)
 

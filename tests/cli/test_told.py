@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.job_result import USAGE
-from spark_pages.spark.session import PROJECT
+from tests import PROJECT
 
 NUMBERS = pa.schema([("n", pa.int64())])
 NEWEST = 2

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +15,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import MissingDependencyError
 from spark_pages.spark.session import check_spark, session
+from tests import PROJECT
 
 FLIGHTS = pa.schema(
     [
@@ -115,6 +118,16 @@ def build_store(url: str) -> History:
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Read by many tests, written by none."""
     return build_store(str(tmp_path_factory.mktemp("spark") / "store"))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it is published."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, check=True, capture_output=True, cwd=PROJECT)
+    (made,) = folder.glob("*.whl")
+    return made
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pyspark
 import pytest
 
 from spark_pages.spark.feed import Feed
-from spark_pages.spark.session import PROJECT, find_java
+from spark_pages.spark.session import find_java
+from tests import PROJECT
 from tests.s3.server import free_port, wait_until_it_answers
 from tests.spark.conftest import History
 

@@ -12,7 +12,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.spark import delta_log
 from spark_pages.spark.publish import PARTS, ROOTS, SEGMENTS, publish_delta
-from spark_pages.spark.session import PROJECT, find_java
+from spark_pages.spark.session import find_java
+from tests import PROJECT
 from tests.spark.published import folder
 from tests.spark.test_publish import SCHEMA, change, clean_up, local_ids, rows
 
@@ -41,7 +42,7 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(
             del counts["0"]
     for each in (SEGMENTS, PARTS, ROOTS):
         (folder(store) / each.root / "unpublished.parquet").write_bytes(b"not named by any Delta commit")
-    before = {info.key for info in store.object_store.list("")}
+    before = {info.key for info in store.objects.list("")}
     published = store.snapshot()
 
     ended = subprocess.run(
@@ -66,4 +67,4 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(
     assert (told["there before"], told["exported versions"]) == ([False], 2)
     assert told["exported bytes"][0] == told["exported bytes"][1] > 0
     assert sp.open(store.url).snapshot().table("descriptors").num_rows == len(told["ids"])
-    assert before <= {info.key for info in store.object_store.list("")}
+    assert before <= {info.key for info in store.objects.list("")}

@@ -18,7 +18,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.spark import reconstruct_snapshot, submit
 from spark_pages.spark.reconstruct import Output
-from spark_pages.spark.session import PROJECT, find_java
+from spark_pages.spark.session import find_java
+from tests import PROJECT
 from tests.spark.published import folder
 
 needs_java = pytest.mark.skipif(find_java() is None, reason="spark-submit needs Java, and there is none")
@@ -99,7 +100,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     store.checkpoint()
     assert store.snapshot().table("t").pages("text").num_rows > 100
     orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
-    store.object_store.put(orphan, b"x" * 100)
+    store.objects.put(orphan, b"x" * 100)
     expected = store.snapshot().table("t").read()
     vacuum = [str(folder(store)), "--retention", "1", "--orphans", "--apply"]
 
@@ -115,7 +116,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     assert published["ok"]
     assert published["checkpoint"] is not None
     assert done["applied"]
-    assert orphan not in {info.key for info in store.object_store.list("pages/")}
+    assert orphan not in {info.key for info in store.objects.list("pages/")}
     assert store.verify("all").ok
     assert sp.open(store.url).snapshot().table("t").read().equals(expected)
 

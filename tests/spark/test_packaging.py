@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -18,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_pages as sp
-from spark_pages.spark.session import ARROW_IN_JVM, KEEPS_FREED_MEMORY, PROJECT, find_java
+from spark_pages.spark.session import ARROW_IN_JVM, KEEPS_FREED_MEMORY, find_java
+from tests import PROJECT
 from tests.effort import LONG
 from tests.spark.conftest import flights
 
@@ -136,13 +136,8 @@ def pack_environment(folder: Path, needed: tuple[str, ...]) -> None:
 @needs_java
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_executors_run_the_wheel_that_was_submitted(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w"]
-    if importlib.util.find_spec("pip") is None:  # an environment that uv has made
-        build = ["uv", "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o"]
-    subprocess.run([*build, str(tmp_path), str(PROJECT)], check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    package = wheel.rename(tmp_path / "spark_pages.zip")  # Spark puts no other ending on the path
+def test_executors_run_the_wheel_that_was_submitted(tmp_path: Path, wheel: Path) -> None:
+    package = Path(shutil.copy(wheel, tmp_path / "spark_pages.zip"))  # Spark puts no other ending on the path
 
     told = submitted(tmp_path, "--py-files", str(package), PYSPARK_PYTHON=sys.executable)
 

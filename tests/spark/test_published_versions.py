@@ -17,7 +17,8 @@ import pytest
 import spark_pages as sp
 from spark_pages.spark.feed import Feed
 from spark_pages.spark.publish import CHANGES, HISTORY, SEGMENTS, publish_delta
-from spark_pages.spark.session import PROJECT, find_java
+from spark_pages.spark.session import find_java
+from tests import PROJECT
 from tests.spark.polars_reader import pages_in_order
 from tests.spark.published import PUBLISHED, folder, local_rows, published_rows, table
 from tests.spark.test_publish import SCHEMA, change, rows
@@ -146,7 +147,7 @@ def test_duckdb_reads_order_and_first_rows_at_every_version_that_vacuum_leaves_a
 
     store.vacuum(retention=1, orphans=True)
     newest = published.publish()
-    keys = {each.key for each in store.object_store.list("_log/segments")}
+    keys = {each.key for each in store.objects.list("_log/segments")}
     after, ended = by_duckdb(store, tmp_path / "after", (KEPT, newest))
 
     for version, found in (*before.items(), *after.items()):
@@ -156,7 +157,7 @@ def test_duckdb_reads_order_and_first_rows_at_every_version_that_vacuum_leaves_a
     assert len(ended) == 3
     assert "done" not in ended.values()
     assert "spark_pages-published" in ended["INSERT INTO segments FROM segments"]
-    left = {each.key for each in store.object_store.list("_log/segments")}
+    left = {each.key for each in store.objects.list("_log/segments")}
     assert left >= keys, "DuckDB writes a file of its own before it asks, and leaves it"
     assert store.verify("all").ok
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import spark_pages as sp
-from spark_pages.spark.session import PROJECT, SHORT_RUN, find_java
+from spark_pages.spark.session import SHORT_RUN, find_java
+from tests import PROJECT
 from tests.once import made_once
 from tests.s3.server import free_port
 
@@ -230,7 +231,7 @@ def test_files_of_the_attempt_that_lost_are_orphans_and_vacuum_finds_them(
 
 
 def page_files(store: sp.Store) -> set[str]:
-    return {info.key for info in store.object_store.list("pages/")}
+    return {info.key for info in store.objects.list("pages/")}
 
 
 def attempt(key: str) -> str:

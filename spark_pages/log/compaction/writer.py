@@ -34,6 +34,7 @@ from spark_pages.log.compaction.compacted_range import (
     top_bundles,
 )
 from spark_pages.log.compaction.reader import RUN_BYTES, fetch_range, read_index, read_run
+from spark_pages.progress import advance
 from spark_pages.runtime import Mapper
 from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.store import Doubtful, NotCreated, ObjectStore, size_if_there
@@ -94,6 +95,7 @@ def compact_slots(
             return LogCompaction(done, tuple(keys), size_bytes)
         written = builder.write(each)
         done = max(done, each.stop)
+        advance(1, written)
         if written:
             keys.append(each.key)
             size_bytes += written

@@ -37,7 +37,7 @@ from spark_pages.model.actions import (
     Tombstone,
     TransactionRecord,
 )
-from spark_pages.progress import phase
+from spark_pages.progress import advance, phase
 from spark_pages.runtime import Runtime, writer_name
 from spark_pages.storage.reserve import keep_reserve, with_reserve
 from spark_pages.storage.store import size_if_there
@@ -78,7 +78,7 @@ class VacuumExecutor:
         plan, oldest = self._plan, self._plan.retention.min_readable
         if not plan.objects.num_rows or plan.retention.checkpoint is None:  # without one nothing may go
             return VacuumResult(None, oldest, 0, 0)
-        phase(f"deleting {plan.objects.num_rows:,} objects")
+        phase("deleting objects", plan.objects.num_rows, "objects", plan.size_bytes)
         version = self._commit()
         head = self._log.refresh_to_write().state
         check_writable(head.features)  # a newer release may have come between
@@ -107,7 +107,9 @@ class VacuumExecutor:
 
     def _do(self, work: Callable[[Item], None], wanted: Sequence[Item]) -> None:
         for some in rounds(wanted):
+            before = len(self._gone)
             self._runtime.map(work, some)
+            advance(len(some), sum(self._gone[before:]))
 
     def _tell(self) -> None:
         """The history says what was deleted; that it cannot be told yet is no failure."""

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import nulls_of, valid_of
@@ -31,10 +30,10 @@ from spark_pages.io.file_writer import padding_of
 from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.run import PageRun
+from spark_pages.progress import advance
 from spark_pages.storage.store import ObjectStore
 
 _PROVABLE = pa.schema([STATS_SCHEMA.field(name) for name in ("null_count", "min", "max", "exact", "nan")])
@@ -132,14 +131,12 @@ class PageValues:
             elif column is not None and not _fits(column, array):
                 what = f"holds values of type {array.type} that do not fit its column of type {column.type}"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
-            elif some.chain[1] == LIVENESS and pc.any(pc.invert(array)).as_py():
-                what = "holds an entry that is neither true, as of a live row, nor null, as of a dead one"
-                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
             elif column is not None and not column.nullable and nulls_of(array):
                 what = "holds nulls in a column that is not nullable"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
         self._check_stats(some, pages, values)
         self._check_blooms(some, pages, values)
+        advance(len(pages), int(run.numbers("actual_len")[stored].astype(np.int64).sum()))
 
     def finish(self) -> PagesRead:
         """All that was read."""

@@ -31,7 +31,7 @@ from spark_pages.maintenance.verify.foreign_objects import strangers_in
 from spark_pages.maintenance.verify.manifests import ManifestReader
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_values import PageReader, PagesRead
-from spark_pages.maintenance.verify.pages import PageCheck, PagesMode, rows_of, run_at, stream
+from spark_pages.maintenance.verify.pages import PageCheck, PagesMode, rows_of, stream, taken
 from spark_pages.maintenance.verify.row_counts import ChainLengths
 from spark_pages.maintenance.verify.slots import ROUND, SlotSurvey, survey_slots, tokens_of
 from spark_pages.model.actions import (
@@ -103,6 +103,7 @@ class Survey:
     reader: TreeReader = field(init=False)
     manifest_reader: ManifestReader = field(init=False)
     _tree_of: dict[str, SurveyedTree] = field(default_factory=dict)
+    _most_pages: int = 0
     _lengths: ChainLengths = field(init=False)
 
     def run(self) -> None:
@@ -121,11 +122,14 @@ class Survey:
         phase("reading the log")
         self.strangers = strangers_in(self.store)
         self.slots = survey_slots(self.store, {*self.listed, *self.strangers}, self.findings)
-        phase("reading checkpoints and pages")
+        reading = phase("reading checkpoints and pages", unit="pages")
         retention = self.slots.retention
         if retention is not None:
             self.oldest = min(int(retention.min_readable), max(self.slots.head, 0))
-        self._walk(self._needed(retention.checkpoint if retention else None))
+        needed = self._needed(retention.checkpoint if retention else None)
+        if self.mode == "all":
+            reading.total = self._most_pages
+        self._walk(needed)
         self._tell_lost_slots()
         self._check_hint()
         self.read = self.page_reader.finish()
@@ -152,7 +156,9 @@ class Survey:
                 continue
             refs[ref.location.key] = ref
             try:
-                waiting += [older for _, older in self.reader.root(ref).predecessors]
+                root = self.reader.root(ref)
+                self._most_pages = max(self._most_pages, sum(part.pages for part in root.parts))
+                waiting += [older for _, older in root.predecessors]
             except SparkPagesError:  # what came before it is only known from the slots
                 waiting += [older for older in self.slots.refs.values() if older.version < ref.version]
         by_version: dict[int, list[CheckpointRef]] = defaultdict(list)
@@ -279,7 +285,7 @@ class Survey:
             for run in stream(snapshot.chain(key).pieces):
                 newer = (run.page_ids >> ORDINAL_BITS) > since
                 if newer.any():
-                    chosen = run_at(run, newer.nonzero()[0])
+                    chosen = taken(run, newer.nonzero()[0])
                     self._name_files(chosen.pages)
                     self.pages.check(chosen, key, f"the log up to version {state.version}")
 

@@ -1,0 +1,47 @@
+"""Write the rows of a table, as of a version, as Parquet or as a Delta table.
+
+spark-submit "$(python -m spark_pages.spark.where)" export URL
+--table flights --output FOLDER [--version 7] [--overwrite] [--dry-run]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from spark_pages.spark.job import arguments, named_options, run_job
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, run, print one JSON line; 0 done, 1 error, 4 not found."""
+    parser = arguments("export", "Export a table with Spark.")
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--output", required=True, help="a folder")
+    parser.add_argument("--format", default="parquet", help="parquet or delta")
+    parser.add_argument("--version", type=int, help="the newest by default")
+    parser.add_argument("--overwrite", action="store_true", help="what is there goes")
+    parser.add_argument(
+        "--option", action="append", default=[], help="NAME=VALUE for Spark; env:NAME as value"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+    given = parser.parse_args(argv)
+
+    def work() -> dict[str, Any]:
+        from spark_pages.spark.external import External
+        from spark_pages.spark.session import session
+        from spark_pages.spark.transfer import export
+
+        target = External(given.format, given.output, named_options(given.option))
+        target.check_target()
+        return export(
+            None if given.dry_run else session("export", master=None, delta=given.format == "delta"),
+            given.url,
+            given.table,
+            target,
+            version=given.version,
+            overwrite=given.overwrite,
+            dry_run=given.dry_run,
+            profile=given.profile,
+        )
+
+    return run_job("export", given, work)
