@@ -51,7 +51,7 @@ test: $(INSTALLED) ## Run the tests of every rule, Spark included, in at most ei
 .PHONY: test-slow
 test-slow: $(INSTALLED) ## Run what is slow by nature, and the property tests with all their examples.
 	SPARK_PAGES_TESTS=$${SPARK_PAGES_TESTS:-slow} \
-	    $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis" $(ARGS)
+	    $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or sampled" $(ARGS)
 
 .PHONY: quick
 quick: $(INSTALLED) ## Run the tests of `make test` that need no Java, in one process.

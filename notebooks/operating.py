@@ -141,7 +141,7 @@ pictures.log(store)
 # what writers left that died before their commit.
 
 # %%
-store.objects.put("pages/00000000000000000001-" + "ab" * 16 + "-0.pages", b"of a writer that died")
+store.object_store.put("pages/00000000000000000001-" + "ab" * 16 + "-0.pages", b"of a writer that died")
 vacuum(spark, url, retention=1)
 
 # %%

@@ -82,14 +82,14 @@ pictures.chain(newest.table("flights"), "delay", before=week.table("flights"))
 # By rows: the difference between two versions, as ranges of each column.
 
 # %%
-feed = store.changes(week.version + 1, newest.version, table="flights", grain="rows")
+feed = store.changes(week.version + 1, newest.version, table="flights", granularity="rows")
 feed.select(["column", "change", "first_row", "end_row"]).to_pylist()
 
 # %% [markdown]
 # By pages: what each commit did. The old pages went, new ones stand in their place.
 
 # %%
-by_pages = store.changes(week.version + 1, newest.version, table="flights", grain="pages")
+by_pages = store.changes(week.version + 1, newest.version, table="flights", granularity="pages")
 by_pages.group_by(["version", "change"]).aggregate([("page_id", "count")]).to_pylist()
 
 # %% [markdown]

@@ -81,7 +81,10 @@ def as_int(
         or (least is not None and number < least)
         or (most is not None and number > most)
     ):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected {expected}{_between(least, most)}.")
+        raise InvalidInputError(
+            f"Cannot use {_shown(value)} as {what}: expected {expected}{_between(least, most)}.",
+            hint=f"Pass {what} as an int{_between(least, most)}.",
+        )
     return number
 
 
@@ -95,7 +98,10 @@ def as_flag(value: object, what: str) -> bool:
     """
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InvalidInputError(f"{what} is {_shown(value)}: expected True or False.")
+    raise InvalidInputError(
+        f"Cannot use {_shown(value)} as {what}: expected True or False.",
+        hint=f"Pass {what}=True or {what}=False.",
+    )
 
 
 def as_seconds(value: object, what: str, least: float = 0.0) -> float:
@@ -113,7 +119,10 @@ def as_seconds(value: object, what: str, least: float = 0.0) -> float:
             seconds = math.inf
         if math.isfinite(seconds) and seconds >= least:
             return seconds
-    raise InvalidInputError(f"{what} is {_shown(value)}: expected a number of seconds from {least:g}.")
+    raise InvalidInputError(
+        f"Cannot use {_shown(value)} as {what}: expected a number of seconds from {least:g}.",
+        hint=f"Pass {what} in seconds, such as {max(least, 30):g}.",
+    )
 
 
 def as_microseconds(value: object, what: str = "timestamp") -> int:
@@ -135,7 +144,10 @@ def as_microseconds(value: object, what: str = "timestamp") -> int:
     except (ArithmeticError, TypeError, ValueError):
         moment = None
     if moment is None or not _FIRST_US <= moment <= _LAST_US:
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected {_TIME}.")
+        raise InvalidInputError(
+            f"Cannot use {_shown(value)} as {what}: expected {_TIME}.",
+            hint=f"Pass {what} as in `datetime.now(timezone.utc)` or '2026-11-23T18:00:00Z'.",
+        )
     return moment
 
 
@@ -161,7 +173,10 @@ def as_duration(value: object, what: str) -> timedelta:
             return timedelta(value.days, value.seconds, value.microseconds)
     except (ArithmeticError, TypeError, ValueError):
         pass
-    raise InvalidInputError(f"{what} is {_shown(value)}: expected a timedelta.")
+    raise InvalidInputError(
+        f"Cannot use {_shown(value)} as {what}: expected a timedelta.",
+        hint=f"Pass {what} as in `datetime.timedelta(days=7)`.",
+    )
 
 
 def as_str(value: object, what: str) -> str:
@@ -176,8 +191,9 @@ def as_str(value: object, what: str) -> str:
     text = cast(str, value)
     if not is_encodable(text):
         raise InvalidInputError(
-            f"{what} is {_shown(text)}: expected text that UTF-8 can express, without halves of surrogate "
-            "pairs."
+            f"Cannot use {_shown(text)} as {what}: expected text that UTF-8 can express, without "
+            "halves of surrogate pairs.",
+            hint="Decode the bytes that it came from with errors='replace' in place of 'surrogateescape'.",
         )
     return text if type(text) is str else str.__str__(text)
 
@@ -194,7 +210,8 @@ def as_path(value: object, what: str, expected: str = "a path") -> str:
     path: object = os.fspath(cast("str | os.PathLike[str]", value))  # which may be bytes
     if not isinstance(path, str) or not path or "\0" in path:
         raise InvalidInputError(
-            f"{what} is {_shown(value)}: expected {expected}, neither empty nor with NUL."
+            f"Cannot use {_shown(value)} as {what}: expected {expected}, neither empty nor with NUL.",
+            hint=f"Pass {what} as a str or a pathlib.Path, such as '/data/store'.",
         )
     return str.__str__(path)
 
@@ -210,7 +227,10 @@ def as_choice(value: object, what: str, choices: Sequence[str]) -> str:
     if isinstance(value, str) and value in choices:
         return str.__str__(value)
     known = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-    raise InvalidInputError(f"{what} is {_shown(value)}: expected {known}.")
+    raise InvalidInputError(
+        f"Cannot use {_shown(value)} as {what}: expected {known}.",
+        hint=f"Pass {what}={choices[0]!r}, for example.",
+    )
 
 
 def as_names(value: object, what: str) -> list[str]:
@@ -223,8 +243,11 @@ def as_names(value: object, what: str) -> list[str]:
     """
     if isinstance(value, str):
         shown = shortened(value)
-        raise InvalidInputError(f"{what} is the text {shown}: expected a list of names, such as [{shown}].")
-    return [as_str(each, f"A name in {what}") for each in as_list(value, object, what, "names")]
+        raise InvalidInputError(
+            f"Cannot use the text {shown} as {what}: expected a list of names, such as [{shown}].",
+            hint=f"Pass {what}=[{shown}].",
+        )
+    return [as_str(each, f"a name in {what}") for each in as_list(value, object, what, "names")]
 
 
 def as_list(value: object, kind: type[Kind] | UnionType, what: str, expected: str) -> list[Kind]:
@@ -243,10 +266,13 @@ def as_list(value: object, kind: type[Kind] | UnionType, what: str, expected: st
     try:
         found = list(cast("Iterable[Kind]", value))
     except (TypeError, OSError, ValueError, LookupError):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected a list of {expected}.") from None
+        raise InvalidInputError(
+            f"Cannot use {_shown(value)} as {what}: expected a list of {expected}.",
+            hint=f"Pass {what} as a list, such as [x] for one x.",
+        ) from None
     for each in found:
         if not isinstance(each, kind):
-            check_kind(each, kind, f"A value in {what}", f"one of {expected}")
+            check_kind(each, kind, f"a value in {what}", f"one of {expected}")
     return found
 
 
@@ -264,13 +290,19 @@ def check_kind(value: object, kind: type | UnionType, what: str, expected: str) 
         If it is not.
     """
     if not isinstance(value, kind):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected {expected}.")
+        raise InvalidInputError(
+            f"Cannot use {_shown(value)} as {what}: expected {expected}.",
+            hint=f"Pass {expected} as {what}.",
+        )
 
 
 def check_callable(value: object, what: str) -> None:
     """Raise InvalidInputError if the value cannot be called."""
     if not callable(value):
-        raise InvalidInputError(f"{what} is {_shown(value)}: expected a function.")
+        raise InvalidInputError(
+            f"Cannot use {_shown(value)} as {what}: expected a function.",
+            hint=f"Pass a function as {what}, such as `lambda each: None`.",
+        )
 
 
 def check_texts(value: object, what: str, removable: bool = False) -> None:
@@ -288,7 +320,7 @@ def check_texts(value: object, what: str, removable: bool = False) -> None:
     """
     check_kind(value, Mapping, what, "texts by name")
     for name, each in cast(Mapping[object, object], value).items():
-        as_str(name, f"A name in {what}")
+        as_str(name, f"a name in {what}")
         if each is not None or not removable:
             as_str(each, f"{shortened(name)} in {what}")
 
@@ -305,7 +337,11 @@ def check_nesting(value: object, what: str) -> None:
         level = {id(part): part for each in level.values() for part in _containers_in(each)}
         if not level:
             return
-    raise InvalidInputError(f"{what} is nested deeper than {_MOST_DEPTH} levels.")
+    raise InvalidInputError(
+        f"Cannot use values in {what}: they are nested deeper than {_MOST_DEPTH} levels.",
+        hint=f"Flatten the values to at most {_MOST_DEPTH} levels of lists and mappings, or store them as "
+        "JSON text.",
+    )
 
 
 def check_names_once(names: Iterable[str], what: str) -> None:
@@ -324,7 +360,10 @@ def check_names_once(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InvalidInputError(f"Cannot {what}: two of the columns given have the name {name!r}.")
+            raise InvalidInputError(
+                f"Cannot {what}: two of the columns given have the name {name!r}.",
+                hint=f"Rename one of the columns {name!r}, or leave it out.",
+            )
         seen.add(name)
 
 
@@ -337,13 +376,22 @@ def number_list(values: ArrayLike) -> NDArray[Any]:
         If it is none at all, such as lists of several lengths, or some of it is masked.
     """
     if isinstance(values, list | tuple) and not _BOOLEANS.isdisjoint(map(type, values)):
-        raise InvalidInputError(f"rows is {_shown(values)}: expected whole numbers, found booleans.")
+        raise InvalidInputError(
+            f"Cannot use {_shown(values)} as rows: expected whole numbers, found booleans.",
+            hint="Pass row numbers, such as `numpy.flatnonzero(mask)` in place of a mask.",
+        )
     if np.ma.is_masked(values):
-        raise InvalidInputError("rows is a masked array: expected whole numbers, found some that are masked.")
+        raise InvalidInputError(
+            "Cannot use a masked array as rows: expected whole numbers, found some that are masked.",
+            hint="Pass the numbers that are not masked: `rows.compressed()`.",
+        )
     try:
         return np.asarray(values)
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"rows is {_shown(values)}: expected a list of whole numbers.") from error
+        raise InvalidInputError(
+            f"Cannot use {_shown(values)} as rows: expected a list of whole numbers.",
+            hint="Pass row numbers in one flat list, such as [0, 7, 12].",
+        ) from error
 
 
 def _containers_in(value: object) -> list[object]:
@@ -366,7 +414,11 @@ def _index(value: object, what: str, expected: str) -> int:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             pass
-    raise InvalidInputError(f"{what} is {_shown(value)}: expected {expected}.")
+    raise InvalidInputError(
+        f"Cannot use {_shown(value)} as {what}: expected {expected}.",
+        hint=f"Pass {what} as an int: text, fractions and booleans are not converted, so write int(x) "
+        "where one is meant.",
+    )
 
 
 def _between(least: int | None, most: int | None) -> str:

@@ -110,10 +110,10 @@ def _guarded_member(member: Any) -> Any:
     return member
 
 
-def no_thread(failed: str) -> StorageError:
-    """Return the error of what could not be done for want of a thread."""
+def no_thread(what: str) -> StorageError:
+    """Return the error of what could not be done for want of a thread, such as "listen at …"."""
     return StorageError(
-        f"{failed}: the system starts no more threads.",
+        f"Cannot {what}: the system starts no more threads.",
         hint="Raise the limit of threads (`ulimit -u`, pids of the container), or use fewer at once.",
     )
 
@@ -141,19 +141,33 @@ def _translated(error: BaseException, what: str) -> Exception | None:
         return None if type(error) is MemoryError else MemoryError(str(error))
     told = "" if root in _SECRETIVE else f": {_one_line(error)}"
     if isinstance(error, RecursionError):
-        return InvalidInputError(f"Cannot complete {what}: an argument is nested too deep.")
+        return InvalidInputError(
+            f"Cannot complete {what}: an argument is nested too deep.",
+            hint="Pass values of at most 64 levels, or split a long condition into several calls.",
+        )
     if isinstance(error, UnicodeError):
-        return InvalidInputError(f"Cannot complete {what}: it was given text that UTF-8 cannot express.")
+        return InvalidInputError(
+            f"Cannot complete {what}: it was given text that UTF-8 cannot express.",
+            hint="Decode the bytes of that text with errors='replace' in place of 'surrogateescape'.",
+        )
     if isinstance(error, _MISFITS):
-        return InvalidInputError(f"Cannot complete {what}: {_one_line(error)}.")
+        return InvalidInputError(
+            f"Cannot complete {what}: {_one_line(error)}.",
+            hint="Compare the types of the values given with `table.schema`.",
+        )
     if isinstance(error, OSError):
         named = f" of {error.filename!r}" if error.filename is not None else ""
-        return StorageError(f"Cannot complete {what}: {error.strerror or _one_line(error)}{named}.")
+        return StorageError(
+            f"Cannot complete {what}: {error.strerror or _one_line(error)}{named}.",
+            hint="Check that the file or folder exists and that `ls -l` shows access to it, then call "
+            f"{what} again.",
+        )
     if isinstance(error, RuntimeError) and is_out_of_threads(error):
-        return no_thread(f"Cannot complete {what}")
+        return no_thread(f"complete {what}")
     return InternalError(
         f"Cannot complete {what}: {type(error).__module__}.{type(error).__qualname__}{told}.",
-        hint="This is a fault of spark_pages: please report it, with this message.",
+        hint="This is a fault of spark_pages: report it with this message and the output of `spark-pages "
+        "doctor`.",
     )
 
 

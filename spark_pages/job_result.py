@@ -11,12 +11,12 @@ OK, FAILED, USAGE, CONFLICT, NOT_FOUND = 0, 1, 2, 3, 4
 """Exit codes: done; an error; mend the call; read again and retry; ask for something else."""
 
 
-def failure(kind: str, message: str, hint: str | None) -> dict[str, Any]:
+def failure_document(kind: str, message: str, hint: str | None) -> dict[str, Any]:
     """An error, as jobs and verbs tell it."""
     return {"ok": False, "error": {"type": kind, "message": message, "hint": hint}}
 
 
-def ended(told: Mapping[str, Any]) -> int:
+def exit_code_of(told: Mapping[str, Any]) -> int:
     """The exit code of what a job, or the verb of its name, tells; of several tables those that failed say
     which.
     """

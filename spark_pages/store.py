@@ -48,6 +48,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.storage.reserve import keep_reserve
 from spark_pages.storage.store import ObjectStore
+from spark_pages.transaction.loading import LoadVerbs
 from spark_pages.transaction.transaction import MEMORY_BYTES, Transaction
 from spark_pages.versions.blame import Blame, blame
 from spark_pages.versions.clock import reset_clock
@@ -59,7 +60,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @guarded()
-class Store(InfoVerbs, ClaimVerbs):
+class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
     """One store: a log of commits and the pages that it names.
 
     Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.
@@ -98,7 +99,7 @@ class Store(InfoVerbs, ClaimVerbs):
         return self._objects.url
 
     @property
-    def objects(self) -> ObjectStore:
+    def object_store(self) -> ObjectStore:
         """The objects that the store is made of."""
         return self._objects
 
@@ -130,7 +131,10 @@ class Store(InfoVerbs, ClaimVerbs):
         VersionNotFoundError, SnapshotExpiredError, InvalidInputError
         """
         if sum(each is not None for each in (version, timestamp, tag)) > 1:
-            raise InvalidInputError("Give a version, a timestamp or a tag, not several of them.")
+            raise InvalidInputError(
+                "Cannot choose a version: more than one of version, timestamp and tag were given.",
+                hint="Pass one of `version`, `timestamp` and `tag`.",
+            )
         version = None if version is None else as_int(version, "version")
         asked = ""
         if tag is not None:
@@ -270,8 +274,11 @@ class Store(InfoVerbs, ClaimVerbs):
         they are. Grows with what differs.
         """
         if sum(each is not None for each in (version, timestamp, tag)) != 1:
-            raise InvalidInputError("Give exactly one of version, timestamp and tag.")
-        named = {} if tag is None else {"tag": as_str(tag, "The name of a tag")}
+            raise InvalidInputError(
+                "Cannot restore: expected exactly one of version, timestamp and tag.",
+                hint="Pass one of `version`, `timestamp` and `tag`, such as version=7.",
+            )
+        named = {} if tag is None else {"tag": as_str(tag, "the name of a tag")}
         if timestamp is not None:
             named["timestamp"] = str(_EPOCH + timedelta(microseconds=as_microseconds(timestamp)))
         then = self.snapshot(version, timestamp, tag).version
@@ -364,7 +371,7 @@ class Store(InfoVerbs, ClaimVerbs):
         return history_table(commits, counts, head.upkeep, newest_first=True).slice(0, limit)
 
     def changes(
-        self, start: int, end: int, table: str | None = None, grain: Literal["pages", "rows"] = "pages"
+        self, start: int, end: int, table: str | None = None, granularity: Literal["pages", "rows"] = "pages"
     ) -> pa.Table:
         """Read what the commits from version `start` to `end` changed, both included.
 
@@ -375,7 +382,7 @@ class Store(InfoVerbs, ClaimVerbs):
             `start` is an empty range.
         table
             Of this table only, by its name at `end`, or before `start` where it is gone since.
-        grain
+        granularity
             ``"pages"``: a row for each page added, replaced or removed, or given another entry count, commit
             by commit. ``"rows"``: the ranges of rows inserted, updated and removed between the version
             before `start` and `end`, by column; compaction changes none.
@@ -389,7 +396,7 @@ class Store(InfoVerbs, ClaimVerbs):
         Reads the commits, and lengths of the chains that they touch. Memory follows the result. The version
         before `start` must be readable, because the changes are compared with it.
         """
-        return read_changes(self._log, start, end, table, grain)
+        return read_changes(self._log, start, end, table, granularity)
 
     def blame(self, table: str, column: str, row: int) -> Blame:
         """The commit that last wrote a row of a column.
@@ -492,7 +499,7 @@ class Store(InfoVerbs, ClaimVerbs):
             and how many columns another job was compacting at the moment.
         """
         snapshot = self.snapshot()
-        names = snapshot.tables() if table is None else [as_str(table, "The name of a table")]
+        names = snapshot.tables() if table is None else [as_str(table, "the name of a table")]
         return [
             compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
                 name

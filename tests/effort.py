@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
 _RUN = os.environ.get("SPARK_PAGES_TESTS", "")
 
 LONG = _RUN == "long"
@@ -14,5 +17,33 @@ SLOW = _RUN == "slow" or LONG
 
 
 def examples(usual: int) -> int:
-    """Return how many examples to draw: a quarter of the usual number in `make test`, and at least five."""
-    return usual if SLOW else max(usual // 4, min(usual, 5))
+    """Return how many examples to draw: a quarter of the usual number in `make test`, and at least three."""
+    return usual if SLOW else max(usual // 4, min(usual, 3))
+
+
+def run_machine(
+    machine: type[RuleBasedStateMachine], usual: int, steps: int, *, shrinks: bool = True
+) -> None:
+    """Run a state machine: 400 examples of 40 steps in a long run, else `examples(usual)` of so many steps.
+
+    Parameters
+    ----------
+    machine
+        What to run. Its test bears the marker `sampled`, so that `make test-slow` runs it, too.
+    usual
+        Number of examples in `make test-slow`.
+    steps
+        Steps of an example, at most.
+    shrinks
+        Whether a failure is shortened outside a long run; where that takes minutes, it is not.
+    """
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=400 if LONG else examples(usual),
+            stateful_step_count=40 if LONG else steps,
+            deadline=None,
+            phases=list(Phase) if LONG or shrinks else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -107,7 +107,7 @@ def _requests_of_pages(folder: Path, name: str) -> int:
     from spark_pages.storage import MeteredStore  # noqa: PLC0415
     from spark_pages.store import Store  # noqa: PLC0415
 
-    meter = MeteredStore(_open_pages(folder).objects)
+    meter = MeteredStore(_open_pages(folder).object_store)
     _resolve_pages(Store(meter), name)
     return meter.counts.requests
 

@@ -21,11 +21,11 @@ from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,
     SLOW,
-    Before,
+    CommitSchedule,
     CommitTurn,
-    before,
     is_for_slow,
     is_lagging,
+    schedule,
     should_recheck,
     with_commit,
 )
@@ -100,7 +100,7 @@ class Model:
                         yield pace.for_newcomers(SLOW)
                         pace.head_moved()
                         gave_way = known
-                    first = NOBODY if late else before(turns, self._properties, name, arrived)
+                    first = NOBODY if late else schedule(turns, self._properties, name, arrived)
                     if not first.writers and knows_head:
                         break
                     came = yield from self._let_others(pace, first, known, latency_s)
@@ -131,7 +131,7 @@ class Model:
         return turns
 
     def _let_others(
-        self, pace: Backoff, first: Before, known: int, latency_s: float
+        self, pace: Backoff, first: CommitSchedule, known: int, latency_s: float
     ) -> Generator[float, None, int]:
         if first.unknown:
             yield pace.for_newcomers(first)

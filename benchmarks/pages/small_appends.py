@@ -71,7 +71,7 @@ def appended(folder: Path, rows: pa.Table, swap: bool) -> Row:
     live = page_bytes(store)[0]
     quiet = Store(MeteredStore(DurableLocalStore(folder)))
     for _ in range(20):  # beside nothing else: what an append asks of storage
-        counted = quiet.objects
+        counted = quiet.object_store
         assert isinstance(counted, MeteredStore)
         with quiet.transaction() as txn:
             before = counted.counts

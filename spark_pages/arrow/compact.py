@@ -24,7 +24,7 @@ _TAKE = pc.get_function("array_take")
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
-def trimmed(array: pa.Array) -> pa.Array:
+def compacted(array: pa.Array) -> pa.Array:
     """The same entries in a copy, with nothing inside of it but what they show."""
     return _owned(pa.concat_arrays([array, array.slice(0, 0)]))
 
@@ -42,12 +42,12 @@ def shown_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
             return int(values.nbytes)
         chunks = [each.chunks if isinstance(each, pa.ChunkedArray) else [each] for each in values.columns]
         return sum(map(shown_bytes, chain.from_iterable(chunks)))
-    return int(trimmed(values).get_total_buffer_size() if has_union(values.type) else values.nbytes)
+    return int(compacted(values).get_total_buffer_size() if has_union(values.type) else values.nbytes)
 
 
 def owned_copy(array: pa.Array) -> pa.Array:
-    """The same entries, `trimmed` where the type `retains_extra_memory`."""
-    return trimmed(array) if retains_extra_memory(array.type) else array
+    """The same entries, `compacted` where the type `retains_extra_memory`."""
+    return compacted(array) if retains_extra_memory(array.type) else array
 
 
 def taken(array: pa.Array, indices: pa.Array) -> pa.Array:

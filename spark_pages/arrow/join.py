@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of, valid_of
-from spark_pages.arrow.compact import owned_copy, taken, trimmed
+from spark_pages.arrow.compact import compacted, owned_copy, taken
 from spark_pages.arrow.dictionaries import concatenated, with_sound_dictionaries
 from spark_pages.arrow.nested import children, nested_type, null_column, with_children
 from spark_pages.arrow.stored_types import same_type
@@ -121,7 +121,7 @@ def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     DoesNotFitError
         If these are more than the indices of the type count.
     """
-    return array if same_type(array.type, kind) else _narrowed(trimmed(array), kind)
+    return array if same_type(array.type, kind) else _narrowed(compacted(array), kind)
 
 
 def _narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:

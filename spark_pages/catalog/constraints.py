@@ -56,7 +56,8 @@ def constraints_of(definition: TableDefinition) -> tuple[Constraint, ...]:
         return tuple(_from_json(each) for each in told)
     except (KeyError, TypeError, ValueError) as error:
         raise DamageError(
-            f"The catalog holds constraints of table {definition.name!r} that are none."
+            f"Cannot read the constraints of table {definition.name!r}: the catalog holds some that "
+            "have another form."
         ) from error
 
 
@@ -77,11 +78,16 @@ def with_constraint(definition: TableDefinition, constraint: Constraint) -> Tabl
     there = constraints_of(definition)
     if not constraint.name or constraint.name in [each.name for each in there]:
         raise InvalidInputError(
-            f"Cannot name a constraint of {show_name(definition)!r} {constraint.name!r}: "
-            f"{'there is one of that name' if constraint.name else 'the name is empty'}."
+            f"Cannot add constraint {constraint.name!r} to {show_name(definition)!r}: "
+            f"{'there is one of that name' if constraint.name else 'the name is empty'}.",
+            hint="Pass another `name` than "
+            f"{', '.join(repr(each.name) for each in there) or 'an empty text'}.",
         )
     if constraint.kind == "primary key" and any(each.kind == "primary key" for each in there):
-        raise InvalidInputError(f"Table {show_name(definition)!r} has a primary key already.")
+        raise InvalidInputError(
+            f"Cannot add a primary key to {show_name(definition)!r}: it has one already.",
+            hint="Drop the other one first: `transaction.drop_constraint(table, name)`.",
+        )
     return with_constraints(definition, [*there, constraint])
 
 
@@ -98,7 +104,8 @@ def without_constraint(definition: TableDefinition, name: str) -> TableDefinitio
     if len(left) == len(there):
         known = ", ".join(repr(each.name) for each in there) or "none"
         raise InvalidInputError(
-            f"Table {show_name(definition)!r} has no constraint {name!r}: it has {known}."
+            f"Cannot drop constraint {name!r} of {show_name(definition)!r}: it has {known}.",
+            hint="Pass one of those as `name`; `spark-pages tables` shows constraints.",
         )
     return with_constraints(definition, left)
 
@@ -113,17 +120,24 @@ def primary_key(definition: TableDefinition, name: str, columns: Sequence[str]) 
     """
     check_columns(definition, columns)
     if not columns or len(set(columns)) < len(columns):
-        raise InvalidInputError(f"A primary key of {show_name(definition)!r} needs columns, each once.")
+        raise InvalidInputError(
+            f"Cannot add a primary key to {show_name(definition)!r}: it needs columns, and each of "
+            "them once.",
+            hint="Pass `primary_key` as a list of different columns, such as ['id'].",
+        )
     for column in columns:
         field = definition.schema.field(column)
         if field.nullable:
             raise InvalidInputError(
-                f"Column {column!r} of {show_name(definition)!r} may be null, so it cannot be in a primary "
-                "key.",
-                hint="`transaction.set_nullable(table, column, False)` first.",
+                f"Cannot add a primary key to {show_name(definition)!r}: column {column!r} may be null.",
+                hint=f"`transaction.set_nullable({show_name(definition)!r}, {column!r}, False)` first.",
             )
         if not has_bounds(field.type) or pa.types.is_run_end_encoded(field.type):
-            raise InvalidInputError(f"Column {column!r} of type {field.type} cannot be in a primary key.")
+            raise InvalidInputError(
+                f"Cannot add a primary key to {show_name(definition)!r}: values of column {column!r}, "
+                f"of type {field.type}, have no order.",
+                hint="Use columns of numbers, texts, times or booleans in `primary_key`.",
+            )
     return Constraint(name, "primary key", tuple(definition.field_ids[column] for column in columns))
 
 
@@ -145,15 +159,18 @@ def foreign_key(
     check_columns(other, there)
     if not columns or len(columns) != len(there):
         raise InvalidInputError(
-            f"A foreign key of {show_name(definition)!r} names {len(columns)} columns and {len(there)} of "
-            f"{show_name(other)!r}: expected as many, and one at least."
+            f"Cannot add a foreign key to {show_name(definition)!r}: it names {len(columns)} columns, "
+            f"and {len(there)} of {show_name(other)!r}: expected as many, and one at least.",
+            hint="Pass `foreign_key` as (['other_id'], 'other', ['id']), for example.",
         )
     for mine, theirs in zip(columns, there, strict=True):
         types = definition.schema.field(mine).type, other.schema.field(theirs).type
         if not same_family(*types):
             raise SchemaMismatchError(
-                f"Column {mine!r} of {show_name(definition)!r} is of type {types[0]} and cannot refer to "
-                f"column {theirs!r} of {show_name(other)!r}, which is of type {types[1]}."
+                f"Cannot add a foreign key to {show_name(definition)!r}: column {mine!r} is of type "
+                f"{types[0]}, and column {theirs!r} of {show_name(other)!r} of type {types[1]}.",
+                hint=f"Refer to a column of type {types[0]}, or add a column of type {types[1]} to "
+                f"{show_name(definition)!r}.",
             )
     return Constraint(
         name,
@@ -188,7 +205,8 @@ def check_column_free(definition: TableDefinition, column: str, what: str, *, re
             raise InvalidInputError(
                 f"Cannot {what} column {column!r} of {show_name(definition)!r}: constraint "
                 f"{constraint.name!r} ({constraint.kind}) is about it.",
-                hint="Drop the constraint first.",
+                hint=f"Drop the constraint first: `transaction.drop_constraint({show_name(definition)!r}, "
+                f"{constraint.name!r})`.",
             )
 
 

@@ -54,7 +54,8 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     check_columns(definition, [name])
     if len(definition.schema) == 1:
         raise InvalidInputError(
-            f"Cannot drop {name!r}, the only column of {definition.name!r}.", hint="Drop the table instead."
+            f"Cannot drop column {name!r} of {definition.name!r}: it is the only one.",
+            hint=f"Drop the table instead: `transaction.drop_table({definition.name!r})`.",
         )
     return replace(definition, schema=definition.schema.remove(definition.schema.get_field_index(name)))
 
@@ -89,7 +90,8 @@ def with_columns_in_order(definition: TableDefinition, columns: Sequence[str]) -
     check_columns(definition, columns)
     if len(set(columns)) < len(columns):
         raise InvalidInputError(
-            f"Cannot reorder columns of {definition.name!r}: one of {columns!r} is named twice."
+            f"Cannot reorder columns of {definition.name!r}: one of {columns!r} is named twice.",
+            hint="Name each column once in `columns`; those left out follow in their present order.",
         )
     order = [*columns, *(name for name in definition.field_ids if name not in columns)]
     fields = [definition.schema.field(name) for name in order]
@@ -108,8 +110,9 @@ def with_wider_column(definition: TableDefinition, name: str, wider: pa.DataType
     check_wider(field, wider)
     if fact(field, TYPE_KEY) is not None and field.type != wider:
         raise InvalidInputError(
-            f"Column {name!r} of {definition.name!r} is of type {fact(field, TYPE_KEY)!r}, which stays what "
-            "it is."
+            f"Cannot widen column {name!r} of {definition.name!r}: it is of the named type "
+            f"{fact(field, TYPE_KEY)!r}, which is fixed.",
+            hint=f"Add a column of type {wider}, `transaction.add_column`, and fill it.",
         )
     return _with_column_as(definition, name, with_stored_types(field.with_type(wider), field.type))
 
@@ -188,5 +191,6 @@ def _check_new(definition: TableDefinition, name: str) -> None:
     if not name or name in definition.field_ids:
         raise InvalidInputError(
             f"Cannot give the name {name!r} to a column of {definition.name!r}: "
-            f"{'it is empty' if not name else 'there is one of that name'}."
+            f"{'it is empty' if not name else 'there is one of that name'}.",
+            hint=f"Choose a name other than {', '.join(map(repr, definition.field_ids))}.",
         )

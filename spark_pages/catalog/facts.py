@@ -51,10 +51,11 @@ def json_fact(described: pa.Field | pa.Schema, key: bytes, empty: Any) -> Any:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise DamageError(f"The catalog holds {key.decode()} {text[:80]!r}, which is no JSON.") from error
+        raise DamageError(f"Cannot read {key.decode()} of the catalog: {text[:80]!r} is no JSON.") from error
     if not isinstance(value, type(empty)):
         raise DamageError(
-            f"The catalog holds {key.decode()} {text[:80]!r}: a {type(empty).__name__} was due."
+            f"Cannot read {key.decode()} of the catalog: expected a {type(empty).__name__}, found "
+            f"{text[:80]!r}."
         )
     return value
 

@@ -267,13 +267,16 @@ class IdentifierContext:
         known = list(dict.fromkeys(long if len(parts) > 1 else short))
         close = suggest(name, known)
         if not seen:
-            hint = "There is no FROM, so there are no columns."
+            hint = "Add a FROM clause: without one, there are no columns to name."
         else:
             listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
             hint = close or f"There are {listed}."
         shown = ", ".join(table.shown for table in seen)
-        where = f" in {shown}" if shown else ""
-        return ColumnNotFoundError(f"There is no column {name!r}{where}.", hint=hint, column=name)
+        return ColumnNotFoundError(
+            f"Cannot find column {name!r}: {shown or 'a statement without FROM'} has none of that name.",
+            hint=hint,
+            column=name,
+        )
 
 
 def column_of(table: VisibleTable, name: str) -> VisibleColumn:
@@ -287,7 +290,7 @@ def column_of(table: VisibleTable, name: str) -> VisibleColumn:
         If several are meant.
     """
     seen = IdentifierContext((table,))
-    found = seen.column([as_str(name, "The name of a column")])
+    found = seen.column([as_str(name, "the name of a column")])
     if not found.places:
         raise seen._unknown([name])
     return found.places[0][1]
@@ -339,7 +342,9 @@ def fields_called(path: Sequence[str], column: str, kind: pa.DataType) -> list[s
             hint = suggest(part, names) or (
                 f"It has {', '.join(names)}." if names else f"It is of type {kind}."
             )
-            raise ColumnNotFoundError(f"There is no field {part!r} in {told!r}.", hint=hint, column=column)
+            raise ColumnNotFoundError(
+                f"Cannot find field {part!r} in {told!r}: it has none of that name.", hint=hint, column=column
+            )
         kind = inside.field(names.index(name)).type
         found.append(name)
     return found
@@ -374,11 +379,13 @@ def _named(table: VisibleTable, name: str) -> list[VisibleColumn]:
 def _ambiguous(kind: str, name: str, candidates: Sequence[str]) -> InvalidInputError:
     shown = list(dict.fromkeys(candidates))
     told = (
-        f"It may be {' or '.join(map(repr, shown))}."
+        f"it may be {' or '.join(map(repr, shown))}."
         if len(shown) > 1
-        else f"Several are called {shown[0]!r}."
+        else f"several are called {shown[0]!r}."
     )
     advice = (
-        "Spell it exactly, or put the table before it." if len(shown) > 1 else "Give them different names."
+        f"Write it in full and exactly, such as {shown[0]!r}."
+        if len(shown) > 1
+        else "Give them different names by `AS`."
     )
-    return InvalidInputError(f"The {kind} {name!r} is ambiguous. {told}", hint=advice, candidates=shown)
+    return InvalidInputError(f"Cannot choose a {kind} {name!r}: {told}", hint=advice, candidates=shown)

@@ -44,27 +44,31 @@ def told_table_zero(log: LogSnapshot) -> TableDefinition:
     version = log.state.version
     if told is None or told.table_id != CATALOG_TABLE:
         raise DamageError(
-            f"The catalog of version {version} does not describe itself: expected table {CATALOG_TABLE} "
-            f"under the name system.{CATALOG_NAME}, found "
-            f"{'none' if told is None else f'table {told.table_id}'}.",
+            f"Cannot read the catalog of version {version}: expected a description of itself under "
+            f"the name system.{CATALOG_NAME}, found "
+            f"{'none' if told is None else 'that of another table'}.",
             hint="Run `spark-pages verify`.",
         )
     known = table_zero(told.created_at_us)
     for index, (mine, theirs) in enumerate(zip(known.schema, told.schema, strict=False)):
         if not mine.equals(theirs, check_metadata=True):
             raise DamageError(
-                f"The catalog of version {version} describes column {index + 1} of itself as "
-                f"{_shown(theirs)}: expected {_shown(mine)}.",
+                f"Cannot read the catalog of version {version}: it describes column {index + 1} of "
+                f"itself as {_shown(theirs)}, expected {_shown(mine)}.",
                 hint="Run `spark-pages verify`.",
             )
     if len(told.schema) > len(known.schema):
         newer = ", ".join(repr(name) for name in told.schema.names[len(known.schema) :])
         raise UnsupportedFormatError(
-            f"The catalog of version {version} has columns that this release does not know: {newer}.",
-            hint="Upgrade spark-pages.",
+            f"Cannot read the catalog of version {version}: it has columns that this release does not "
+            f"know: {newer}.",
+            hint="Upgrade: `pip install --upgrade spark-pages`.",
         )
     if told.next_field_id != len(told.schema) + 1 or not told.aligned:
-        raise DamageError(f"The catalog of version {version} does not describe itself as a table of its own.")
+        raise DamageError(
+            f"Cannot read the catalog of version {version}: it does not describe itself as a table of "
+            "its own."
+        )
     return told
 
 

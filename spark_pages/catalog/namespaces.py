@@ -72,7 +72,8 @@ def new_namespace(
     """
     if not name or "." in name or name != name.strip() or not name.isprintable():
         raise InvalidInputError(
-            f"{name!r} cannot be the name of a namespace: expected printable characters without a dot."
+            f"Cannot name a namespace {name!r}: expected printable characters without a dot.",
+            hint="Choose a `name` such as 'sales'.",
         )
     check_properties(name, properties)
     return TableDefinition(
@@ -90,14 +91,18 @@ def check_properties(name: str, properties: Mapping[str, str]) -> None:
     seconds = properties.get("retention_seconds")
     if seconds is not None and not (seconds.isascii() and seconds.isdigit()):
         raise InvalidInputError(
-            f"Property 'retention_seconds' of namespace {name!r} is {seconds!r}: expected whole seconds."
+            f"Cannot set property 'retention_seconds' of namespace {name!r} to {seconds!r}: expected "
+            "whole seconds.",
+            hint="Set it to a number such as '604800', which is a week.",
         )
     location = properties.get(LOCATION)
     if location is not None and not _can_be_location(location):
         raise InvalidInputError(
-            f"Property 'location' of namespace {name!r} is {location[:80]!r}: expected a folder below the "
-            f"root of the store such as 'sales/eu', of lower case letters, digits and ._-, at most "
-            f"{_MOST_CHARS} characters, whose first part does not begin with _ and which is not 'pages'."
+            f"Cannot set property 'location' of namespace {name!r} to {location[:80]!r}: expected a "
+            "folder below the root of the store, of lower case letters, digits and ._-, at most "
+            f"{_MOST_CHARS} characters, whose first part does not begin with _ and which is not "
+            "'pages'.",
+            hint="Set it to a folder such as 'sales/eu'.",
         )
 
 
@@ -131,9 +136,9 @@ def check_apart(namespace: TableDefinition, others: Iterable[TableDefinition]) -
         apart = not (mine.startswith(theirs) or theirs.startswith(mine))
         if other.name != namespace.name and LOCATION in other.properties and not apart:
             raise InvalidInputError(
-                f"Location {mine[:-1]!r} of namespace {namespace.name!r} is not apart from {theirs[:-1]!r}, "
-                f"that of {other.name!r}.",
-                hint="Choose a folder for each.",
+                f"Cannot set property 'location' of namespace {namespace.name!r} to {mine[:-1]!r}: it "
+                f"is not apart from {theirs[:-1]!r}, that of {other.name!r}.",
+                hint=f"Choose a folder beside {theirs[:-1]!r}, neither in it nor around it.",
             )
 
 

@@ -74,8 +74,9 @@ class PageOptions:
                 continue
             if column and column not in table.field_ids:
                 raise InvalidInputError(
-                    f"Property {name!r} of table {table.name!r} names no column: it has "
-                    f"{', '.join(table.field_ids)}."
+                    f"Cannot use property {name!r} of table {table.name!r}: it ends in no column of "
+                    "the table.",
+                    hint=f"End it in one of {', '.join(table.field_ids)}.",
                 )
             if option == "codec" and column:
                 codecs[column] = _codec(table, name, value)
@@ -108,8 +109,8 @@ def _codec(table: TableDefinition, name: str, value: str) -> Codec:
     codec = _CODECS.get(value)
     if codec is None:
         raise InvalidInputError(
-            f"Property {name!r} of table {table.name!r} is {value!r}: expected "
-            f"{' or '.join(sorted(_CODECS))}."
+            f"Cannot use property {name!r} of table {table.name!r} with value {value!r}: it is not a codec.",
+            hint=f"Set it to {' or '.join(map(repr, sorted(_CODECS)))}.",
         )
     return codec
 
@@ -123,8 +124,10 @@ def _rate(table: TableDefinition, name: str, value: str) -> float | None:
         rate = 0.0
     if not _LEAST_RATE <= rate < 1:
         raise InvalidInputError(
-            f"Property {name!r} of table {table.name!r} is {value!r}: expected 'true', 'false' or a share of "
-            f"false positives from {_LEAST_RATE:g} to 1."
+            f"Cannot use property {name!r} of table {table.name!r} with value {value!r}: it is no "
+            "rate of a filter.",
+            hint=f"Set it to 'true', 'false' or a share of false positives from {_LEAST_RATE:g} to 1, such "
+            "as '0.01'.",
         )
     return rate
 
@@ -132,7 +135,8 @@ def _rate(table: TableDefinition, name: str, value: str) -> float | None:
 def _bytes(table: TableDefinition, name: str, value: str) -> int:
     if not (value.isascii() and value.isdigit() and _LEAST_BYTES <= int(value) <= _MOST_BYTES):
         raise InvalidInputError(
-            f"Property {name!r} of table {table.name!r} is {value!r}: expected a number of bytes from "
-            f"{_LEAST_BYTES} to {_MOST_BYTES}."
+            f"Cannot use property {name!r} of table {table.name!r} with value {value!r}: expected a "
+            "number of bytes.",
+            hint=f"Set it to a number from {_LEAST_BYTES} to {_MOST_BYTES}, such as '65536'.",
         )
     return int(value)

@@ -43,9 +43,13 @@ def split_name(text: str) -> tuple[str, str]:
     InvalidInputError
         If the text is empty or half a name, or no text.
     """
-    namespace, dot, name = as_str(text, "The name of a table").rpartition(".")
+    namespace, dot, name = as_str(text, "the name of a table").rpartition(".")
     if not name or (dot and not namespace):
-        raise InvalidInputError(f"{text!r} is not a table name: expected 'table' or 'namespace.table'.")
+        raise InvalidInputError(
+            f"Cannot use {text!r} as the name of a table: expected 'table' or 'namespace.table'.",
+            hint="Choose a name such as 'flights' or 'sales.flights'; both parts hold neither dots nor "
+            "control characters.",
+        )
     return namespace, name
 
 
@@ -62,7 +66,7 @@ def namespace_id(namespace: str, names: Names) -> int:
     found = names.table((NAMESPACE_NAMES, namespace))
     if found is None:
         raise NamespaceNotFoundError(
-            f"There is no namespace {namespace!r}.",
+            f"Cannot find namespace {namespace!r}: there is none of that name.",
             hint="`transaction.create_namespace` makes one; `snapshot.namespaces()` lists them.",
             namespace=namespace,
         )
@@ -118,7 +122,8 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
         definition = snapshot.table(parse_name(text, snapshot))
     except NamespaceNotFoundError as missing:
         raise TableNotFoundError(
-            f"There is no table {text!r} at version {snapshot.state.version}: {missing.message}",
+            f"Cannot find table {text!r} at version {snapshot.state.version}: there is no namespace "
+            f"{text.rpartition('.')[0]!r}.",
             hint=missing.hint,
             table=text,
             version=snapshot.state.version,
@@ -126,7 +131,7 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
     if definition is None:
         listed = [name if of == "default" else f"{of}.{name}" for of, name in snapshot.table_names()]
         raise TableNotFoundError(
-            f"There is no table {text!r} at version {snapshot.state.version}.",
+            f"Cannot find table {text!r} at version {snapshot.state.version}: there is none of that name.",
             hint=suggest(text, listed) or TABLES_LISTED,
             table=text,
             version=snapshot.state.version,
@@ -184,7 +189,8 @@ def not_there(definition: TableDefinition, version: int) -> TableNotFoundError:
     """Say that a table is not live in another version."""
     return TableNotFoundError(
         f"Cannot find table {show_name(definition)!r} at version {version}: it was not there.",
-        hint="A table of that name may have been there: ask the snapshot of that version for it by name.",
+        hint="A table of that name may have been there: `snapshot.table(name)` of that version looks for "
+        "it by name.",
         table=show_name(definition),
         version=version,
     )
@@ -252,7 +258,7 @@ def check_column(definition: TableDefinition, column: str) -> None:
     known = definition.field_ids
     if as_str(column, "column") not in known:
         raise ColumnNotFoundError(
-            f"Table {definition.name!r} has no column {column!r}.",
+            f"Cannot find column {column!r} of table {definition.name!r}: it has none of that name.",
             hint=suggest(column, list(known)) or f"It has {', '.join(known)}.",
             table=definition.name,
             column=column,

@@ -85,7 +85,7 @@ def typed(name: str, type_name: str, nullable: bool = True) -> pa.Field:
     nullable
         Whether the column may be null where its type says nothing of that.
     """
-    name, type_name = as_str(name, "The name of a column"), as_str(type_name, "The name of a type")
+    name, type_name = as_str(name, "the name of a column"), as_str(type_name, "the name of a type")
     nullable = as_flag(nullable, "nullable")
     # Arrow refuses columns of type null that are not nullable.
     untold = pa.null() if nullable else _NOT_NULL
@@ -110,13 +110,20 @@ def new_type(
     """
     if not name or "." in name or name != name.strip() or not name.isprintable():
         raise InvalidInputError(
-            f"{name!r} cannot be the name of a type: expected printable characters without a dot."
+            f"Cannot name a type {name!r}: expected printable characters without a dot.",
+            hint="Choose a `name` such as 'amount'.",
         )
     if isinstance(base, str) and base == name:
-        raise InvalidInputError(f"Type {name!r} cannot be made from itself.")
+        raise InvalidInputError(
+            f"Cannot create type {name!r}: it cannot be made from itself.",
+            hint="Pass another `base`, such as `pyarrow.int64()`.",
+        )
     field = pa.field(_FIELD, base) if isinstance(base, pa.DataType) else typed(_FIELD, as_str(base, "base"))
     if isinstance(base, pa.DataType) and pa.types.is_null(base):
-        raise InvalidInputError(f"Type {name!r} cannot be made from the type null.")
+        raise InvalidInputError(
+            f"Cannot create type {name!r}: it cannot be made from the type null.",
+            hint="Pass the type of its values as `base`, such as `pyarrow.int64()`.",
+        )
     field, _ = resolve_column(field, names)
     if not_null:
         field = field.with_nullable(False)
@@ -146,7 +153,8 @@ def checks_of(column: pa.Field) -> tuple[DomainCheck, ...]:
         return tuple(DomainCheck(str(type_name), str(sql)) for type_name, sql in told)
     except (TypeError, ValueError) as error:
         raise DamageError(
-            f"The catalog holds checks of column {column.name!r} that are none: {told!r}."
+            f"Cannot read the checks of column {column.name!r}: the catalog holds {told!r}, which has "
+            "another form."
         ) from error
 
 
@@ -174,12 +182,13 @@ def resolve_column(column: pa.Field, names: Names) -> tuple[pa.Field, list[Table
     if reason is not None:
         raise ColumnUnavailableError(
             f"Cannot make column {column.name!r} of type {name!r}: {reason}.",
-            hint="Use the release of the library that the type was made with.",
+            hint=f"Use the release of the library that type {name!r} was made with.",
         )
     if not (pa.types.is_null(column.type) or column.type in (_NOT_NULL, told.type)):
         raise InvalidInputError(
-            f"Column {column.name!r} is of type {name!r}, which stands for {told.type}, and not for "
-            f"{column.type}."
+            f"Cannot make column {column.name!r} of type {name!r}: the type stands for {told.type}, "
+            f"and not for {column.type}.",
+            hint=f"Use `spark_pages.typed({column.name!r}, {name!r})`, which takes the type from the store.",
         )
     resolved = pa.field(column.name, told.type, column.nullable and told.nullable, column.metadata)
     return with_checks(with_fact(resolved, TYPE_KEY, name), checks_of(told)), used
@@ -207,12 +216,15 @@ def _chain(name: str, column: str, names: Names) -> list[TableDefinition]:
     wanted: str | None = name
     while wanted is not None:
         if wanted in seen:
-            raise DamageError(f"Types are made from each other in a circle: {' → '.join([*seen, wanted])}.")
+            raise DamageError(
+                f"Cannot resolve type {wanted!r}: types are made from each other in a circle: "
+                f"{' → '.join([*seen, wanted])}."
+            )
         seen.append(wanted)
         definition = names.table((TYPE_NAMES, wanted))
         if definition is None:
             raise NotFoundError(
-                f"There is no type {wanted!r}, of which column {column!r} is to be.",
+                f"Cannot make column {column!r} of type {wanted!r}: there is no such type.",
                 hint="`transaction.create_type` makes one; `snapshot.types()` lists them.",
                 type=wanted,
             )

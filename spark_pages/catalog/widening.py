@@ -27,10 +27,10 @@ def check_wider(column: pa.Field, wider: pa.DataType) -> None:
     if holds_all(wider, narrow):
         return
     raise InvalidInputError(
-        f"Column {column.name!r} is of type {narrow} and cannot become {wider} without rewriting: expected a "
-        "wider integer of the same sign, double in place of float, a decimal of the same scale and more "
-        "digits, or large_string in place of string.",
-        hint="Add a column of the other type, and fill it.",
+        f"Cannot widen column {column.name!r} from {narrow} to {wider}: its pages would have to be "
+        "rewritten. Expected a wider integer of the same sign, double in place of float, a decimal "
+        "of the same scale and more digits, or large_string in place of string.",
+        hint=f"Add a column of type {wider}, `transaction.add_column`, and fill it.",
     )
 
 
@@ -55,6 +55,7 @@ def _parse(name: str) -> pa.DataType:
     kind = named_type(name)
     if kind is None:
         raise DamageError(
-            f"The catalog says that pages hold values of type {name!r}, which was never widened."
+            f"Cannot read the types of the pages of a column: the catalog names {name!r}, which was "
+            "never widened."
         )
     return kind

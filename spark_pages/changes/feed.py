@@ -18,11 +18,11 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Commit
 
 
-def read_changes(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
+def read_changes(log: Log, start: int, end: int, table: str | None, granularity: str) -> pa.Table:
     """Read what the commits from version `start` to `end`, both included, changed; see `Store.changes`."""
-    grain = as_choice(grain, "grain", ("pages", "rows"))
+    granularity = as_choice(granularity, "granularity", ("pages", "rows"))
     start, end = check_version_range(start, end)
-    return retry_after_vacuum(lambda: _read(log, start, end, table, grain))
+    return retry_after_vacuum(lambda: _read(log, start, end, table, granularity))
 
 
 def check_version_range(start: int, end: int, names: tuple[str, str] = ("start", "end")) -> tuple[int, int]:
@@ -46,14 +46,14 @@ def check_version_range(start: int, end: int, names: tuple[str, str] = ("start",
     return start, end
 
 
-def _read(log: Log, start: int, end: int, table: str | None, grain: str) -> pa.Table:
+def _read(log: Log, start: int, end: int, table: str | None, granularity: str) -> pa.Table:
     now = log.snapshot(end, asked="the end of the changes")
     then = version_before(log, start)
     if then is None:
         check_version(log.refresh().state, 0, "where the changes begin")
     table_id = None if table is None else find_either(now, then, table)
     commits = commits_in_turn(log, start, end + 1)
-    if grain == "pages":
+    if granularity == "pages":
         return page_changes(commits, then, table_id, log.load_manifest)
     return row_changes(commits, then, now, table_id)
 

@@ -9,12 +9,11 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.changes.row_changes import touched_rows
 from spark_pages.changes.row_counts import RowCounts, RowsMoved
 from spark_pages.log.log import Log
 from spark_pages.log.times import bounded
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
-from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.ids import CATALOG_TABLE, LIVENESS
 from spark_pages.model.row_ranges import RowRanges
 
 HISTORY_SCHEMA = pa.schema(
@@ -46,8 +45,8 @@ def _rows_updated(splices: Iterable[Splice]) -> int:
     updated: dict[int, list[tuple[int, int]]] = {}
     for splice in splices:
         end = splice.first_row + min(splice.removed_entries, splice.added_entries)
-        if splice.removed:
-            touched = touched_rows(splice, splice.first_row)
+        if splice.removed and splice.field_id != LIVENESS:
+            touched = splice.touched_rows(splice.first_row)
             of_table = updated.setdefault(splice.table_id, [])
             of_table += [(start, min(stop, end)) for start, stop in touched if start < end]
     ranges = (np.array(each, dtype=np.int64).reshape(-1, 2) for each in updated.values())

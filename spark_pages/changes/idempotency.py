@@ -76,9 +76,9 @@ def landed_in(
             return AppliedVersion(after, exact=False)
         stop, count = start, min(2 * count, _COMMITS_AT_ONCE)
     raise InvalidInputError(
-        f"Number {app_version} of application {app_id!r} never landed and cannot any more: number {newest} "
-        f"did, in version {version}. Nothing was committed.",
-        hint="Numbers must grow: use a larger one, or another app_id.",
+        f"Cannot commit number {app_version} of application {app_id!r}: number {newest} is committed, "
+        f"in version {version}, and numbers grow. Nothing was committed.",
+        hint=f"Use an `app_version` above {newest}, or another `app_id`.",
         app_id=app_id,
         newest=newest,
         version=version,

@@ -120,7 +120,7 @@ class _Feed:
         if intent.kind is not IntentKind.TRUNCATE:
             before = self._definition(table_id) if intent.kind in _OF_LIVE else None
         parts = []
-        was, now = (set() if each is None else {*each.field_ids.values()} for each in (before, after))
+        was, now = (set() if each is None else {key[1] for key in each.chains} for each in (before, after))
         for field_id in sorted(was if intent.kind is IntentKind.TRUNCATE else was - now):
             key = (table_id, field_id)
             parts.append(_went(version, key, "removed", self._held(key)[0], True))
@@ -130,8 +130,7 @@ class _Feed:
             unknown = pa.nulls(len(ids), pa.int64())
             parts.append(_rows(version, key, "added", pa.array(ids), unknown, pa.array(entries), True))
         if intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE) and intent.definition is not None:
-            for field_id in intent.definition.field_ids.values():
-                key = (table_id, field_id)
+            for key in intent.definition.chains:
                 self._chains.setdefault(key, _Seen()).gone.append(self._held(key)[0])
         self._definitions[table_id] = after
         return parts

@@ -106,7 +106,7 @@ class ChainTrace:
         self._spliced.add(begin, end)
         self.rows += splice.added_entries - splice.removed_entries
         self.kept = min(self.kept, self.rows)
-        touched = touched_rows(splice, begin)
+        touched = splice.touched_rows(begin)
         if splice.data_change:
             self._changed.add(begin, end)
             for bounds in touched:
@@ -144,16 +144,6 @@ class ChainTrace:
         nearest = changed[np.minimum(after, len(changed) - 1), 0]
         places: NDArray[np.int64] = spliced[(after < len(changed)) & (nearest < spliced[:, 1])]
         return places
-
-
-def touched_rows(splice: Splice, begin: int) -> list[tuple[int, int]]:
-    """Rows that a splice touches, as rows after it; `begin` is the row at which its pages landed."""
-    if not splice.data_change:
-        return []
-    if not splice.touched and splice.added_entries >= splice.removed_entries:
-        return [(begin, begin + splice.added_entries)]
-    shift = begin - splice.first_row
-    return [(start + shift, end + shift) for start, end in splice.touched]
 
 
 class Changes:
@@ -222,8 +212,8 @@ class Changes:
             if intent.kind is not IntentKind.PURGE:
                 self.newest[table_id] = definition
             if intent.kind in _CLEARING:
-                for field_id in definition.field_ids.values():
-                    self.trace((table_id, field_id)).clear()
+                for key in definition.chains:
+                    self.trace(key).clear()
         if intent.kind is IntentKind.PURGE:
             self.purged[table_id] = version
 

@@ -18,7 +18,7 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import CatalogIntent, Commit, IntentKind, Splice, TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.ids import CATALOG_TABLE, LIVENESS
 from spark_pages.model.table import TableDefinition
 
 _ENDS = (IntentKind.DROP, IntentKind.PURGE)
@@ -72,7 +72,7 @@ class RowCounts:
             if intent.kind is not IntentKind.REQUIRE and intent.table_id != CATALOG_TABLE:
                 intents.setdefault(int(intent.table_id), []).append(intent)
         for splice in record.splices:
-            if splice.table_id != CATALOG_TABLE:
+            if splice.table_id != CATALOG_TABLE and splice.field_id != LIVENESS:
                 splices.setdefault(int(splice.table_id), []).append(splice)
         moved = []
         for table_id in sorted(intents.keys() | splices.keys()):
@@ -98,7 +98,10 @@ class RowCounts:
             total = of_table[0][0] if of_table else 0
             return RowsMoved(total - lowest, -lowest)
         if not known:
-            raise SnapshotExpiredError("The version before is not readable.")
+            raise SnapshotExpiredError(
+                "Cannot count rows of the version before: it is not readable.",
+                hint="Begin with a later version; `store.info()` has the first.",
+            )
         return self._by_length(table_id, intents, kinds, growth)
 
     def _by_length(

@@ -21,7 +21,7 @@ from spark_pages.cli.serve import serve
 from spark_pages.cli.sql import sql
 from spark_pages.cli.verify import verify
 from spark_pages.errors import SparkPagesError
-from spark_pages.job_result import USAGE, exit_code, failure
+from spark_pages.job_result import USAGE, exit_code, failure_document
 from spark_pages.progress import Mode, reporting
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer has had its own click since 0.26
@@ -44,7 +44,7 @@ class _Verbs(TyperGroup):
         except _UsageError as error:  # comes here only where JSON was asked for
             message = getattr(error, "format_message", error.__str__)()
             hint = "spark-pages --help lists the verbs; spark-pages VERB --help its arguments."
-            output.print_json(failure("UsageError", message, hint))
+            output.print_json(failure_document("UsageError", message, hint))
             sys.exit(USAGE)
         if as_json:
             sys.exit(result if isinstance(result, int) else 0)

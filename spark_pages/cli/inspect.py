@@ -189,7 +189,10 @@ def read(
     trace = ReadTrace()
     if rows is not None:
         if conditions or start or stop is not None:
-            raise InvalidInputError("--rows names the rows: leave out --start, --stop and --filter.")
+            raise InvalidInputError(
+                "Cannot read by --rows and by another choice of rows: --rows names them all.",
+                hint="Leave out --start, --stop and --filter, or leave out --rows.",
+            )
         found = source.take(_row_numbers(rows), names, trace=trace)
     else:
         wanted = joined_filter(conditions or [], source)
@@ -242,4 +245,7 @@ def _row_numbers(text: str) -> list[int]:
     try:
         return [int(each) for each in text.split(",")]
     except ValueError:
-        raise InvalidInputError(f"--rows {text!r} is not a list of row numbers such as 1,5,7.") from None
+        raise InvalidInputError(
+            f"Cannot use --rows {text!r}: it is not a list of row numbers.",
+            hint="Write numbers from 0 with commas between them, such as --rows 1,5,7.",
+        ) from None

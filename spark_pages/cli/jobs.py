@@ -91,7 +91,9 @@ def ingest(
     except MissingDependencyError as error:
         if why is None:
             raise
-        raise MissingDependencyError(f"{path} takes Spark: {why}. {error.message}", hint=error.hint) from None
+        raise MissingDependencyError(
+            f"Cannot ingest {path}: it takes Spark, because {why}. {error.message}", hint=error.hint
+        ) from None
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
     tell("Ingest", told, json)
 
@@ -153,7 +155,10 @@ def reconstruct_snapshot(
     from spark_pages.spark.serialization import store_of, store_url
 
     if version is not None and timestamp is not None:
-        raise InvalidInputError("A version and a timestamp were given: give one of them.")
+        raise InvalidInputError(
+            "Cannot reconstruct a version: a version and a timestamp were given.",
+            hint="Give one of --version and --timestamp.",
+        )
     made: Output | None = None
     if output or format:
         made = Output(cast("Form", format or "parquet"), output, overwrite)

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from spark_pages.display.text import shorten, size
 from spark_pages.errors import SparkPagesError
-from spark_pages.job_result import FAILED, failure
+from spark_pages.job_result import FAILED, failure_document
 from spark_pages.printable import escape_controls, escape_controls_in_json
 from spark_pages.progress import rest
 
@@ -56,7 +56,7 @@ def print_error(error: Exception, as_json: bool) -> None:
         message = f"{error.filename}: {error.strerror}."
     kind = type(error).__name__
     if as_json:
-        print_json(failure(kind, message, hint))
+        print_json(failure_document(kind, message, hint))
         return
     talk = Console(stderr=True, highlight=False, soft_wrap=True)
     talk.print(Text.assemble(("error", "bold red"), f" [{kind}] {escape_controls(message)}"))

@@ -31,7 +31,10 @@ def report(
     from spark_pages.pictures import report_page
 
     if file == "-" and json:
-        raise InvalidInputError("- puts the page on stdout, where --json puts its document.")
+        raise InvalidInputError(
+            "Cannot write the report to -: it is stdout, where --json puts its document.",
+            hint="Name a file in place of -, or leave out --json.",
+        )
     page = report_page(stored(url, profile)).encode()
     if file == "-":
         sys.stdout.buffer.write(page)
@@ -47,16 +50,23 @@ def report(
 def _write(path: Path, page: bytes) -> None:
     """The file is the page, or what it was before."""
     if path.is_dir():
-        raise InvalidInputError(f"Cannot write the report to {path}: it is a folder. Name a file.")
+        raise InvalidInputError(
+            f"Cannot write the report to {path}: it is a folder.",
+            hint=f"Name a file in it, such as {path / 'report.html'}.",
+        )
     if not path.parent.is_dir():
-        raise InvalidInputError(f"Cannot write the report to {path}: there is no folder {path.parent}.")
+        raise InvalidInputError(
+            f"Cannot write the report to {path}: there is no folder {path.parent}.",
+            hint=f"Make the folder first: `mkdir -p {path.parent}`.",
+        )
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         unfinished.write_bytes(page)
         unfinished.replace(path)
     except OSError as error:
         raise InvalidInputError(
-            f"Cannot write the report to {path}: {error.strerror}.", hint="Name another file."
+            f"Cannot write the report to {path}: {error.strerror}.",
+            hint=f"Name another file in place of {path}, or - for stdout.",
         ) from error
     finally:
         with suppress(OSError):

@@ -66,7 +66,10 @@ def serve(
     from spark_pages.storage import open_object_store
 
     if no_tls == (tls_cert is not None and tls_key is not None) or (no_tls and (tls_cert or tls_key)):
-        raise InvalidInputError("Give --tls-cert and --tls-key, or --no-tls.")
+        raise InvalidInputError(
+            "Cannot serve without encryption: neither a certificate and its key nor --no-tls was given.",
+            hint="Give --tls-cert and --tls-key, or --no-tls.",
+        )
     settings = ServiceSettings(
         host=host,
         port=port,
@@ -104,12 +107,16 @@ def _verifier(
     from spark_pages.service.tokens import ALGORITHMS, TokenVerifier
 
     if no_tokens == bool(keys):
-        raise InvalidInputError("Give --token-key, or --no-tokens.")
+        raise InvalidInputError(
+            "Cannot serve without tokens: neither a key nor --no-tokens was given.",
+            hint="Give --token-key, or --no-tokens.",
+        )
     if no_tokens:
         return None
     for known in ALGORITHMS:
         if algorithm == known:
             return TokenVerifier([key.read_bytes() for key in keys], known, audience, issuer)
     raise InvalidInputError(
-        f"--token-algorithm {algorithm!r} is not known: expected one of {', '.join(ALGORITHMS)}."
+        f"Cannot use --token-algorithm {algorithm!r}: it is not known.",
+        hint=f"Give one of {', '.join(ALGORITHMS)}.",
     )

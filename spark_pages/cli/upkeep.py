@@ -9,7 +9,7 @@ import typer
 
 from spark_pages.cli import output
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
-from spark_pages.job_result import ended
+from spark_pages.job_result import exit_code_of
 
 
 def compact_log(url: Url, dry_run: DryRun = False, profile: Profile = None, json: Json = False) -> None:
@@ -45,7 +45,7 @@ def compact_pages(
         for each in told["tables"]:
             if not each["ok"]:
                 output.say(f"{each['table']}: {each['error']['message']}")
-    output.end(told["ok"], ended(told))
+    output.end(told["ok"], exit_code_of(told))
 
 
 def publish_delta(

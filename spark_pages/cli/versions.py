@@ -24,7 +24,7 @@ from spark_pages.cli.arguments import (
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="Of the tag.", show_default=False)]
 
 
-class Grain(StrEnum):
+class Granularity(StrEnum):
     """How finely changes are told."""
 
     ROWS = "rows"
@@ -111,21 +111,21 @@ def changes(
         typer.Option("--end", help="Last version, included; the newest by default.", show_default=False),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Of this table only.", show_default=False)] = None,
-    grain: Annotated[
-        Grain, typer.Option(help="Ranges of rows that all of them changed, or pages commit by commit.")
-    ] = Grain.ROWS,
+    granularity: Annotated[
+        Granularity, typer.Option(help="Ranges of rows that all of them changed, or pages commit by commit.")
+    ] = Granularity.ROWS,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
     """List what a range of versions changed."""
     store = stored(url, profile)
     end = store.snapshot().version if end is None else end
-    found = store.changes(start, end, table, grain.value)
+    found = store.changes(start, end, table, granularity.value)
     found = output.with_shown_ids(found)
     if json:
         output.print_json({"start": start, "end": end, "changes": found.to_pylist()})
         return
-    if grain is Grain.ROWS:
+    if granularity is Granularity.ROWS:
         found = found.drop_columns(["table_id", "field_id"])
     output.print_table(f"Changes of versions {start} to {end}", found)
 

@@ -38,6 +38,7 @@ from spark_pages.format.container import (
     encode_container,
 )
 from spark_pages.format.features import FORMAT_VERSION, check_readable
+from spark_pages.format.packed_numbers import pack_numbers, unpack_numbers
 from spark_pages.format.page_columns import pages_from_avro, pages_to_avro
 from spark_pages.format.validate import wrong_commit
 from spark_pages.model.actions import (
@@ -449,20 +450,25 @@ def _fields(value: Any, kind: type) -> dict[str, Any]:
 
 def _splice_to_avro(splice: Splice) -> dict[str, Any]:
     values = _fields(splice, Splice)
-    values["removed"] = list(splice.removed)
-    values["touched"] = [bound for bounds in splice.touched for bound in bounds]
+    values["removed"] = pack_numbers(splice.removed)
+    values["touched"] = pack_numbers([bound for bounds in splice.touched for bound in bounds])
     return values
 
 
 def _splice_from_avro(value: dict[str, Any]) -> Splice:
-    bounds = value["touched"]
+    bounds = _numbers(value["touched"])
     return Splice(
         **{
             **value,
-            "removed": tuple(value["removed"]),
+            "removed": tuple(_numbers(value["removed"])),
             "touched": tuple(zip(bounds[::2], bounds[1::2], strict=True)),
         }
     )
+
+
+def _numbers(value: bytes | list[int]) -> list[int]:
+    """Integers as a splice lists them; earlier releases wrote arrays."""
+    return unpack_numbers(value).tolist() if isinstance(value, bytes) else value
 
 
 def _intent_to_avro(intent: CatalogIntent) -> dict[str, Any]:

@@ -186,20 +186,27 @@ _MANIFEST = _record(
     ("num_pages", "long"),
     ("page_bytes", "long"),
 )
-_SPLICE = _record(
-    "Splice",
-    ("table_id", "long"),
-    ("field_id", "int"),
-    ("first_row", "long"),
-    ("removed", _array("long")),
-    ("removed_entries", "long"),
-    ("source", "int"),
-    ("start", "long"),
-    ("stop", "long"),
-    ("added_entries", "long"),
-    ("data_change", "boolean"),
-    ("touched", _array("long")),
-)
+
+
+def _splice(numbers: Any) -> dict[str, Any]:
+    """A splice, with its lists of numbers as some type."""
+    return _record(
+        "Splice",
+        ("table_id", "long"),
+        ("field_id", "int"),
+        ("first_row", "long"),
+        ("removed", numbers),
+        ("removed_entries", "long"),
+        ("source", "int"),
+        ("start", "long"),
+        ("stop", "long"),
+        ("added_entries", "long"),
+        ("data_change", "boolean"),
+        ("touched", numbers),
+    )
+
+
+_SPLICE = _splice("bytes")
 _DEFINITION = _record(
     "TableDefinition",
     ("schema", "bytes"),
@@ -248,12 +255,14 @@ _HEADING_FIELDS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _content_fields(pages: dict[str, Any], intent: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _content_fields(
+    pages: dict[str, Any], intent: dict[str, Any], splice: dict[str, Any]
+) -> tuple[tuple[str, Any], ...]:
     """Fields of a transaction behind its first ordinal."""
     return (
         ("pages", pages),
         ("manifests", _array(_MANIFEST)),
-        ("splices", _array(_SPLICE)),
+        ("splices", _array(splice)),
         ("intents", _array(intent)),
         ("tags", _array(_TAG)),
         ("leases", _array(_LEASE)),
@@ -263,12 +272,14 @@ def _content_fields(pages: dict[str, Any], intent: dict[str, Any]) -> tuple[tupl
     )
 
 
-def _transaction(pages: dict[str, Any], intent: dict[str, Any]) -> dict[str, Any]:
-    content = _content_fields(pages, intent)
+def _transaction(
+    pages: dict[str, Any], intent: dict[str, Any], splice: dict[str, Any] = _SPLICE
+) -> dict[str, Any]:
+    content = _content_fields(pages, intent, splice)
     return _record("Transaction", *_HEADING_FIELDS, ("base_ordinal", "long"), *content)
 
 
-_CONTENT_FIELDS = _content_fields(_PAGES, _INTENT)
+_CONTENT_FIELDS = _content_fields(_PAGES, _INTENT, _SPLICE)
 _TRANSACTION = _transaction(_PAGES, _INTENT)
 _TOMBSTONE = _record(
     "Tombstone",
@@ -295,8 +306,10 @@ TRANSACTIONS_SCHEMA = fastavro.parse_schema([_SHORT_HEADER, _TRANSACTION])
 
 _INTENT_WITHOUT_COLUMNS = _without(_INTENT, "columns")
 _PAGES_WITHOUT_BLOOMS = _without(_PAGES, "distinct", "bloom_offset", "bloom_length", "bloom_checksum")
-_OLD_TRANSACTION = _transaction(_PAGES, _INTENT_WITHOUT_COLUMNS)
-_OLDEST_TRANSACTION = _transaction(_PAGES_WITHOUT_BLOOMS, _INTENT_WITHOUT_COLUMNS)
+_ARRAY_SPLICE = _splice(_array("long"))
+_LISTED_TRANSACTION = _transaction(_PAGES, _INTENT, _ARRAY_SPLICE)
+_OLD_TRANSACTION = _transaction(_PAGES, _INTENT_WITHOUT_COLUMNS, _ARRAY_SPLICE)
+_OLDEST_TRANSACTION = _transaction(_PAGES_WITHOUT_BLOOMS, _INTENT_WITHOUT_COLUMNS, _ARRAY_SPLICE)
 
 ACCEPTED_SCHEMAS = (COMMIT_SCHEMA, TOLD_SCHEMA, SHORT_SCHEMA, TRANSACTIONS_SCHEMA)
 """Schemas that a slot of this release may have; the first holds every field."""
@@ -308,16 +321,21 @@ _NAMELESS_HEADER, _NAMELESS_SHORT_HEADER, _NAMELESS_TOMBSTONE = (
 EARLIER_SCHEMAS = tuple(
     fastavro.parse_schema(each)
     for each in (
-        [_NAMELESS_HEADER, _TRANSACTION, _NAMELESS_TOMBSTONE],
-        [_NAMELESS_HEADER, _TRANSACTION],
-        [_NAMELESS_SHORT_HEADER, _TRANSACTION, _NAMELESS_TOMBSTONE],
-        [_NAMELESS_SHORT_HEADER, _TRANSACTION],
+        [_HEADER, _LISTED_TRANSACTION, _TOMBSTONE],
+        [_HEADER, _LISTED_TRANSACTION],
+        [_SHORT_HEADER, _LISTED_TRANSACTION, _TOMBSTONE],
+        [_SHORT_HEADER, _LISTED_TRANSACTION],
+        [_NAMELESS_HEADER, _LISTED_TRANSACTION, _NAMELESS_TOMBSTONE],
+        [_NAMELESS_HEADER, _LISTED_TRANSACTION],
+        [_NAMELESS_SHORT_HEADER, _LISTED_TRANSACTION, _NAMELESS_TOMBSTONE],
+        [_NAMELESS_SHORT_HEADER, _LISTED_TRANSACTION],
         [_NAMELESS_SHORT_HEADER, _OLD_TRANSACTION, _NAMELESS_TOMBSTONE],
         [_NAMELESS_SHORT_HEADER, _OLD_TRANSACTION],
         [_NAMELESS_SHORT_HEADER, _OLDEST_TRANSACTION, _NAMELESS_TOMBSTONE],
     )
 )
-"""Slots of earlier releases: before stores had ids, before intents named columns, before bloom filters."""
+"""Slots of earlier releases: before numbers were packed, before stores had ids, before intents named
+columns, before bloom filters."""
 
 _FIRST_FIELDS = (("format_version", "int"), ("reader_features", _array("string")))
 _BEGINNING = {"type": "record", "name": "CommitHeader", "namespace": _NAMESPACE}

@@ -167,7 +167,8 @@ class ContainerSchema:
         Schemas of containers that hold less, likewise: unions of the first of its records, and records
         without fields for which it has a default.
     earlier
-        Schemas that earlier releases wrote. What they lack is filled in by the defaults of `parsed`.
+        Schemas that earlier releases wrote. The first of them has all fields; what the others lack is
+        filled in by its defaults.
 
     Attributes
     ----------
@@ -179,7 +180,7 @@ class ContainerSchema:
     def __init__(self, parsed: Any, *others: Any, earlier: Sequence[Any] = ()) -> None:
         self.parsed = parsed
         self.written: dict[bytes, tuple[Any, Any]] = {}
-        resolved = [(each, parsed) for each in earlier]
+        resolved = [(each, earlier[0]) for each in earlier]
         for written, wanted in (*resolved, *((each, None) for each in (*others, parsed))):
             long = _long_form(written)
             self.written |= {long: (written, wanted), _shortest(long): (written, wanted)}

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from spark_pages.errors import UnsupportedFormatError
 from spark_pages.format.page_folders import LOCATION_PROPERTY
 from spark_pages.model.actions import Features, TransactionRecord
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import (
     BUILT_IN,
     CHECKS_KEY,
@@ -36,6 +37,9 @@ LOCATIONS = "locations"
 
 NAN_BOUNDS = "nan-bounds"
 """Bounds of a page may pass NaN over, where its statistics say that it has some."""
+
+DELETED_ROWS = "deleted-rows"
+"""Tables may have liveness chains, which say which rows are dead."""
 
 READER_FEATURES = frozenset({NAMESPACES, WIDENED, NAN_BOUNDS})
 """What this release knows to read."""
@@ -87,6 +91,8 @@ def with_needs(features: Features, records: Iterable[TransactionRecord]) -> Feat
     for record in records:
         if record.own.have_nan or any(manifest.have_nan for manifest in record.manifests):
             reader.add(NAN_BOUNDS)
+        if any(splice.field_id == LIVENESS for splice in record.splices):
+            reader.add(DELETED_ROWS)
         if any(name.startswith(LOCATION_PROPERTY) for name in record.properties):
             writer.add(LOCATIONS)
         for intent in record.intents:

@@ -107,7 +107,7 @@ def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """
     values = as_sequence(values)
     check_unmasked(values)
-    check_nesting(values, "A value")
+    check_nesting(values, "rows")
     try:
         return _inferred(values)
     except (pa.ArrowException, LossError, OverflowError):
@@ -131,7 +131,7 @@ def inferred(values: Any) -> pa.Array | pa.ChunkedArray:
         If the array would not hold these values, or they are nested too deep.
     """
     check_unmasked(values)
-    check_nesting(values, "A value")
+    check_nesting(values, "rows")
     return _inferred(values)
 
 

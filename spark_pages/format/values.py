@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -32,17 +32,22 @@ class RowStream:
 
     Attributes
     ----------
-    columns
-        Their names.
+    schema
+        Names and types of their columns, as they are given.
     pieces
         Gives the rows as tables of at most so many bytes, but of a row at least. May be called once.
     size_bytes
         Bytes that they take, where all are in memory.
     """
 
-    columns: Sequence[str]
+    schema: pa.Schema
     pieces: Callable[[int], Iterator[pa.Table]]
     size_bytes: int | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.schema.names)
 
     @property
     def is_small(self) -> bool:
@@ -93,7 +98,7 @@ def _of_table(table: pa.Table) -> RowStream:
     size_bytes = table.get_total_buffer_size()
     if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
         size_bytes = shown_bytes(table)
-    return RowStream(table.column_names, lambda most: _slices(table, size_bytes, most), size_bytes)
+    return RowStream(table.schema, lambda most: _slices(table, size_bytes, most), size_bytes)
 
 
 def read_stream(data: Any) -> pa.Table:
@@ -126,7 +131,7 @@ def _reader_of(stream: Any) -> pa.RecordBatchReader:
 
 def _of_reader(reader: pa.RecordBatchReader) -> RowStream:
     schema = reader.schema
-    return RowStream(schema.names, lambda most: _gathered(schema, _checked_batches(reader), most))
+    return RowStream(schema, lambda most: _gathered(schema, _checked_batches(reader), most))
 
 
 def _unknown_column(data: Any) -> str | None:

@@ -143,8 +143,8 @@ class PageCache:
                     found.ready[key] = page.content
                     if touch and key in upc:
                         upc.move_to_end(key)
-                elif (other := flights.get(key)) is not None and not other.has_ended:
-                    other.expect()
+                elif (other := flights.get(key)) is not None and not other.is_finished:
+                    other.reserve()
                     found.awaited[key] = other
                     if touch:
                         other.wanted.add(key)
@@ -269,7 +269,7 @@ class PageCache:
         if self._is_torn:
             self._upc_size = sum(page.size_bytes for page in chain(self._upc.values(), self._held.values()))
             self._cpc_size = sum(len(packed) + ENTRY_OVERHEAD_BYTES for packed in self._cpc.values())
-            self._flights = {key: each for key, each in self._flights.items() if not each.has_ended}
+            self._flights = {key: each for key, each in self._flights.items() if not each.is_finished}
         self._is_torn = True
 
     def _put(self, key: PageKey, page: LoadedPage) -> None:

@@ -372,7 +372,7 @@ class PageHandler:
                 flight.loaded[key].detach()
             return live.cache.land(flight, admit) if flight.keys else 0
         finally:
-            flight.end()
+            flight.finish()
 
     def _obtain(
         self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
@@ -523,4 +523,4 @@ def _load_loose(key: PageKey, page: PageDescriptor, flight: PendingLoad) -> None
     except SparkPagesError as error:
         flight.fail((key,), error)
         raise
-    flight.arrive(key, LoadedPage(batch, shown_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))
+    flight.complete(key, LoadedPage(batch, shown_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))

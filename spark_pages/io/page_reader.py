@@ -315,7 +315,7 @@ class PageReader:
                 except DamageError:
                     disk.drop(key)
                 else:
-                    load.flight.arrive(key, kept)
+                    load.flight.complete(key, kept)
                     hits += 1
         load.tally.append((0, 0, 0, hits))
         return [key for key in keys if key not in load.flight.loaded] if hits else list(keys)
@@ -371,7 +371,7 @@ def decode_into(
         except SparkPagesError as error:
             flight.fail((key,), error)
             raise
-        flight.arrive(key, page)
+        flight.complete(key, page)
 
 
 def _decode_or_reread(

@@ -53,7 +53,7 @@ class LoadedPage:
 class PendingLoad:
     """Pages that one call has taken on to load.
 
-    The loading side calls `arrive` and `fail` from any thread, and `end` once, whatever happens. Others are
+    The loading side calls `complete` and `fail` from any thread, and `finish` once, always. Others are
     expected, and then `wait`.
 
     Attributes
@@ -80,16 +80,16 @@ class PendingLoad:
         self._ended = False
 
     @property
-    def has_ended(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing more comes."""
         return self._ended
 
-    def expect(self) -> None:
+    def reserve(self) -> None:
         """Somebody is going to wait. Not to be called by two threads at once."""
         if self._changed is None:
             self._changed = threading.Condition()
 
-    def arrive(self, key: PageKey, page: LoadedPage) -> None:
+    def complete(self, key: PageKey, page: LoadedPage) -> None:
         """The page is loaded; who waits for it goes on."""
         self.loaded[key] = page
         # Who is expected only after this look will find the page before it begins to wait.
@@ -104,7 +104,7 @@ class PendingLoad:
         if self._changed is not None:
             self._wake(self._changed)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Nothing more comes: a page that has neither come nor failed is for those who want it to load."""
         self._ended = True
         if self._changed is not None:

@@ -110,10 +110,10 @@ class AutoMaintenance:
         check_writable(head.state.features)
         # Only on a checkpoint that the log names does vacuum surely keep what the new one shares with it.
         based = on_named_checkpoint(self._slots, self._tree, head.state, self._load_manifest)
-        base = head.checkpoint if based is head.state else self._newest.bind(based).checkpoint
+        base = head.checkpoint if based is head.state else self._newest.open(based).checkpoint
         token, at_once = self._runtime.token(), self._runtime.map
         made = write_checkpoint(self._store, based, base, token, at_once, carry_out)
-        self._newest.adopt(made.ref)  # reads the root back
+        self._newest.rebase_on_checkpoint(made.ref)  # reads the root back
         self.tell(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
         return made.ref
 
@@ -138,7 +138,7 @@ class AutoMaintenance:
         done = compact_slots(self._store, self._runtime.map, compacted, stop, most)
         if done.compacted > compacted:
             self._slots.learn(done.compacted)
-            self._newest.learn(done.compacted)
+            self._newest.record_range(done.compacted)
         return done
 
     def _make_bundles(self, state: LogState, stop: int, behind: int = 0) -> LogCompaction:
@@ -155,11 +155,11 @@ class AutoMaintenance:
         """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
         now_us = self._runtime.now_us()
         done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
-        self._newest.note(done)
+        self._newest.add_note(done)
         self._leave_hint()
 
     def _leave_hint(self) -> None:
-        self._newest.hear(read_hints(self._store).upkeep)  # else what others did would be forgotten
+        self._newest.merge_notes(read_hints(self._store).upkeep)  # else what others did would be forgotten
         known = self._newest.snapshot
         if known is None:
             return
@@ -238,7 +238,7 @@ class AutoMaintenance:
         if ref is None or not self._is_behind(head.state):
             return head
         try:
-            self._newest.adopt(ref)
+            self._newest.rebase_on_checkpoint(ref)
         except SparkPagesError:
             self._unreadable = ref  # the old one will do
         known = self._newest.snapshot

@@ -18,10 +18,10 @@ from spark_pages.runtime import writer_name
 _MOST_COMMITS = 1024
 """So far back is looked; a conflict with something older names no writer."""
 
-Meets = Callable[[TransactionRecord], bool]
+ConflictTest = Callable[[TransactionRecord], bool]
 
 
-class Past(Protocol):
+class CommitSource(Protocol):
     """What is asked of a log."""
 
     def refresh(self) -> LogSnapshot:
@@ -39,7 +39,7 @@ def is_vacuum(record: TransactionRecord) -> bool:
 
 
 def attach_conflicting_commit(
-    error: CommitConflictError, log: Past, read_version: int, meets: Meets
+    error: CommitConflictError, log: CommitSource, read_version: int, meets: ConflictTest
 ) -> CommitConflictError:
     """The same error, with both versions, both writers, the chains that overlap and the number of tries.
 
@@ -67,7 +67,9 @@ def attach_conflicting_commit(
     )
 
 
-def _newest(log: Past, read_version: int, meets: Meets) -> tuple[int | None, str | None, str | None]:
+def _newest(
+    log: CommitSource, read_version: int, meets: ConflictTest
+) -> tuple[int | None, str | None, str | None]:
     try:
         stop = log.refresh().state.version + 1
         commits = log.commits_left(max(read_version + 1, stop - _MOST_COMMITS), stop)

@@ -48,7 +48,7 @@ class CommitTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class CommitSchedule:
     """Who is to commit before a writer.
 
     Attributes
@@ -69,9 +69,9 @@ class Before:
     slow: bool = False
 
 
-NOBODY = Before(0, 0)
+NOBODY = CommitSchedule(0, 0)
 
-SLOW = Before(1, 0, unknown=True, slow=True)
+SLOW = CommitSchedule(1, 0, unknown=True, slow=True)
 
 
 def with_commit(
@@ -83,7 +83,9 @@ def with_commit(
     return (*turns[-_KEPT + 1 :], CommitTurn(writer, version, version, read_version < version - 1))
 
 
-def before(turns: tuple[CommitTurn, ...], properties: Mapping[str, str], writer: str, arrived: int) -> Before:
+def schedule(
+    turns: tuple[CommitTurn, ...], properties: Mapping[str, str], writer: str, arrived: int
+) -> CommitSchedule:
     """Who is to commit before a writer that wants to.
 
     Parameters
@@ -113,11 +115,11 @@ def before(turns: tuple[CommitTurn, ...], properties: Mapping[str, str], writer:
     own = next((place for place, turn in enumerate(ring) if turn.writer == writer), None)
     if own is None:
         waiting = sum(turn.last_version <= arrived for turn in ring[1:])
-        return NOBODY if is_free else Before(waiting + bool(left), left)
+        return NOBODY if is_free else CommitSchedule(waiting + bool(left), left)
     if own == 0:
         first = is_free if left else max(1, is_free + len(ring) - 1)
-        return Before(first, 0, unknown=len(ring) == 1) if first else NOBODY
-    return Before(is_free + len(ring) - own - 1 + bool(left), left)
+        return CommitSchedule(first, 0, unknown=len(ring) == 1) if first else NOBODY
+    return CommitSchedule(is_free + len(ring) - own - 1 + bool(left), left)
 
 
 def is_for_slow(turns: tuple[CommitTurn, ...], properties: Mapping[str, str]) -> bool:

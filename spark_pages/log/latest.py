@@ -40,7 +40,7 @@ class LatestSnapshot:
         """Nobody holds the lock: a forked child has none of the threads that might."""
         self._lock = threading.Lock()
 
-    def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+    def open(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
         """The snapshot of a state, with what `older` has loaded where nothing touched it."""
         return LogSnapshot(state, self._open(state), older)
 
@@ -79,7 +79,7 @@ class LatestSnapshot:
     def _fits(state: LogState, base: CheckpointRef) -> bool:
         return _is_older(state.base, base) and usable(base, state.named_checkpoint, state.retention)
 
-    def adopt(self, ref: CheckpointRef) -> None:
+    def rebase_on_checkpoint(self, ref: CheckpointRef) -> None:
         """The newest snapshot stands on this checkpoint from now on, so that what it keeps stays small.
 
         Notes
@@ -93,9 +93,9 @@ class LatestSnapshot:
             if known is None or not usable(ref, known.state.named_checkpoint, known.state.retention):
                 return  # vacuum passed meanwhile: nobody will use it
             if ref.version <= known.state.version and _is_older(known.state.base, ref):
-                self.snapshot = known.on(stand_on(known.state, ref), checkpoint)
+                self.snapshot = known.with_checkpoint(stand_on(known.state, ref), checkpoint)
 
-    def learn(self, compacted: int) -> None:
+    def record_range(self, compacted: int) -> None:
         """Slots below this version are in compacted ranges, and the next commit says so."""
         with self._lock:
             known = self.snapshot
@@ -103,7 +103,7 @@ class LatestSnapshot:
                 told = replace(known.state, compacted=compacted)
                 self.snapshot = LogSnapshot(told, known.checkpoint, known)
 
-    def note(self, done: UpkeepNote) -> None:
+    def add_note(self, done: UpkeepNote) -> None:
         """Something was done to the log, and the next commit says so."""
         with self._lock:
             known = self.snapshot
@@ -111,7 +111,7 @@ class LatestSnapshot:
                 told = replace(known.state, upkeep=(*known.state.upkeep, done)[-_MOST_NOTES:])
                 self.snapshot = LogSnapshot(told, known.checkpoint, known)
 
-    def hear(self, notes: Sequence[UpkeepNote]) -> None:
+    def merge_notes(self, notes: Sequence[UpkeepNote]) -> None:
         """Others have left these in the hint: what no commit has told of it, the next one does."""
         with self._lock:
             known = self.snapshot

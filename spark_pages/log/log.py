@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
 import pyarrow as pa
 
 from spark_pages.errors import (
+    DamageError,
     InternalError,
     ObjectNotFoundError,
     SnapshotExpiredError,
@@ -53,7 +54,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.log.times import ahead_of, bounded, dated
 from spark_pages.model.actions import CheckpointRef, Commit, ManifestRef, Tombstone
-from spark_pages.runtime import Runtime, writer_name
+from spark_pages.runtime import Runtime, is_out_of_threads, writer_name
 from spark_pages.storage.store import CLOCK_PREFIX, ObjectStore
 
 
@@ -137,7 +138,7 @@ class Log:
 
     def _open(self, newest: LogState, version: int) -> LogSnapshot:
         state = open_state(self._slots, self._tree, newest, version, self.load_manifest)
-        return self.bind(state)
+        return self.open(state)
 
     def known(self) -> LogSnapshot:
         """The newest snapshot that this process has seen; asks storage only if it has seen none."""
@@ -151,8 +152,14 @@ class Log:
         return self._adopt(find_head(self._slots, self._tree, self.load_manifest))
 
     def _refresh_from(self, older: LogSnapshot, look: Look | None = None) -> LogSnapshot:
+        look = look or self._look_behind(older.state)
         state = catch_up(self._slots, self._tree, older.state, self.load_manifest, look)
         return older if state is older.state else self._adopt(state)
+
+    def _look_behind(self, state: LogState) -> Look:
+        """Look for what was committed after the newest state known, and whether it is still in the log."""
+        self._slots.identity.learn(state.store_id)
+        return self._slots.identity.look(state.version + 1, state.digest)
 
     def _adopt(self, state: LogState) -> LogSnapshot:
         self._slots.learn(state.compacted)
@@ -233,9 +240,9 @@ class Log:
         """Pages and statistics that a page manifest lists."""
         return self._tree.manifest(manifest.location)
 
-    def bind(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
+    def open(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
         """The snapshot of a state, with what `older` has loaded where nothing touched it."""
-        return self._newest.bind(state, older)
+        return self._newest.open(state, older)
 
     def _advance(self, state: LogState) -> LogSnapshot:
         """Make the state the newest known one, unless another thread knows a newer one."""
@@ -402,7 +409,11 @@ class Log:
 
     def _commit_together(self, members: Sequence[GroupMember], if_stopped: IfStopped) -> list[Outcome]:
         head = self._checked_head()
-        outcomes = self._commit_on(head.state, members, if_stopped)
+        try:
+            outcomes = self._commit_on(head.state, members, if_stopped)
+        except DamageError:
+            self._checked_head(always=True)  # a slot that does not continue the log may be of another store
+            raise
         for outcome in outcomes:
             if isinstance(outcome, Committed) and outcome.commit is not None:
                 self._driver.landed(outcome.commit, ahead_of(outcome.state.properties))
@@ -429,11 +440,48 @@ class Log:
         head, identity = self.known(), self._slots.identity
         identity.learn(head.state.store_id)
         if always or identity.is_due:
-            look = identity.look(head.state.version + 1)
+            look = self._look_behind(head.state)
             if look.present:
                 head = self._refresh_from(head, look)
         identity.check_writable()
         return head
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check that a commit still goes into the same store, beside what the caller writes for it.
+
+        Raises
+        ------
+        StoreReplacedError, StoreNotFoundError
+            At the end, if it would not.
+
+        Notes
+        -----
+        Only where the last check is too old for a commit; a local disk is looked at before the commit, in
+        microseconds. Where the check fails, the commit does it again.
+        """
+        identity = self._slots.identity
+        if identity.is_local or not identity.is_due:
+            yield
+            return
+        state = self.known().state
+
+        def check() -> None:
+            with suppress(StorageError, DamageError):
+                self._look_behind(state)
+
+        try:
+            wait = self._runtime.spawn(check)
+        except RuntimeError as error:
+            if not is_out_of_threads(error):
+                raise
+            yield
+            return
+        try:
+            yield
+        finally:
+            wait(None)
+        identity.check_writable()
 
     def _commit_on(
         self, state: LogState, members: Sequence[GroupMember], if_stopped: IfStopped = lambda _: None

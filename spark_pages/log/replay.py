@@ -31,7 +31,7 @@ from spark_pages.model.actions import (
 )
 from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece, UnloadedRun
 from spark_pages.model.frozen import FrozenDict
-from spark_pages.model.ids import page_id
+from spark_pages.model.ids import LIVENESS, page_id
 from spark_pages.model.page_schema import PAGE_SCHEMA, empty_batch
 from spark_pages.model.run import PageRun
 from spark_pages.runtime import Mapper
@@ -223,10 +223,15 @@ class Fold:
         self._added_bytes += sum([manifest.page_bytes for manifest in record.manifests])
         for splice in record.splices:
             added = _added(record, splice, own, version, self._load_manifest)
-            self._edit(
-                (splice.table_id, splice.field_id),
-                ChainEdit(splice.first_row, splice.removed, splice.removed_entries, added, version=version),
+            edit = ChainEdit(
+                splice.first_row,
+                splice.removed,
+                splice.removed_entries,
+                added,
+                version=version,
+                exact=splice.field_id == LIVENESS,
             )
+            self._edit((splice.table_id, splice.field_id), edit)
         if record.app_id is not None and record.app_version is not None:
             self._apps[record.app_id] = (record.app_version, version)
         for name, value in record.properties.items():
@@ -279,9 +284,9 @@ class Fold:
         elif intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE):
             if intent.definition is None:
                 raise DamageError(f"The intent to {intent.kind.value} {intent.name!r} lacks the definition.")
-            for field_id in intent.definition.field_ids.values():
+            for key in intent.definition.chains:
                 nothing = PageRun(empty_batch(PAGE_SCHEMA))
-                self._edit((intent.table_id, field_id), ChainEdit(0, (), 0, nothing, True, version))
+                self._edit(key, ChainEdit(0, (), 0, nothing, True, version))
 
     def _claim(self, claim: Claim) -> None:
         """One that is set replaces what was on its rows; one that is released takes away only itself."""

@@ -35,7 +35,7 @@ class SlotReader:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
-        self.identity = StoreIdentity(store, self.read, monotonic_s)
+        self.identity = StoreIdentity(store, self.read, self.digest, monotonic_s)
         self.map_all = map_all
         self._ranges = RangeReader(store, self.read, map_all)
         self._compacted = 0

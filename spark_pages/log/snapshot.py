@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from spark_pages.format.features import FORMAT_VERSION, check_readable
+from spark_pages.format.features import DELETED_ROWS, FORMAT_VERSION, check_readable
 from spark_pages.log.checkpoint.reader import Checkpoint
 from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainKey, PartialRun, Piece
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
@@ -56,7 +57,7 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         chain, applied = self._chains.get(key, (None, ()))
         if chain is None:
-            chain = ColumnChain(self.promised(key)).apply(edits)
+            chain = ColumnChain(self.base_chain(key)).apply(edits)
         elif applied is not edits:
             chain = chain.apply(edits[len(applied) :])
         else:
@@ -64,7 +65,7 @@ class LogSnapshot:
         self._chains[key] = chain, edits
         return chain
 
-    def promised(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
+    def base_chain(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
         """What a chain is before any edit: the pieces that the checkpoint holds of it."""
         return self.checkpoint.open_chain(key) if self.checkpoint else []
 
@@ -83,14 +84,14 @@ class LogSnapshot:
         edits = self.state.edits.get(key, ())
         known, applied = self._tails.get(key, (None, ()))
         if known is None:
-            chain = ColumnChain(self.promised(key))
+            chain = ColumnChain(self.base_chain(key))
             known = ChainTail(chain.num_rows, before=chain.num_pages)
         if applied is not edits:
             known = known.after(edits[len(applied) :])
         self._tails[key] = known, edits
         return known
 
-    def on(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
+    def with_checkpoint(self, state: LogState, checkpoint: Checkpoint) -> LogSnapshot:
         """The same version on a newer checkpoint; chains that are loaded whole are kept.
 
         Parameters
@@ -167,11 +168,17 @@ class LogSnapshot:
 
     def chain_keys(self) -> Iterable[ChainKey]:
         """The chains of all live tables, sorted."""
-        return sorted(
-            (definition.table_id, field_id)
-            for definition in self.tables()
-            for field_id in definition.field_ids.values()
-        )
+        return sorted(key for definition in self.tables() for key in self.chains_of(definition))
+
+    def chains_of(self, definition: TableDefinition) -> Sequence[ChainKey]:
+        """Keys of the chains of a table, the liveness chain last, where the store has any."""
+        keys = definition.chains
+        return keys if self.has_dead_rows else [key for key in keys if key[1] != LIVENESS]
+
+    @property
+    def has_dead_rows(self) -> bool:
+        """Whether some table may have dead rows."""
+        return DELETED_ROWS in self.state.features.reader
 
 
 def _is_plain(piece: Piece) -> bool:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from spark_pages.arguments import MOST_NUMBER, as_duration, as_int, as_names, as_str
 from spark_pages.boundary import guarded
-from spark_pages.catalog.resolve import show_name
-from spark_pages.errors import ColumnNotFoundError, InvalidInputError
+from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.errors import InvalidInputError
 from spark_pages.log.claims import is_live
 from spark_pages.log.times import MAX_TIME_US, bounded
 from spark_pages.model.actions import Claim
@@ -173,21 +173,24 @@ def take_claim(
     """Claim rows of all columns named, or of none; see `Store.claim`."""
     lasting = as_duration(duration, "duration")
     if not as_str(owner, "owner"):
-        raise InvalidInputError("Cannot claim rows: the owner has no name. Give one that others will know.")
-    table = as_str(table, "The name of a table")
+        raise InvalidInputError(
+            "Cannot claim rows: the owner has no name.",
+            hint="Give one by `owner`, --owner on the command line, that others will know.",
+        )
+    table = as_str(table, "the name of a table")
     columns = None if columns is None else as_names(columns, "columns")
     txn = store.transaction(operation="claim rows", parameters={"table": table, "owner": owner})
     shown = txn.snapshot.table(table)
     table_id, fields = shown.definition.table_id, shown.definition.field_ids
-    unknown = [name for name in columns or () if name not in fields]
-    if unknown:
-        raise ColumnNotFoundError(f"Cannot claim rows of column {unknown[0]!r}: table {table!r} has none.")
+    check_columns(shown.definition, columns or ())
     start = as_int(rows[0], "start")
     stop = shown.num_rows if rows[1] is None else as_int(rows[1], "stop", most=MOST_NUMBER)
     expires_us = runtime.now_us() + lasting // timedelta(microseconds=1)
     if not 0 <= start < stop or lasting <= timedelta(0) or expires_us > MAX_TIME_US:
         raise InvalidInputError(
-            f"Cannot claim rows {start} to {stop} for {lasting}: expected rows, and an end up to year 9999."
+            f"Cannot claim rows {start} to {stop} for {lasting}: expected rows, and an end up to year 9999.",
+            hint="Give rows from 0 to below the end, such as (0, 1000), and a `duration` such as "
+            "`timedelta(hours=1)`.",
         )
     fences = [claim.fence for claim in txn.snapshot.log.state.claims]
     fence = 1 + max([txn.snapshot.version, *fences])

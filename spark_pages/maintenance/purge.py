@@ -56,7 +56,7 @@ def purge_dropped(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
     token = runtime.token()
 
     def build(state: LogState) -> TransactionRecord:
-        shown = Snapshot(log.bind(state), pages)
+        shown = Snapshot(log.open(state), pages)
         told = shown.table("system.catalog")
         made, splices = catalog_changes(shown.log, told, [], [], 0, gone)
         return TransactionRecord(

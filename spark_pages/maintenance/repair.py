@@ -161,7 +161,10 @@ class RepairPlan:
         Open the store again afterwards: one that was opened before may still stand on the lost checkpoint.
         """
         if self.refused:
-            raise UnsupportedFormatError(self.refused)
+            raise UnsupportedFormatError(
+                f"Cannot repair the store: {self.refused}",
+                hint="Upgrade, then call `store.repair_plan()` again.",
+            )
         if self.steps:
             self._check_writable()
         done = []

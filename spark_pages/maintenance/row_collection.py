@@ -56,7 +56,7 @@ def collect_rows(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
 
     def build(state: LogState) -> TransactionRecord | Duplicate:
         check_writable(state.features)  # it writes page files, and is asked before a commit is tried, too
-        zero = Snapshot(log.bind(state), pages).table("system.catalog")
+        zero = Snapshot(log.open(state), pages).table("system.catalog")
         going = rows_to_go(zero, _oldest(state))
         if not going.any():
             return Duplicate(state.version)

@@ -80,6 +80,20 @@ class Splice:
         """Whether the column holds as many rows afterwards as before."""
         return self.removed_entries == self.added_entries
 
+    @property
+    def is_append(self) -> bool:
+        """Whether it removes nothing."""
+        return not (self.removed or self.removed_entries)
+
+    def touched_rows(self, begin: int) -> list[tuple[int, int]]:
+        """Ranges [start, end) of rows after it that it touches; `begin` is the row at which its pages are."""
+        if not self.data_change:
+            return []
+        if not self.touched and self.added_entries >= self.removed_entries:
+            return [(begin, begin + self.added_entries)]
+        shift = begin - self.first_row
+        return [(start + shift, end + shift) for start, end in self.touched]
+
 
 class IntentKind(StrEnum):
     """What a transaction does to, or needs of, one name or table."""

@@ -282,7 +282,8 @@ class ColumnChain:
         """
         if not 0 <= start <= end <= self.num_rows:
             raise RowOutOfRangeError(
-                f"Rows [{start}, {end}) are not in the column: it has {self.num_rows} rows, numbered from 0.",
+                f"Cannot locate rows [{start}, {end}): the column has {self.num_rows} rows, numbered from 0.",
+                hint=f"Ask for rows from 0 up to {self.num_rows}.",
                 num_rows=self.num_rows,
             )
         return self.cut(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
@@ -378,7 +379,7 @@ class ColumnChain:
         for index in touched:
             run = layout.pieces[index]
             assert isinstance(run, PageRun)
-            found.append(run.taken(positions[bounds[index] : bounds[index + 1]] - layout.first_pages[index]))
+            found.append(run.take(positions[bounds[index] : bounds[index + 1]] - layout.first_pages[index]))
         if not touched:
             return RunSlice(PageRun(empty_batch(PAGE_SCHEMA)), 0)
         piece, before = layout.pieces[touched[0]], int(positions[0]) - layout.first_pages[touched[0]]
@@ -440,6 +441,11 @@ class ColumnChain:
             if edit.clears:
                 chain, draft, appended = ColumnChain(), None, []
             if not edit.removed:
+                if edit.exact and not edit.clears:
+                    draft = draft or ChainDraft(chain._counted())
+                    draft.append(joined_pieces(appended))
+                    appended = []
+                    draft.check_end(edit)
                 appended.append(edit.added)
                 continue
             draft = draft or ChainDraft(chain._counted())
@@ -506,7 +512,7 @@ def _inside(layout: ChainLayout, near: range, first_row: int, end_row: int) -> P
     for index in near:
         run, before = layout.pieces[index], layout.first_rows[index]
         assert isinstance(run, PageRun)
-        start, stop = run.inside(first_row - before, end_row - before)
+        start, stop = run.contained_in(first_row - before, end_row - before)
         if start < stop:
             found.append(run.slice(start, stop))
     return PageRun.concat(found) if found else PageRun(empty_batch(PAGE_SCHEMA))

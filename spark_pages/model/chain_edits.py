@@ -31,6 +31,14 @@ class ChainDraft:
             self.pieces = cast("list[Piece]", merge_small((*self.pieces, *tail)))
             self._first_rows = list(accumulate((piece.num_rows for piece in self.pieces), initial=0))
 
+    def check_end(self, edit: ChainEdit) -> None:
+        """Raise DamageError if an append does not begin where the chain ends."""
+        if edit.first_row != self._first_rows[-1]:
+            raise DamageError(
+                f"A splice lengthens a liveness chain from row {edit.first_row} on, but it ends at row "
+                f"{self._first_rows[-1]}: the log contradicts itself."
+            )
+
     def replace(self, edit: ChainEdit) -> None:
         """The run that the edit names gives way to what it adds."""
         first, last = edit.first_row, edit.first_row + edit.removed_entries
@@ -39,21 +47,22 @@ class ChainDraft:
         begin = _find(runs, first - self._first_rows[begin_piece], edit)
         if begin < 0:
             raise DamageError(
-                f"A splice removes {len(edit.removed)} pages from row {first} on, beginning with page "
-                f"{edit.removed[0]:016x}, but the chain does not hold that run there: the log contradicts "
-                f"itself."
+                f"Cannot replace pages of a chain: a splice removes {len(edit.removed)} pages from "
+                f"row {first} on, beginning with page {edit.removed[0]:016x}, but the chain does not "
+                "hold that run there: the log contradicts itself."
             )
         end = begin + len(edit.removed)
         begin_row, end_row = (self._first_rows[begin_piece] + _rows_before(runs, at) for at in (begin, end))
         if (begin_row, end_row - begin_row) != (first, edit.removed_entries):
             raise DamageError(
-                f"A splice removes rows [{first}, {last}), but the pages that it names hold rows "
-                f"[{begin_row}, {end_row}): the log contradicts itself."
+                f"Cannot replace pages of a chain: a splice removes rows [{first}, {last}), but the "
+                f"pages that it names hold rows [{begin_row}, {end_row}): the log contradicts itself."
             )
         if edit.added.num_rows != edit.removed_entries and end_row != self._first_rows[-1]:
             raise DamageError(
-                f"A splice puts {edit.added.num_rows} rows in the place of rows [{first}, {last}), which are "
-                f"not the last of the chain: the log contradicts itself."
+                f"Cannot replace pages of a chain: a splice puts {edit.added.num_rows} rows in the "
+                f"place of rows [{first}, {last}), which are not the last of the chain: the log "
+                "contradicts itself."
             )
         new: list[Piece] = [*_cut(runs, 0, begin)]
         if edit.added.num_pages:
@@ -90,8 +99,9 @@ def parts_of(piece: UnloadedRun) -> Sequence[PageRun | UnloadedRun]:
     pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
     if (pages, rows) != (piece.num_pages, piece.num_rows):
         raise DamageError(
-            f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
-            f"of a chain, but holds {pages} with {rows}: the checkpoint contradicts itself."
+            f"Cannot read a part of a checkpoint: it should hold {piece.num_pages} pages with "
+            f"{piece.num_rows} rows of a chain, but holds {pages} with {rows}: the checkpoint "
+            "contradicts itself."
         )
     return parts
 
@@ -136,7 +146,7 @@ def _find(runs: Sequence[PageRun], first: int, edit: ChainEdit) -> int:
     last = first + edit.removed_entries
     skipped, near = -1, []
     for run in runs:
-        start, stop = run.touching(first, last)
+        start, stop = run.overlapping(first, last)
         skipped = start if skipped < 0 else skipped
         near.append(run.page_ids[start:stop])
         first, last = first - run.num_rows, last - run.num_rows

@@ -71,6 +71,8 @@ class ChainEdit:
         Whether everything before goes too (truncate).
     version
         Of the commit that made it; -1 where nobody asks.
+    exact
+        Whether an append must begin at `first_row`: in a liveness chain another place marks other rows.
     """
 
     first_row: int
@@ -79,6 +81,7 @@ class ChainEdit:
     added: Piece
     clears: bool = False
     version: int = -1
+    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

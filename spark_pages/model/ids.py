@@ -15,7 +15,7 @@ TableId = NewType("TableId", int)
 """Number of a table; 0 is the catalog's own. Never used twice."""
 
 FieldId = NewType("FieldId", int)
-"""Number of a column inside its table, from 1. Never used twice."""
+"""Number of a column inside its table, from 1; 0 is the liveness chain. Never used twice."""
 
 PageId = NewType("PageId", int)
 """63 bits: the version that added the page (35) and its ordinal in that commit (28)."""
@@ -29,6 +29,9 @@ _PAGE_ID = "16 hexadecimal digits, such as 000000007000002a"
 
 TEMPORARY_TABLES = TableId(-(1 << 63))
 """Ids of temporary tables have the top bit set and count from here; no commit has them."""
+
+LIVENESS = FieldId(0)
+"""Field id of the liveness chain: true for a live row, null for a dead one."""
 
 CATALOG_TABLE = TableId(0)
 FIRST_USER_TABLE = TableId(1)
@@ -50,7 +53,8 @@ def page_id(version: int, ordinal: int) -> PageId:
     if not (0 <= version <= MAX_VERSION and 0 <= ordinal <= MAX_ORDINAL):
         raise InvalidInputError(
             f"Cannot form a page id of version {version} and ordinal {ordinal}: expected a version of "
-            f"at most {MAX_VERSION} and an ordinal of at most {MAX_ORDINAL}."
+            f"at most {MAX_VERSION} and an ordinal of at most {MAX_ORDINAL}.",
+            hint=f"Pass a `version` from 0 to {MAX_VERSION} and an `ordinal` from 0 to {MAX_ORDINAL}.",
         )
     return PageId((version << ORDINAL_BITS) | ordinal)
 
@@ -77,5 +81,8 @@ def parse_page_id(text: str | int) -> PageId:
         return PageId(as_int(text, "page_id", _PAGE_ID))
     value = int(text, 16) if re.fullmatch("[0-9a-fA-F]{16}|-[0-9a-fA-F]{15}", text) else None
     if value is None or value > MOST_NUMBER:
-        raise InvalidInputError(f"{text!r} is not a page id: expected {_PAGE_ID}.")
+        raise InvalidInputError(
+            f"Cannot use {text!r} as a page id: expected {_PAGE_ID}.",
+            hint="Copy an id as `directory.all_pages` or `spark-pages pages` shows it.",
+        )
     return PageId(value)

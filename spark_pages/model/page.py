@@ -189,8 +189,8 @@ class PendingPage:
 
     def __post_init__(self) -> None:
         given: dict[str, object] = {
-            "column": as_str(self.column, "The column of a page"),
-            "disk_path": as_str(self.disk_path, "The path of a page"),
+            "column": as_str(self.column, "the column of a page"),
+            "disk_path": as_str(self.disk_path, "the path of a page"),
             "replace_last": as_flag(self.replace_last, "replace_last"),
             **{what: as_int(getattr(self, what), what) for what in _NUMBERS},
         }
@@ -215,7 +215,9 @@ class PendingPage:
         if problems:
             raise InvalidInputError(
                 f"Cannot register a page of column {self.column!r} at {self.disk_path}: "
-                f"{'; '.join(problems)}."
+                f"{'; '.join(problems)}.",
+                hint="Describe the page as it lies in its file: offset and `alloc_len` in units of 4096 "
+                "bytes, `actual_len` within it.",
             )
 
 

@@ -61,7 +61,7 @@ class PageSelection:
         filled = cut_starts < cut_stops
         if not filled.all():
             pages, cut_starts, cut_stops = pages[filled], cut_starts[filled], cut_stops[filled]
-        return cls(run.taken(pages), cut_starts, cut_stops)
+        return cls(run.take(pages), cut_starts, cut_stops)
 
     @classmethod
     def joined(cls, cuts: Sequence[PageSelection]) -> PageSelection:

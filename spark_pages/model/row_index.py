@@ -70,7 +70,10 @@ def _starts(prefix_entries: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def row_out_of_range(row: int, num_rows: int, column: str = "the column") -> RowOutOfRangeError:
     """The error for a row that a column does not have; whoever knows its name tells it."""
     return RowOutOfRangeError(
-        f"Row {row} is not in {column}: it has {num_rows} rows, numbered from 0.",
+        f"Cannot find row {row} of {column}: it has {num_rows} rows, numbered from 0.",
+        hint=f"Pass a row from 0 to {num_rows - 1}."
+        if num_rows
+        else "Append rows first: `transaction.append`.",
         row=row,
         num_rows=num_rows,
     )

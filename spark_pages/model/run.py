@@ -142,7 +142,7 @@ class PageRun:
             self.__dict__["_loaded_stats"] = loaded
         return loaded
 
-    def at(self, base_position: int) -> PageRun:
+    def with_base_position(self, base_position: int) -> PageRun:
         """The same pages, at this position of their chain's base."""
         moved = copy(self)
         moved.base_position = base_position
@@ -192,7 +192,7 @@ class PageRun:
         ends, before = self._ends
         return int(ends[index - 1]) - before if index else 0
 
-    def touching(self, first: int, last: int) -> tuple[int, int]:
+    def overlapping(self, first: int, last: int) -> tuple[int, int]:
         """Pages [start, stop) of the run that may touch rows [first, last] of it, empty pages included.
 
         Notes
@@ -206,7 +206,7 @@ class PageRun:
         stop = int(np.searchsorted(ends, np.uint64(max(last, 0) + before), side="right")) + 1
         return start, max(start, min(stop, self.num_pages))
 
-    def inside(self, first: int, last: int) -> tuple[int, int]:
+    def contained_in(self, first: int, last: int) -> tuple[int, int]:
         """Pages [start, stop) of the run that begin in rows [first, last) of it, and end there.
 
         Notes
@@ -268,7 +268,7 @@ class PageRun:
         names: list[str] = self.pages.column("path").dictionary.to_pylist()
         return names
 
-    def taken(self, indices: NDArray[np.int64]) -> PageRun:
+    def take(self, indices: NDArray[np.int64]) -> PageRun:
         """The pages at some indices of the run, in that order."""
         if len(indices) and int(indices[-1]) - int(indices[0]) + 1 == len(indices) and _counts_up(indices):
             return self.slice(int(indices[0]), int(indices[-1]) + 1)

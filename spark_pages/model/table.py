@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.model.frozen import FrozenDict, freeze
-from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.ids import CATALOG_TABLE, LIVENESS, FieldId, TableId
 
 OWN_KEYS = b"spark_pages."
 """Metadata under keys that begin so is the catalog's own; users see it in ``system.columns``."""
@@ -116,6 +116,17 @@ class TableDefinition:
         """Column name to field id, in column order."""
         return FrozenDict({column.name: _field_id(column, self.name) for column in self.schema})
 
+    @property
+    def may_have_dead_rows(self) -> bool:
+        """Whether the table may have a liveness chain."""
+        return self.aligned and self.is_table and self.table_id != CATALOG_TABLE
+
+    @cached_property
+    def chains(self) -> tuple[tuple[TableId, FieldId], ...]:
+        """Keys of all its chains: the columns in order, then the liveness chain, where it may have one."""
+        fields = [*self.field_ids.values(), *([LIVENESS] if self.may_have_dead_rows else [])]
+        return tuple((self.table_id, field_id) for field_id in fields)
+
     @cached_property
     def widened(self) -> frozenset[str]:
         """Columns whose pages may hold values under another type than the column's."""
@@ -151,12 +162,16 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
     """
     names = schema.names
     if not names:
-        raise InvalidInputError("Cannot create a table without columns: expected at least one.")
+        raise InvalidInputError(
+            "Cannot create a table without columns: expected at least one.",
+            hint="Pass a `schema` such as `pyarrow.schema([('id', pyarrow.int64())])`.",
+        )
     doubled = sorted(name for name, count in Counter(names).items() if count > 1)
     if doubled or "" in names:
         raise InvalidInputError(
-            f"Column names must be unique and not empty; found "
-            f"{', '.join(map(repr, doubled)) or 'an empty name'}."
+            "Cannot create a table: its columns need names that differ and are not empty, found "
+            f"{', '.join(map(repr, doubled)) or 'an empty name'}.",
+            hint=f"Rename columns of `schema`: {', '.join(map(repr, doubled)) or repr('')}.",
         )
     fields = [with_field_id(column, 1 + index) for index, column in enumerate(schema)]
     return pa.schema(fields, metadata=schema.metadata)
@@ -172,7 +187,7 @@ def _field_id(column: pa.Field, table: str) -> FieldId:
         return FieldId(int((column.metadata or {})[FIELD_ID_KEY]))
     except (KeyError, ValueError):
         raise DamageError(
-            f"Column {column.name!r} of table {table!r} has no field id in the catalog."
+            f"Cannot read table {table!r}: its column {column.name!r} has no field id in the catalog."
         ) from None
 
 

@@ -166,7 +166,7 @@ def _read(store: Store, tables: list[Table]) -> Markup | None:
         fresh.snapshot().table(name).read(columns, start, stop)
 
     asked = waterfall(store, ask, what)
-    again = Store(store.objects)
+    again = Store(store.object_store)
     source = again.snapshot().table(name)
     end = min(stop + _MORE_ROWS, largest.num_rows)
     ranges = {

@@ -28,7 +28,7 @@ def waterfall(store: Store, question: Callable[[Store], object], title: str = "r
     those of this disk.
     """
     clock_s = Runtime().monotonic_s
-    timed = TimedStore(store.objects, clock_s)
+    timed = TimedStore(store.object_store, clock_s)
     start_s = clock_s()
     question(Store(timed))
     total_s = clock_s() - start_s

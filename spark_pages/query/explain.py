@@ -225,7 +225,7 @@ def _new_pages(
     apart = later and len(ids) > 0 and int(cut.starts[0]) > 0 and last[name] != int(ids[0])
     if len(ids):
         last[name] = int(ids[-1])
-    return cut.run.taken(np.flatnonzero(before != ids)), int(apart)
+    return cut.run.take(np.flatnonzero(before != ids)), int(apart)
 
 
 def _touched(source: RowSource, name: str, request: ScanRequest) -> int:

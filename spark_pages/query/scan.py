@@ -53,7 +53,7 @@ class ScanRequest:
         Most rows of a batch, where the caller says.
     admit
         Whether the caches keep what is read.
-    ahead
+    prefetch
         Whether threads read windows before the caller asks for them.
     """
 
@@ -63,7 +63,7 @@ class ScanRequest:
     parsed: ParsedFilter | None = None
     batch_rows: int | None = None
     admit: bool = False
-    ahead: bool = True
+    prefetch: bool = True
 
 
 def scan_tables(source: RowSource, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
@@ -87,7 +87,7 @@ def _scan(
     source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Rows]:
     jobs = _jobs(source, request, shape, trace)
-    windows = read_ahead(jobs, WINDOWS_AHEAD) if request.ahead else (job() for job in jobs)
+    windows = read_ahead(jobs, WINDOWS_AHEAD) if request.prefetch else (job() for job in jobs)
     for found, counts in windows:
         if trace is not None and counts is not None:
             trace.merge(counts)
@@ -131,7 +131,7 @@ def windows_of(
         candidates(source, request.parsed.tree, *rows, trace) if request.parsed else [RowRanges.of(*rows)]
     )
     pieces = partial(source.pieces_at, names)
-    return plan_windows(pieces, kinds, wanted, request.batch_rows, alone=not request.ahead)
+    return plan_windows(pieces, kinds, wanted, request.batch_rows, alone=not request.prefetch)
 
 
 def _read_window(

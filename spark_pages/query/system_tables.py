@@ -112,12 +112,12 @@ class SystemTable(Table):
         batch_rows: int | None = None,
         *,
         trace: ReadTrace | None = None,
-        ahead: bool = True,
+        prefetch: bool = True,
     ) -> pa.RecordBatchReader:
         """See `Table.scan`."""
         chosen = self._chosen(start, stop, filter)
         return super(SystemTable, chosen).scan(
-            columns, start, stop, filter, batch_rows, trace=trace, ahead=ahead
+            columns, start, stop, filter, batch_rows, trace=trace, prefetch=prefetch
         )
 
     def _chosen(self, start: int, stop: int | None, filter: Filter | None) -> SystemTable:

@@ -193,7 +193,7 @@ class Table:
         batch_rows: int | None = None,
         *,
         trace: ReadTrace | None = None,
-        ahead: bool = True,
+        prefetch: bool = True,
     ) -> pa.RecordBatchReader:
         """Rows [start, stop) as a stream of batches.
 
@@ -203,7 +203,7 @@ class Table:
             As in `read`; the trace grows with what has been handed out.
         batch_rows
             Most rows of a batch; 65,536 by default, fewer where rows are large.
-        ahead
+        prefetch
             Whether threads fetch and decode what comes next while the caller works. Without them a window is
             read when it is asked for, which takes a quarter less processor time: for processes of which there
             are as many as processors, such as workers of Spark or PyTorch.
@@ -219,8 +219,8 @@ class Table:
         windows of 32 MiB at most. Dropping the reader stops them once these are done. The caches are left to
         random reads. See `docs/reading.md`.
         """
-        ahead = as_flag(ahead, "ahead")
-        request = self._scan_request(columns, start, stop, filter, batch_rows, ahead)
+        prefetch = as_flag(prefetch, "prefetch")
+        request = self._scan_request(columns, start, stop, filter, batch_rows, prefetch)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         return pa.RecordBatchReader.from_batches(
             self._source.schema_of(request.names), scan_batches(self._source, request, trace)
@@ -407,7 +407,7 @@ class Table:
         stop: int | None,
         filter: Filter | None,
         batch_rows: int | None,
-        ahead: bool = True,
+        prefetch: bool = True,
     ) -> ScanRequest:
         names = check_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
@@ -415,7 +415,7 @@ class Table:
         if batch_rows is not None and batch_rows <= 0:
             raise InvalidInputError(f"batch_rows is {batch_rows}: expected at least 1.")
         most = None if batch_rows is None else min(batch_rows, max(1, stop - start))
-        return ScanRequest(names, start, stop, self._parse(filter), most, ahead=ahead)
+        return ScanRequest(names, start, stop, self._parse(filter), most, prefetch=prefetch)
 
     def _row_range(self, start: int, stop: int | None) -> tuple[int, int]:
         start = as_int(start, "start")

@@ -231,7 +231,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         except RuntimeError as error:
             if not is_out_of_threads(error):
                 raise
-            raise no_thread("The service cannot answer") from error
+            raise no_thread("answer the call") from error
 
     def _access(self, context: fl.ServerCallContext) -> Access:
         caller: _Caller = context.get_middleware("caller")

@@ -27,7 +27,7 @@ from spark_pages.log.discovery import version_at
 from spark_pages.log.log import Log
 from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.model.chain_tree import ChainEdit, ChainKey, Piece
+from spark_pages.model.chain_tree import ChainEdit, Piece
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime
@@ -338,8 +338,8 @@ class MetadataService:
         table_id, state = definition.table_id, snapshot.state
         nodes: dict[int, Sequence[tuple[Place, Node]]] = {}
         redo: dict[int, tuple[ChainEdit, ...]] = {}
-        for field_id in definition.field_ids.values():
-            key: ChainKey = (table_id, field_id)
+        for key in snapshot.chains_of(definition):
+            field_id = key[1]
             if snapshot.checkpoint is not None:
                 nodes[field_id] = self._finder.places(snapshot.checkpoint, key)
             redo[field_id] = state.edits.get(key, ())
@@ -413,7 +413,7 @@ class MetadataService:
 
 
 def _names(db: str, table: str) -> tuple[str, str]:
-    return as_str(db, "The name of a namespace"), as_str(table, "The name of a table")
+    return as_str(db, "the name of a namespace"), as_str(table, "the name of a table")
 
 
 def _loaded(piece: Piece) -> PageRun:

@@ -131,7 +131,7 @@ class ServedStore:
         """
         version = None if version is None else _version(version)
         timestamp_us = None if timestamp is None else as_microseconds(timestamp)
-        tag = None if tag is None else as_str(tag, "The name of a tag")
+        tag = None if tag is None else as_str(tag, "the name of a tag")
         told = self._calls.ask("version", version=version, timestamp_us=timestamp_us, tag=tag)
         try:
             found, time_us = int(told["version"]), int(told["timestamp_us"])
@@ -198,7 +198,7 @@ class ServedStore:
         -----
         No call where it is known, else one; two where it went on to another checkpoint.
         """
-        db, table = as_str(db, "The name of a namespace"), as_str(table, "The name of a table")
+        db, table = as_str(db, "the name of a namespace"), as_str(table, "the name of a table")
         version, afresh = _version(version), as_flag(afresh, "afresh")
         known = None if afresh else self._newest.get((db, table))
         if known is not None and known.state.version == version:
@@ -362,7 +362,7 @@ def connect(
         If the address is none, or a token would be sent in the clear.
     """
     pem = _read_certificate(certificate)
-    as_str(url, "The address of a service")
+    as_str(url, "the address of a service")
     check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
     timeout_s, retry_s = as_seconds(timeout_s, "timeout_s", _SHORTEST_S), as_seconds(retry_s, "retry_s")
     calls = ServiceCalls(url, token, pem, timeout_s, retry_s, Runtime())

@@ -61,7 +61,7 @@ class Serving:
             self._flight = FlightService(self.metadata, settings, verifier, self.metrics)
         except Exception as error:
             if isinstance(error, RuntimeError) and is_out_of_threads(error):
-                raise no_thread(f"Cannot listen at {settings.location}") from error
+                raise no_thread(f"listen at {settings.location}") from error
             raise StorageError(
                 f"Cannot listen at {settings.location}: {type(error).__name__}.",
                 hint="The port may be taken, or certificate and key do not belong together.",
@@ -78,7 +78,7 @@ class Serving:
                 self._flight.shutdown()
                 if not is_out_of_threads(error):
                     raise
-                raise no_thread(f"Cannot listen at {settings.http_host}:{settings.http_port}") from error
+                raise no_thread(f"listen at {settings.http_host}:{settings.http_port}") from error
             except OSError as error:
                 self._flight.shutdown()
                 raise StorageError(

@@ -14,6 +14,7 @@ from spark_pages.errors import DamageError
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.chain_tree import ChainKey, PartialRun, Piece, UnloadedRun
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.metadata import MetadataService
@@ -90,6 +91,11 @@ class ServedTable(LogSnapshot):
         """The table."""
         return self.answer.definition
 
+    @property
+    def has_dead_rows(self) -> bool:
+        """See `LogSnapshot.has_dead_rows`."""
+        return LIVENESS in self.answer.redo
+
     def promised(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
         """See `LogSnapshot.promised`."""
         promised: list[Piece] = []
@@ -106,7 +112,7 @@ class ServedTable(LogSnapshot):
 
     def _load(self, name: PieceName, place: Place, base: int) -> Callable[[], list[PageRun]]:
         def load() -> list[PageRun]:
-            return [self.pieces.pages(name, place.stats is not None).at(base)]
+            return [self.pieces.pages(name, place.stats is not None).with_base_position(base)]
 
         return load
 
@@ -133,10 +139,10 @@ def carried_on(answer: TableMetaSnapshot, changes: TableMetaChanges) -> TableMet
         (changes.table_id, changes.from_) != (answer.table_id, answer.version + 1)
         or changes.checkpoint != answer.checkpoint
         or changes.redo_locations
-        or not set(definition.field_ids.values()) <= answer.redo.keys()
+        or not {*definition.field_ids.values(), *changes.hot_redo} <= answer.redo.keys()
     ):
         return None
-    fields = definition.field_ids.values()
+    fields = [key[1] for key in definition.chains if key[1] in answer.redo]
     return replace(
         answer,
         definition=definition,

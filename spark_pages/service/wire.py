@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from spark_pages.format.names import part_key, segment_key, stats_key
 from spark_pages.format.validate import wrong_pages
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import ChainEdit, UnloadedRun
-from spark_pages.model.ids import Version
+from spark_pages.model.ids import LIVENESS, Version
 from spark_pages.model.location import Location
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch
 from spark_pages.model.run import PageRun
@@ -320,6 +320,7 @@ def _redo_from_plain(
     pages, stats = rows_of(batches)
     redo: dict[int, tuple[ChainEdit, ...]] = {}
     for text, listed in value.items():
+        field_id = int(text)
         edits = []
         for version, first_row, removed, removed_entries, clears, lazy, start, count, rows in listed:
             added: PageRun | UnloadedRun
@@ -330,10 +331,8 @@ def _redo_from_plain(
             else:
                 added = PageRun(pages.slice(start, count), _sliced(stats, start, count))
             ids = tuple(np.frombuffer(base64.b64decode(removed, validate=True), "<i8").tolist())
-            edits.append(
-                ChainEdit(int(first_row), ids, int(removed_entries), added, bool(clears), int(version))
-            )
-        field_id = int(text)
+            place = int(first_row), ids, int(removed_entries)
+            edits.append(ChainEdit(*place, added, bool(clears), int(version), exact=field_id == LIVENESS))
         names = piece_names(field_id, tuple(edits))
         redo[field_id] = tuple(
             _with_loader(edit, name, load_edit) for edit, name in zip(edits, names, strict=True)
@@ -350,7 +349,7 @@ def _with_loader(edit: ChainEdit, name: PieceName, load_edit: LoadEdit) -> Chain
     if isinstance(added, PageRun):
         return edit
     promise = UnloadedRun(added.num_pages, added.num_rows, lambda: [load_edit(name)])
-    return ChainEdit(edit.first_row, edit.removed, edit.removed_entries, promise, edit.clears, edit.version)
+    return replace(edit, added=promise)
 
 
 def _table_to_plain(definition: TableDefinition) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
-from spark_pages.spark.job import Start, told_as
+from spark_pages.spark.job import Start, report_as
 from spark_pages.spark.publish import publish_delta
 from spark_pages.spark.serialization import objects_of, store_url
 from spark_pages.spark.task_counts import TaskCounts
@@ -53,7 +53,7 @@ FEW_SEGMENTS = 128
 _SEGMENTS_OF_A_TASK = 16
 
 
-@told_as("checkpoint")
+@report_as("checkpoint")
 def checkpoint(
     url: str,
     start: Start | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.names import page_file_key
-from spark_pages.job_result import failure
+from spark_pages.job_result import failure_document
 from spark_pages.maintenance.compact import begin_rewriting, compact_table
 from spark_pages.maintenance.compaction_plan import CompactionTask, plan_compaction
 from spark_pages.maintenance.page_rewrite import PagesWanted, pages_wanted, rewrite_runs, stored_bytes
@@ -21,7 +21,7 @@ from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
-from spark_pages.spark.job import Start, starting, told_as
+from spark_pages.spark.job import Start, report_as, starting
 from spark_pages.spark.serialization import (
     even_groups,
     objects_of,
@@ -62,7 +62,7 @@ Work = Callable[[str, str, "str | None"], dict[str, Any]]
 """Does something with a table: address, table, profile."""
 
 
-@told_as("compact_pages")
+@report_as("compact_pages")
 def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict[str, Any]:
     """What `compact_pages` would do; needs no Spark and changes nothing.
 
@@ -86,7 +86,7 @@ def plan_compact_pages(url: str, table: str, profile: str | None = None) -> dict
     }
 
 
-@told_as("compact_pages")
+@report_as("compact_pages")
 def compact_pages(
     spark: SparkSession | Start | None, url: str, table: str, profile: str | None = None
 ) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def compact_pages(
     }
 
 
-@told_as("compact_pages")
+@report_as("compact_pages")
 def each_table(url: str, table: str | None, profile: str | None, work: Work) -> dict[str, Any]:
     """What `work` tells of each table, one after another, and sums.
 
@@ -152,7 +152,7 @@ def each_table(url: str, table: str | None, profile: str | None, work: Work) -> 
     Notes
     -----
     Of several tables one that ends in a conflict has ``ok`` false and its ``error``, and the others go on.
-    `spark_pages.job_result.ended` has the exit code.
+    `spark_pages.job_result.exit_code_of` has the exit code.
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
     if table:
@@ -169,7 +169,7 @@ def _or_conflict(work: Callable[[], dict[str, Any]], table: str) -> dict[str, An
     try:
         return work()
     except CommitConflictError as error:
-        return {"table": table, **failure(type(error).__name__, error.message, error.hint)}
+        return {"table": table, **failure_document(type(error).__name__, error.message, error.hint)}
 
 
 class _Cluster:

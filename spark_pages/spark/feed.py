@@ -25,27 +25,27 @@ from spark_pages.log.state import LogState
 from spark_pages.runtime import Runtime
 from spark_pages.spark.serialization import objects_of
 
-Grain = Literal["rows", "pages"]
+Granularity = Literal["rows", "pages"]
 VERSIONS_OF_A_TASK = 64
 
 FEED_SCHEMAS: dict[str, pa.Schema] = {
     "rows": pa.schema([pa.field("version", pa.int64()), *ROW_CHANGES_SCHEMA]),
     "pages": PAGE_CHANGES_SCHEMA,
 }
-"""Columns of the feed by grain."""
+"""Columns of the feed by granularity."""
 
 
-def check_grain(text: str | None) -> Grain:
-    """The grain that an option names, ``rows`` by default.
+def check_granularity(text: str | None) -> Granularity:
+    """The granularity that an option names, ``rows`` by default.
 
     Raises
     ------
     InvalidInputError
     """
-    for grain in get_args(Grain):
-        if grain == (text or "rows"):
-            return grain  # type: ignore[no-any-return]
-    raise InvalidInputError(f"grain is {text!r}: expected 'rows' or 'pages'.")
+    for granularity in get_args(Granularity):
+        if granularity == (text or "rows"):
+            return granularity  # type: ignore[no-any-return]
+    raise InvalidInputError(f"granularity is {text!r}: expected 'rows' or 'pages'.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Feed:
 
     Attributes
     ----------
-    url, grain
+    url, granularity
         The store, and whether ranges of rows or pages are told.
     table_id
         Of this table only; None takes all but table 0.
     """
 
     url: str
-    grain: Grain
+    granularity: Granularity
     table_id: int | None
 
     def read(self, start: int, end: int) -> pa.Table:
@@ -78,11 +78,11 @@ class Feed:
         log = Log(objects_of(self.url), Runtime())
         then = version_before(log, start)
         commits = commits_in_turn(log, start, end + 1)
-        if self.grain == "pages":
+        if self.granularity == "pages":
             return page_changes(commits, then, self.table_id, log.load_manifest)
         parts = [FEED_SCHEMAS["rows"].empty_table()]
         for commit in commits:
-            now = log.bind(replay(then.state, [commit], log.load_manifest), then) if then else log.snapshot(0)
+            now = log.open(replay(then.state, [commit], log.load_manifest), then) if then else log.snapshot(0)
             told = row_changes([commit], then, now, self.table_id)
             version = pa.repeat(pa.scalar(commit.version, pa.int64()), told.num_rows)
             parts.append(told.add_column(0, FEED_SCHEMAS["rows"].field("version"), version))

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from spark_pages.errors import InvalidInputError, SparkPagesError
-from spark_pages.job_result import USAGE, ended, exit_code, failure
+from spark_pages.job_result import USAGE, exit_code, exit_code_of, failure_document
 from spark_pages.progress import MODES, reporting, stderr_apart
 from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.task_counts import spark_tasks
@@ -40,7 +40,7 @@ Start = Callable[[], "SparkSession"]
 """Gives a session, when one is needed."""
 
 
-def told_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
+def report_as(job: str) -> Callable[[Callable[Asked, dict[str, Any]]], Callable[Asked, dict[str, Any]]]:
     """What a function tells has ``ok``, ``job``, ``version`` and ``seconds``, whatever else it tells; where
     Spark fails it raises an error of ours, as of `spark_failing`.
 
@@ -79,7 +79,7 @@ class JobParser(argparse.ArgumentParser):
         """Say on stderr how the job is called, and end it."""
         stderr_apart()
         self.print_usage(sys.stderr)
-        print(json.dumps(failure("UsageError", message, f"{self.prog} --help lists its arguments.")))
+        print(json.dumps(failure_document("UsageError", message, f"{self.prog} --help lists its arguments.")))
         self.exit(USAGE)
 
 
@@ -132,12 +132,12 @@ def run_job(job: str, given: argparse.Namespace, work: Callable[[], dict[str, An
         print(json.dumps(_told(error)), flush=True)
         return exit_code(error)
     print(json.dumps(result), flush=True)
-    return ended(result)
+    return exit_code_of(result)
 
 
 def _told(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if isinstance(error, SparkPagesError):
-        return failure(kind, error.message, error.hint)
+        return failure_document(kind, error.message, error.hint)
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return failure(kind, lines[0] if lines else "", None)
+    return failure_document(kind, lines[0] if lines else "", None)

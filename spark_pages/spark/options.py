@@ -10,8 +10,8 @@
 | ``columns`` | view ``rows`` | names parted by commas, in backquotes where they hold one |
 | ``filter`` | view ``rows`` | SQL text: a condition on the rows that are read |
 | ``partitions`` | view ``rows`` | number of tasks |
-| ``nullability`` | view ``rows`` | ``declared`` (default) or ``found``: by what the version holds |
-| ``grain`` | ``changes`` | ``rows`` (default) or ``pages`` |
+| ``nullability`` | view ``rows`` | ``declared`` (default) or ``inferred``: by what the version holds |
+| ``granularity`` | ``changes`` | ``rows`` (default) or ``pages`` |
 | ``startingVersion``, ``endingVersion`` | ``changes`` | first and last version that is told |
 | ``maxVersionsPerTrigger`` | streams | most versions of a micro-batch |
 | ``createTable`` | writing | whether a table that is not there is made |
@@ -32,7 +32,7 @@ from difflib import get_close_matches
 from spark_pages.changes.feed import check_version_range
 from spark_pages.errors import InvalidInputError
 from spark_pages.query.snapshot import Snapshot
-from spark_pages.spark.feed import check_grain
+from spark_pages.spark.feed import check_granularity
 from spark_pages.spark.serialization import store_url
 from spark_pages.store import Store
 
@@ -46,11 +46,11 @@ _EVERYWHERE = ("path", "profile", "serialization.format")
 _OF_A_VERSION = ("view", "table", "versionAsOf", "timestampAsOf", "tag")
 _OF_VIEWS = {
     "rows": ("columns", "filter", "partitions", "nullability"),
-    "changes": ("grain", "startingVersion", "endingVersion"),
+    "changes": ("granularity", "startingVersion", "endingVersion"),
 }
 _OF_USES = {
     "a stream that is read": (
-        "view", "table", "grain", "startingVersion", "endingVersion", "maxVersionsPerTrigger",
+        "view", "table", "granularity", "startingVersion", "endingVersion", "maxVersionsPerTrigger",
     ),
     "a write": ("table", "createTable", "tableProperties", "appId", "appVersion"),
     "a stream that is written": (
@@ -92,7 +92,7 @@ class ViewQuery:
         One of `VIEW_NAMES`, and the version that it is shown as of.
     table
         Of this table only; None shows all.
-    starting, ending, grain
+    starting, ending, granularity
         Of ``changes``: versions, both inclusive, and ``rows`` or ``pages``.
     """
 
@@ -101,7 +101,7 @@ class ViewQuery:
     table: str | None = None
     starting: int | None = None
     ending: int | None = None
-    grain: str = "rows"
+    granularity: str = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class SourceOptions:
             check_version_range(starting, ending, ("startingVersion", "endingVersion"))
         self.query(0)
         self.filter()
-        self.finds_nullability()
+        self.infers_nullability()
 
     def check_read(self) -> None:
         """Nothing, if the view that is asked for has all options, be it as a frame or as a stream.
@@ -239,7 +239,7 @@ class SourceOptions:
             self._text("table"),
             self.number("startingVersion"),
             self.number("endingVersion"),
-            check_grain(self._text("grain")),
+            check_granularity(self._text("granularity")),
         )
 
     def write(self, operation: str) -> WriteOptions:
@@ -301,7 +301,7 @@ class SourceOptions:
             )
         return given
 
-    def finds_nullability(self) -> bool:
+    def infers_nullability(self) -> bool:
         """Whether a column in which the version has no null comes as one that cannot have any.
 
         Raises
@@ -309,9 +309,9 @@ class SourceOptions:
         InvalidInputError
         """
         given = self._text("nullability") or "declared"
-        if given not in ("declared", "found"):
-            raise InvalidInputError(f"nullability is {given!r}: expected declared or found.")
-        return given == "found"
+        if given not in ("declared", "inferred"):
+            raise InvalidInputError(f"nullability is {given!r}: expected declared or inferred.")
+        return given == "inferred"
 
     def _text(self, option: str) -> str | None:
         return self._given.get(option.lower()) or None

@@ -132,11 +132,7 @@ class _Fold:
         self._splices: dict[SpliceName, tuple[ChainKey, int]] = {}
 
     def layout(self) -> Layout:
-        live = frozenset(
-            (definition.table_id, field_id)
-            for definition in self._tables.values()
-            for field_id in definition.field_ids.values()
-        )
+        live = frozenset(key for definition in self._tables.values() for key in definition.chains)
         return Layout(
             live,
             {(segment, key): row for (segment, key), row in self._segments.items() if key in live},

@@ -28,7 +28,7 @@ from spark_pages.progress import phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.checkpoints import Spread, checkpoint_of
 from spark_pages.spark.comparison import differences
-from spark_pages.spark.job import told_as
+from spark_pages.spark.job import report_as
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.page_frame import SparkPages
 from spark_pages.spark.positions import (
@@ -109,7 +109,7 @@ class Output:
         return folder
 
 
-@told_as("reconstruct_snapshot")
+@report_as("reconstruct_snapshot")
 def reconstruct_snapshot(
     spark: SparkSession | None,
     url: str,

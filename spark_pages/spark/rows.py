@@ -121,9 +121,9 @@ class RowsReader(DataSourceReader):
         target = to_arrow_schema(self._schema, timezone="UTC")
         # Spark runs a task for each processor, and its JVM makes rows of what is sent while this goes on. So
         # only a remote store, which is waited for, is read by threads.
-        ahead = not pages.is_local
+        prefetch = not pages.is_local
         for start, stop in partition.ranges:
-            for batch in table.scan(self._names, start, stop, self._rows, ahead=ahead):
+            for batch in table.scan(self._names, start, stop, self._rows, prefetch=prefetch):
                 yield to_spark(batch, target)
 
 

@@ -48,7 +48,7 @@ from spark_pages.query.table import Table
 from spark_pages.query.table_names import spelled
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema, to_spark
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_grain, cut_versions, first_changes
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_granularity, cut_versions, first_changes
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
 from spark_pages.spark.serialization import objects_of, store_of
@@ -102,7 +102,7 @@ class SparkPagesDataSource(DataSource):
             )
         table.filter_columns(self._given.filter())  # refused where the frame is made, not when it runs
         fields = [table.schema.field(name) for name in names]
-        if self._given.finds_nullability():
+        if self._given.infers_nullability():
             fields = [each.with_nullable(each.nullable and may_be_null(table, each.name)) for each in fields]
         return _struct_of(spark_schema(pa.schema(fields)), table.name)
 
@@ -362,7 +362,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = start["version"], end["version"]
         followed = start.get("table_id")
         table_id = self._table_at(first) if followed is None else self._check_table(followed)
-        feed = Feed(self._url, check_grain(self._query.grain), table_id)
+        feed = Feed(self._url, check_granularity(self._query.granularity), table_id)
         return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first + 1, last)]
 
     def _table_at(self, first: int) -> int | None:
@@ -431,7 +431,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, ViewPartition) or partition.feed is None:
             return
         target = to_arrow_schema(self._schema, timezone="UTC")
-        told = partition.feed.read(*partition.versions).cast(FEED_SCHEMAS[partition.feed.grain])
+        told = partition.feed.read(*partition.versions).cast(FEED_SCHEMAS[partition.feed.granularity])
         for batch in told.to_batches():
             yield to_spark(batch.select(target.names), target)
 

@@ -16,7 +16,7 @@ from spark_pages.progress import advance, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import spark_schema, to_spark
 from spark_pages.spark.external import External, LocalRows, SparkRows
-from spark_pages.spark.job import told_as
+from spark_pages.spark.job import report_as
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.output_folder import OutputFolder
 from spark_pages.spark.serialization import objects_of, store_of, store_url
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@told_as("ingest")
+@report_as("ingest")
 def ingest(
     spark: SparkSession | None,
     url: str,
@@ -101,7 +101,7 @@ def _history_of(url: str, version: int | None) -> pa.Table:
     return history_of(Log(objects_of(url), Runtime()), version, version)
 
 
-@told_as("export")
+@report_as("export")
 def export(
     spark: SparkSession | None,
     url: str,

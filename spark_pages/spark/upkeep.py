@@ -17,7 +17,7 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.progress import phase
 from spark_pages.runtime import Runtime, map_in_threads
 from spark_pages.spark.delta_log import DeltaFile
-from spark_pages.spark.job import Start, starting, told_as
+from spark_pages.spark.job import Start, report_as, starting
 from spark_pages.spark.publish import Publisher, WriteFile, publish_delta
 from spark_pages.spark.serialization import objects_of, store_of, store_url
 from spark_pages.storage.store import size_if_there
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@told_as("compact_log")
+@report_as("compact_log")
 def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) -> dict[str, Any]:
     """Long stretches of the log are read in few requests.
 
@@ -40,8 +40,8 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
     state = store.snapshot().log.state
     if dry_run:
         due = list(plan_ranges(state.compacted, state.version + 1))
-        there = map_in_threads(lambda each: size_if_there(store.objects, each.key), due)
-        bundles = missing_bundles(store.objects, map_in_threads, oldest_readable(state), state.compacted)
+        there = map_in_threads(lambda each: size_if_there(store.object_store, each.key), due)
+        bundles = missing_bundles(store.object_store, map_in_threads, oldest_readable(state), state.compacted)
         return {
             "dry_run": True,
             "version": state.version,
@@ -60,7 +60,7 @@ def compact_log(url: str, *, dry_run: bool = False, profile: str | None = None) 
     }
 
 
-@told_as("publish_delta")
+@report_as("publish_delta")
 def publish(
     url: str,
     spark: SparkSession | Start | None = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from spark_pages.spark.job import told_as
+from spark_pages.spark.job import report_as
 from spark_pages.spark.serialization import store_of, store_url
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@told_as("vacuum")
+@report_as("vacuum")
 def vacuum(
     spark: SparkSession | None,
     url: str,

@@ -14,7 +14,7 @@ from spark_pages.maintenance.verify.pages import PagesMode
 from spark_pages.maintenance.verify.verify import verify as verify_here
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.progress import current
-from spark_pages.spark.job import told_as
+from spark_pages.spark.job import report_as
 from spark_pages.spark.serialization import objects_of, pack_with_stats, store_url, unpack_with_stats
 from spark_pages.spark.task_counts import TaskCounts
 
@@ -27,7 +27,7 @@ ROUND_BYTES = 32 << 20
 _TASKS_OF_A_CORE = 8
 
 
-@told_as("verify")
+@report_as("verify")
 def verify(
     spark: SparkSession | None,
     url: str,

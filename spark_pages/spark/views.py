@@ -29,7 +29,7 @@ from spark_pages.spark.feed import (
     FEED_SCHEMAS,
     VERSIONS_OF_A_TASK,
     Feed,
-    check_grain,
+    check_granularity,
     cut_versions,
     version_range,
 )
@@ -149,7 +149,7 @@ def _by_change(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     if query.table is not None:
         then = store.snapshot(start - 1).log if start else None
         table_id = find_either(store.snapshot(end).log, then, query.table)
-    feed = Feed(url, check_grain(query.grain), table_id)
+    feed = Feed(url, check_granularity(query.granularity), table_id)
     return [ViewPartition(versions=each, feed=feed) for each in cut_versions(start, end)]
 
 
@@ -339,7 +339,7 @@ VIEWS = {
     "columns": View(lambda _: _COLUMNS_SCHEMA, _one_task, _show_columns),
     "chains": View(lambda _: _CHAINS_SCHEMA, _by_chain, _show_chains),
     "segments": View(lambda _: _SEGMENTS_SCHEMA, _one_task, _show_segments),
-    "changes": View(lambda query: FEED_SCHEMAS[query.grain], _by_change, _show_changes),
+    "changes": View(lambda query: FEED_SCHEMAS[query.granularity], _by_change, _show_changes),
 }
 """By name."""
 

@@ -63,7 +63,7 @@ def run_sql(
     limit
         Rows of a query, of which no more are computed.
     """
-    text = as_str(text, "The statement")
+    text = as_str(text, "the statement")
     if limit is not None:
         limit = as_int(limit, "limit", "a number of rows, 0 or more", 0, MOST_NUMBER)
     statement = read_statement(text)

@@ -55,8 +55,8 @@ def open_object_store(
     """
     check_kind(storage_options, Mapping | None, "storage_options", "names and values")
     for name in storage_options or ():
-        as_str(name, "A name in storage_options")
-    address = as_path(url, "The address of a store", "a path or a URL such as file:///folder")
+        as_str(name, "a name in storage_options")
+    address = as_path(url, "the address of a store", "a path or a URL such as file:///folder")
     folder, scheme = folder_of(address), address.partition("://")[0]
     if folder is None and scheme not in REMOTE_SCHEMES:
         raise InvalidInputError(f"No storage is known for {scheme}://.", hint=f"Use a path or {_KNOWN}.")

@@ -141,6 +141,11 @@ def stamp(folder: int, name: str) -> str | None:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    return stamp_of(status)
+
+
+def stamp_of(status: os.stat_result) -> str:
+    """Text that tells a file from another one of its name, by its status."""
     return f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 

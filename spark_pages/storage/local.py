@@ -33,6 +33,7 @@ from spark_pages.storage.folders import (
     make_folder,
     open_folder,
     stamp,
+    stamp_of,
     sync,
     walk,
 )
@@ -324,8 +325,10 @@ class DurableLocalStore:
         if _is_there(folder, name):  # spares the loser of a race the write; the link below decides
             return Exists()
         try:
-            if not self._link_nameless(folder, name, data):
+            linked = self._link_nameless(folder, name, data)
+            if linked is None:
                 with self._named_temporary(data) as (temporary_folder, temporary):
+                    linked = stamp(temporary_folder, temporary)
                     os.link(temporary, name, src_dir_fd=temporary_folder, dst_dir_fd=folder)
         except FileExistsError:
             return Exists()
@@ -333,13 +336,16 @@ class DurableLocalStore:
             if error.errno in NO_LINKS and not _is_there(folder, name):
                 raise _NotLinkedError(error, NO_LINKS_REMEDY) from error
             raise
-        return Created()
+        return Created(linked)
 
-    def _link_nameless(self, folder: int, name: str, data: bytes) -> bool:
-        """Link a file that had no name before; False where this system cannot, and the name is still free."""
+    def _link_nameless(self, folder: int, name: str, data: bytes) -> str | None:
+        """Link a file that had no name before, and give its stamp.
+
+        None where this system cannot, and the name is still free.
+        """
         descriptor = _before_link(lambda: self._nameless_file(folder))
         if descriptor is None:
-            return False
+            return None
         with _closing(descriptor):
             _before_link(lambda: _write(descriptor, data))
             try:
@@ -349,8 +355,8 @@ class DurableLocalStore:
                 if error.errno not in NO_LINKS or _is_there(folder, name):
                     raise
                 self._nameless_files = False
-                return False
-        return True
+                return None
+            return stamp_of(os.fstat(descriptor))
 
     def _nameless_file(self, folder: int) -> int | None:
         if not self._nameless_files:

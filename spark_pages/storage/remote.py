@@ -102,7 +102,7 @@ class RemoteStore:
         check_key(key)
         client = self._clients().once
         try:
-            obstore.put(client, key, data, mode="create")
+            answer = obstore.put(client, key, data, mode="create")
         except AlreadyExistsError:
             return Exists()
         except BaseException as error:
@@ -113,7 +113,7 @@ class RemoteStore:
             if refused is not None:
                 return NotCreated(f"{failed}: {refused} ({describe(error)}).")
             return Doubtful(f"{failed}: {describe(error)}.")
-        return Created()
+        return Created(answer["e_tag"])
 
     def put(self, key: str, data: Buffer) -> None:
         """See `ObjectStore.put`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from spark_pages.errors import ObjectNotFoundError
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object was created by this call, and is durable."""
+    """The object was created by this call, and is durable.
+
+    Attributes
+    ----------
+    stamp
+        What `ObjectStore.stamps` gives for it, where storage has answered that, too.
+    """
+
+    stamp: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

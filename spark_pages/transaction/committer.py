@@ -36,7 +36,7 @@ from spark_pages.format.features import check_writable
 from spark_pages.log.claims import check_free
 from spark_pages.log.commit.conflict import by_ids, find_overlap, without_pages
 from spark_pages.log.commit.protocol_types import Duplicate, EncodedRecord
-from spark_pages.log.conflict_error import Meets, is_vacuum
+from spark_pages.log.conflict_error import ConflictTest, is_vacuum
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum, retrying
 from spark_pages.log.snapshot import LogSnapshot
@@ -258,18 +258,26 @@ class Committer:
         """Every page has its place, and what was written by others is beside it."""
         if not stays_inline(self._work.splices):
             self._standing.pin_latest()  # objects bear the version read, by which vacuum judges them
-        prepared = place_splices(
-            self._log.store, self._work.splices, self._page_files.next_for, self._next_manifest()
-        )
-        if self._work.written:
-            prepared = with_written(self._log.store, prepared, self._work.written, self._next_manifest())
-        self._rows.wait()
+            with self._log.checking():
+                prepared = self._stored()
+        else:
+            prepared = self._stored()
         for definition in self._work.definitions.values():
             appended = written_keys(definition, self._work.written) if key_columns(definition) else None
             if appended is not None:
                 check_key(self._tables.table_with(show_name(definition), self._work, prepared), appended)
                 self._keyed.add(definition.table_id)
         return lambda _: prepared
+
+    def _stored(self) -> PlacedChanges:
+        """Page files and manifests are durable."""
+        prepared = place_splices(
+            self._log.store, self._work.splices, self._page_files.next_for, self._next_manifest()
+        )
+        if self._work.written:
+            prepared = with_written(self._log.store, prepared, self._work.written, self._next_manifest())
+        self._rows.wait()
+        return prepared
 
     def _next_manifest(self) -> str:
         """Id of the next page manifest: none is written twice, though what it would list is said anew."""
@@ -459,7 +467,7 @@ def _name(definition: TableDefinition | None, table_id: int, field_id: int | Non
     return f"column {columns[0]!r} of {table}" if columns else table
 
 
-def _met(error: CommitConflictError) -> Meets:
+def _met(error: CommitConflictError) -> ConflictTest:
     """What a transaction met that was told of a conflict without being told with whom."""
     table_id = error.context.get("table_id")
     if isinstance(error.__cause__, SnapshotExpiredError):

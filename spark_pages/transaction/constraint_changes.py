@@ -54,7 +54,7 @@ class ConstraintChanges:
         """See `Transaction.add_constraint`."""
         if sum(each is not None for each in (check, key, reference)) != 1:
             raise InvalidInputError("Give exactly one of check, primary_key and foreign_key.")
-        as_str(name, "The name of a constraint")
+        as_str(name, "the name of a constraint")
         if check is not None:
             as_str(check, "check")
         key = None if key is None else as_names(key, "primary_key")
@@ -74,7 +74,7 @@ class ConstraintChanges:
                 definition,
                 name,
                 as_names(parts[0], "foreign_key"),
-                as_str(parts[1], "The table of foreign_key"),
+                as_str(parts[1], "the table of foreign_key"),
                 as_names(parts[2], "foreign_key"),
             )
         changed = with_constraint(definition, constraint)

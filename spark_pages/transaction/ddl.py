@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_pages.arguments import as_flag, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
-from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError, TableExistsError
 from spark_pages.log.reopen import retrying
 from spark_pages.model.ids import CATALOG_TABLE, TableId
 from spark_pages.storage.store import ObjectStore
@@ -22,6 +22,7 @@ from spark_pages.transaction.column_changes import ColumnChanges
 from spark_pages.transaction.constraint_changes import ConstraintChanges, ForeignKey
 from spark_pages.transaction.object_changes import ObjectChanges
 from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.transaction.schema_sources import as_schema
 from spark_pages.transaction.staged import StagedChanges
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedNames, StagedTables
@@ -91,10 +92,11 @@ class CatalogVerbs:
     def create_table(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: Any,
         *,
         properties: Mapping[str, str] | None = None,
         aligned: bool = True,
+        if_not_exists: bool = False,
     ) -> None:
         """The table exists from this commit on, without rows.
 
@@ -104,22 +106,30 @@ class CatalogVerbs:
             ``table``, or ``namespace.table``. A table of namespace ``temp`` is seen by this transaction
             alone, where it comes before others of its name, and ends with it; nothing of it reaches storage.
         schema
-            Column names and types; each column gets an id that is never used again. Columns of types that
-            users made are told by `spark_pages.typed`.
+            Column names and types: a `pyarrow.Schema`, a Polars schema, a data frame, a DuckDB relation, a
+            mapping of names to types, or a list of pairs. A type is an Arrow type, a Python type, or SQL
+            text, which may name a type of the store. Each column gets an id that is never used again.
         properties
             Free text by key. Some say how pages are written, see `spark_pages.catalog.page_options`.
         aligned
             Whether all columns must hold equally many rows after every commit.
+        if_not_exists
+            Whether to leave a table of this name as it is, instead of raising TableExistsError.
 
         Raises
         ------
         TableExistsError, NotFoundError, InvalidInputError
         """
         self._check_open()
-        check_kind(schema, pa.Schema, "schema", "a pyarrow.Schema")
+        schema = as_schema(schema)
         properties = {} if properties is None else properties
         check_texts(properties, "properties")
-        self._tables.create(name, schema, properties, as_flag(aligned, "aligned"))
+        if_not_exists = as_flag(if_not_exists, "if_not_exists")
+        try:
+            self._tables.create(name, schema, properties, as_flag(aligned, "aligned"))
+        except TableExistsError:
+            if not if_not_exists:
+                raise
 
     @verb
     def drop_table(self, table: str) -> None:
@@ -388,4 +398,4 @@ class CatalogVerbs:
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
         self._check_open()
-        self._constraints.drop(table, as_str(name, "The name of a constraint"))
+        self._constraints.drop(table, as_str(name, "the name of a constraint"))

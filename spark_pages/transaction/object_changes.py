@@ -58,7 +58,7 @@ class ObjectChanges:
     def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
         """See `Transaction.create_namespace`."""
         self._standing.pin_latest()
-        name = as_str(name, "The name of a namespace")
+        name = as_str(name, "the name of a namespace")
         if name in BUILT_IN or self._names.table((NAMESPACE_NAMES, name)) is not None:
             raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
         created = new_namespace(self._names.new_id(), name, properties, self._now_us())
@@ -91,7 +91,7 @@ class ObjectChanges:
     def create_type(self, name: str, base: pa.DataType | str, not_null: bool, check: str | None) -> None:
         """See `Transaction.create_type`."""
         self._standing.pin_latest()
-        if self._names.table((TYPE_NAMES, as_str(name, "The name of a type"))) is not None:
+        if self._names.table((TYPE_NAMES, as_str(name, "the name of a type"))) is not None:
             raise AlreadyExistsError(f"There is a type {name!r} already.", type=name)
         if isinstance(base, pa.DataType):
             base = stored_columns(name, [pa.field("VALUE", base)])[0].type
@@ -103,7 +103,7 @@ class ObjectChanges:
     def drop_type(self, name: str) -> None:
         """See `Transaction.drop_type`."""
         self._standing.pin_latest()
-        definition = self._find((TYPE_NAMES, as_str(name, "The name of a type")), "type")
+        definition = self._find((TYPE_NAMES, as_str(name, "the name of a type")), "type")
         users = [each for each in self._names.live() if uses_type(each, name)]
         if users:
             shown = ", ".join(repr(show_name(each)) for each in users[:_SHOWN])
@@ -132,7 +132,7 @@ class ObjectChanges:
 
     def _namespace(self, name: str) -> TableDefinition:
         self._standing.pin_latest()
-        if as_str(name, "The name of a namespace") in BUILT_IN:
+        if as_str(name, "the name of a namespace") in BUILT_IN:
             raise InvalidInputError(f"Cannot change namespace {name!r}: every store has it as it is.")
         return self._find((NAMESPACE_NAMES, name), "namespace")
 

@@ -47,7 +47,7 @@ class PageIntake:
 
     def header_of(self, column: str, path: str, offset: int) -> PendingPage:
         """What the header at a place says of its page; two requests."""
-        self._check_place(as_str(path, "The path of a page"))
+        self._check_place(as_str(path, "the path of a page"))
         if as_int(offset, "offset") < 0 or offset % PAGE_ALIGNMENT:
             raise InvalidInputError(
                 f"Cannot register a page of column {column!r} at {path}: offset {offset} is not a multiple "

@@ -8,7 +8,7 @@ from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError
 from spark_pages.format.features import check_writable
-from spark_pages.log.conflict_error import Meets, attach_conflicting_commit
+from spark_pages.log.conflict_error import ConflictTest, attach_conflicting_commit
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum
 from spark_pages.log.snapshot import LogSnapshot
@@ -109,10 +109,10 @@ class ReadVersion:
             self.base = retry_after_vacuum(partial(self._log.reopen, self.version))
         return self.version
 
-    def told(self, error: CommitConflictError, meets: Meets) -> CommitConflictError:
+    def told(self, error: CommitConflictError, meets: ConflictTest) -> CommitConflictError:
         """The same error, with whom the transaction met since that version."""
         return attach_conflicting_commit(error, self._log, self.version, meets)
 
 
-def _changes(table_id: int) -> Meets:
+def _changes(table_id: int) -> ConflictTest:
     return lambda record: any(intent.table_id == table_id for intent in record.intents)

@@ -23,7 +23,7 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord
 from spark_pages.model.chain_tree import ChainKey
-from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.ids import LIVENESS, FieldId, TableId
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.row_ranges import RowRanges, union
 from spark_pages.model.table import TableDefinition
@@ -122,7 +122,7 @@ def _growth(splices: Iterable[Splice], table_id: TableId) -> int:
     """Rows by which the columns of a table grow, all alike."""
     growth: dict[int, int] = {}
     for splice in splices:
-        if splice.table_id == table_id:
+        if splice.table_id == table_id and splice.field_id != LIVENESS:
             more = splice.added_entries - splice.removed_entries
             growth[splice.field_id] = growth.get(splice.field_id, 0) + more
     return max(growth.values(), default=0)

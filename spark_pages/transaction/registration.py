@@ -264,7 +264,7 @@ class StagedDirectory(PageDirectory):
                 f"update_latest_entry_count was given {shortened(place_and_count)}: expected ([table,] "
                 "column, entry_count)."
             )
-        names = [as_str(each, "A name of a table or column") for each in place_and_count[:-1]]
+        names = [as_str(each, "the name of a table or column") for each in place_and_count[:-1]]
         column = names[-1]
         entry_count = as_int(place_and_count[-1], "entry_count", "a number of rows", 0, MOST_NUMBER)
         known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")

@@ -72,7 +72,7 @@ class StagedTables:
 
     def of_state(self, state: LogState) -> Snapshot:
         """What readers see of a state of the log."""
-        return self._view(self._log.bind(state))
+        return self._view(self._log.open(state))
 
     def move_on(self) -> int:
         """The transaction stands on what is kept; see `ReadVersion.move_on`."""
@@ -148,7 +148,7 @@ class StagedTables:
         def on(below: LogSnapshot) -> LogSnapshot:
             fold = Fold(below.state, self._log.load_manifest)
             fold.record(record, below.state.version + 1)
-            return self._log.bind(fold.state(), below)
+            return self._log.open(fold.state(), below)
 
         staged = self._view(on(base)).uncommitted(lambda version: on(self._log.reopen(version)))
         return (staged if on_read is None else staged.watched(on_read)).table(name)

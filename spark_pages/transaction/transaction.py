@@ -29,7 +29,6 @@ from spark_pages.errors import (
 )
 from spark_pages.format.features import check_writable
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES
-from spark_pages.format.values import as_stream
 from spark_pages.log.log import Log
 from spark_pages.log.properties import check_store_properties
 from spark_pages.log.snapshot import LogSnapshot
@@ -55,6 +54,7 @@ from spark_pages.transaction.provisional_ids import ProvisionalIds
 from spark_pages.transaction.read_version import ReadVersion
 from spark_pages.transaction.registration import StagedDirectory
 from spark_pages.transaction.row_metadata import with_meta
+from spark_pages.transaction.row_sources import as_rows
 from spark_pages.transaction.staged import StagedChanges, TransactionInfo
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.staged_tables import StagedTables
@@ -312,7 +312,7 @@ class Transaction(CatalogVerbs):
         fails, the transaction goes on without any of its rows.
         """
         self._check_open()
-        rows = as_stream(data)
+        rows = as_rows(data)
         definition = self._known(table, rows.columns)
         self._relies_on(definition.table_id)
         try:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from spark_pages.arguments import as_int
 from spark_pages.catalog.resolve import check_column, find_table
-from spark_pages.changes.row_changes import END, Changes, rows_of, touched_rows
+from spark_pages.changes.row_changes import END, Changes, rows_of
 from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import retry_after_vacuum
@@ -132,7 +132,7 @@ def _touches(
     splices = _splices(commit, key)
     if all(splice.removed for _, splice in splices):
         for record, splice in splices:
-            yield record, touched_rows(splice, splice.first_row)
+            yield record, splice.touched_rows(splice.first_row)
     elif len(splices) == 1:
         record, splice = splices[0]
         yield record, [(0, END)] if splice.data_change else []

@@ -109,9 +109,9 @@ def _restore(
             tries += 1
             if runtime.monotonic_s() > deadline:
                 late = CommitConflictError(
-                    f"Others committed more quickly than a restore of version {then.state.version} could be "
-                    f"planned, for {_PATIENCE_S:.0f} s. Nothing was committed.",
-                    hint="Pause the other writers, or try again when there are fewer.",
+                    f"Cannot restore version {then.state.version}: others committed more quickly than "
+                    f"it could be planned, for {_PATIENCE_S:.0f} s. Nothing was committed.",
+                    hint="Pause the other writers, then call `restore` again.",
                     version=then.state.version,
                     tries=tries,
                 )
@@ -122,9 +122,10 @@ def _check_size(plan: RestorePlan, version: int) -> None:
     removed = sum(len(splice.removed) for splice in plan.splices)
     if removed > MAX_REMOVED_PAGES:
         raise InvalidInputError(
-            f"Version {version} cannot be restored in one commit: {removed} pages would go, and at most "
-            f"{MAX_REMOVED_PAGES} can. Nothing was committed.",
-            hint="Restore a version nearer to the newest one, or compact pages first.",
+            f"Cannot restore version {version} in one commit: {removed} pages would be removed, and "
+            f"at most {MAX_REMOVED_PAGES} can be. Nothing was committed.",
+            hint="Restore a version nearer to the newest one, or compact pages first: `spark-pages "
+            "compact-pages`.",
         )
 
 

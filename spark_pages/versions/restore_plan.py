@@ -113,16 +113,16 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
         gone = sorted(changes.purged.keys() & live.keys())
         if gone:
             raise InvalidInputError(
-                f"Version {then.state.version} cannot be restored: table {show_name(live[gone[0]])!r} was "
+                f"Cannot restore version {then.state.version}: table {show_name(live[gone[0]])!r} was "
                 f"purged in version {changes.purged[gone[0]]}, and a purged table does not come back.",
-                hint="Restore that version or a later one.",
+                hint=f"Restore version {changes.purged[gone[0]]} or a later one.",
             )
         ddl = _plan_catalog(live, _by_id(head), changes)
     splices: list[Splice] = []
     runs: list[PageRun] = []
     start = 0
     for key in sorted(changes.traces):
-        if live is not None and (key[0] not in live or key[1] not in live[key[0]].field_ids.values()):
+        if live is not None and (key[0] not in live or key not in live[key[0]].chains):
             continue
         for splice, run in _plan_chain(key, then, head, changes.traces[key]):
             splices.append(replace(splice, start=start, stop=start + run.num_pages))

@@ -53,7 +53,7 @@ def set_tag(log: Log, runtime: Runtime, name: str, version: int | None, replace:
         held = state.tags.get(name)
         if held is not None and held != tagged and not replace:
             raise AlreadyExistsError(
-                f"The tag {name!r} names version {held} already, and was to name version {tagged}.",
+                f"Cannot tag version {tagged} as {name!r}: the tag names version {held}.",
                 hint="Choose another name, or move the tag by replace=True, --replace on the command line.",
                 tag=name,
                 version=held,
@@ -109,9 +109,9 @@ def delete_tag(log: Log, runtime: Runtime, name: str) -> int:
         version = tagged_version(state, name)
         if version != named:
             raise CommitConflictError(
-                f"The tag {name!r} was moved from version {named} to version {version} while it was being "
-                f"deleted. Nothing was committed.",
-                hint="Delete it again if you still want to.",
+                f"Cannot delete tag {name!r}: it was moved from version {named} to version {version} "
+                "meanwhile. Nothing was committed.",
+                hint="Call `delete_tag` again if you still want to.",
                 tag=name,
             )
         parameters = {"tag": name, "version": str(version)}
@@ -134,20 +134,22 @@ def tagged_version(state: LogState, name: str) -> int:
     VersionNotFoundError
         If there is no such tag; names those that are there.
     """
-    if as_str(name, "The name of a tag") not in state.tags:
+    if as_str(name, "the name of a tag") not in state.tags:
         raise VersionNotFoundError(
-            f"There is no tag {name!r}.",
-            hint=f"There are {', '.join(sorted(state.tags)) or 'none'}.",
+            f"Cannot find tag {name!r}: there is none of that name.",
+            hint="There are "
+            f"{', '.join(map(repr, sorted(state.tags))) or 'no tags: `store.tag(name)` makes one'}.",
             tag=name,
         )
     return state.tags[name]
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(as_str(name, "The name of a tag")):
+    if not _NAME.fullmatch(as_str(name, "the name of a tag")):
         raise InvalidInputError(
-            f"{name!r} is not the name of a tag: expected 1 to 200 characters of letters, digits, '.', '_', "
-            f"'/' and '-', the first of them a letter or digit."
+            f"Cannot name a tag {name!r}: expected 1 to 200 characters of letters, digits, '.', '_', "
+            "'/' and '-', the first of them a letter or digit.",
+            hint="Choose a name such as 'release-2026-11' or 'v1.2'.",
         )
 
 

@@ -48,7 +48,7 @@ class World:
     @classmethod
     def open(cls) -> Iterator[World]:
         store = new_store()
-        with Serving(store.objects, ServiceSettings(), None) as serving:
+        with Serving(store.object_store, ServiceSettings(), None) as serving:
             url = f"grpc://127.0.0.1:{serving.port}"
             with closing(sp.connect(url)) as served:
                 yield cls(store, served, serving.metadata, url)
@@ -148,7 +148,7 @@ GIVEN: dict[str, Any] = {
     "name": "new",
     "nullable": True,
     "null_count": 0,
-    "objects": lambda world: world.store.objects,
+    "object_store": lambda world: world.store.object_store,
     "offset": 0,
     "on_read": lambda _: None,
     "open_again": lambda _: None,

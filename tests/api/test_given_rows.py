@@ -85,5 +85,5 @@ def test_a_certificate_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_pages_are_descriptors(store):
-    with pytest.raises(InvalidInputError, match=r"A value in pages is 'x' \(str\)"):
+    with pytest.raises(InvalidInputError, match=r"Cannot use 'x' \(str\) as a value in pages"):
         store.snapshot().table("t").page_handler.get_pages(["x"])

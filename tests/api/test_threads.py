@@ -80,6 +80,6 @@ def fail():
 @pytest.mark.usefixtures("_no_threads")
 def test_a_service_that_gets_no_thread_says_so(store):
     with pytest.raises(StorageError, match="starts no more threads") as failed:
-        Serving(store.objects, ServiceSettings(http_port=0), None)
+        Serving(store.object_store, ServiceSettings(http_port=0), None)
 
     assert "ulimit -u" in failed.value.hint

@@ -90,7 +90,9 @@ def test_a_time_is_the_same_in_every_form(form):
 
 @pytest.mark.parametrize("form", NO_TIMES)
 def test_what_is_no_time_is_refused_with_what_it_is(form):
-    with pytest.raises(InvalidInputError, match=r"^timestamp is .*: expected a time: text as of ISO 8601"):
+    with pytest.raises(
+        InvalidInputError, match=r"^Cannot use .* as timestamp: expected a time: text as of ISO 8601"
+    ):
         as_microseconds(NO_TIMES[form])
 
 
@@ -178,7 +180,7 @@ def test_a_duration_is_the_same_in_every_form(form):
 
 @pytest.mark.parametrize("value", [pd.NaT, np.timedelta64("NaT"), np.timedelta64(1, "Y"), 5, 5.0, None, True])
 def test_what_is_no_duration_is_refused(value):
-    with pytest.raises(InvalidInputError, match=r"^retention is .*: expected a timedelta"):
+    with pytest.raises(InvalidInputError, match=r"^Cannot use .* as retention: expected a timedelta"):
         as_duration(value, "retention")
 
 
@@ -193,7 +195,7 @@ def test_a_version_is_the_same_as_any_whole_number(store, number):
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda each: type(each).__name__)
 def test_what_is_no_whole_number_is_refused(value):
-    with pytest.raises(InvalidInputError, match=r"^version is .*: expected a whole number"):
+    with pytest.raises(InvalidInputError, match=r"^Cannot use .* as version: expected a whole number"):
         as_int(value, "version")
 
 
@@ -219,5 +221,5 @@ def test_rows_are_whole_numbers_and_no_truths(store, rows):
 
 @pytest.mark.parametrize("app_version", [1 << 63, -(1 << 63) - 1, True, 1.0, "1"])
 def test_numbers_of_applications_fit_63_bits_and_a_sign(store, app_version):
-    with pytest.raises(InvalidInputError, match="app_version is"):
+    with pytest.raises(InvalidInputError, match="as app_version"):
         store.transaction(app_id="a", app_version=app_version)

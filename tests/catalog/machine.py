@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine
 
 import spark_pages as sp
 from spark_pages.store import Store
-from tests.effort import LONG
 from tests.transaction.stores import QUIET
 
 
@@ -41,7 +39,7 @@ class SeveralTransactions(RuleBasedStateMachine):
     def two_stores(self) -> Store:
         """A new store; it is one of two handles."""
         first = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
-        self.stores = [first, Store(first.objects)]
+        self.stores = [first, Store(first.object_store)]
         self.open: list[Any] = []
         self.versions: list[Any] = []
         return first
@@ -82,16 +80,3 @@ class SeveralTransactions(RuleBasedStateMachine):
         for each in self.open:
             each.txn.rollback()
         assert self.stores[0].verify(pages="all").ok
-
-
-def run(machine: type[SeveralTransactions], examples: int, steps: int) -> None:
-    """So many examples of so many steps; 400 of 40 where long tests are asked for."""
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=400 if LONG else examples,
-            stateful_step_count=40 if LONG else steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )

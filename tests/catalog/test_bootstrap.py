@@ -80,7 +80,11 @@ def test_a_catalog_that_says_something_else_of_itself_is_refused(flights, column
     if checkpoint:
         flights._log.checkpoint()
 
-    for opened in (lambda: sp.open(flights.url), lambda: Store(flights.objects).snapshot(), flights.snapshot):
+    for opened in (
+        lambda: sp.open(flights.url),
+        lambda: Store(flights.object_store).snapshot(),
+        flights.snapshot,
+    ):
         with pytest.raises(DamageError, match=message):
             opened()
 
@@ -91,13 +95,13 @@ def test_a_catalog_that_is_not_there_is_refused(flights):
     record = TransactionRecord("ab" * 16, "by hand", head.state.version, "somebody", intents=(intent,))
     flights._log.commit(head, lambda _: record)
 
-    with pytest.raises(DamageError, match="does not describe itself"):
+    with pytest.raises(DamageError, match="expected a description of itself"):
         sp.open(flights.url)
 
 
 def test_what_changes_while_a_process_lives_is_noticed(flights):
     flights.snapshot()
-    plant(Store(flights.objects), replace(told(flights), next_field_id=99))
+    plant(Store(flights.object_store), replace(told(flights), next_field_id=99))
 
     with pytest.raises(DamageError, match="as a table of its own"):
         flights.snapshot()

@@ -23,7 +23,8 @@ import spark_pages as sp
 from spark_pages.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, TableExistsError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.catalog.machine import Footprint, SeveralTransactions, run
+from tests.catalog.machine import Footprint, SeveralTransactions
+from tests.effort import run_machine
 from tests.invariants import check_table_zero
 
 PLAIN = ["a", "b"]
@@ -305,7 +306,7 @@ class Catalog(SeveralTransactions):
     def another_process_sees_the_same(self, data: st.DataObject, checkpoint: bool) -> None:
         if checkpoint:
             data.draw(st.sampled_from(self.stores)).checkpoint()
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         version = data.draw(st.integers(0, len(self.versions) - 1))
         assert shown(fresh.snapshot(version=version)) == self.versions[version].shown()
         spaces = [each.name for each in fresh.snapshot(version=version).namespaces()[3:]]
@@ -313,5 +314,6 @@ class Catalog(SeveralTransactions):
         check_table_zero(fresh)
 
 
+@pytest.mark.sampled
 def test_the_catalog_behaves_like_a_dictionary_of_tables_for_every_version(small_trees):
-    run(Catalog, examples=12, steps=20)
+    run_machine(Catalog, 12, steps=20)

@@ -64,7 +64,7 @@ def test_an_update_is_checked_with_what_the_row_holds_otherwise(keyed):
 
 
 def test_two_updates_that_together_break_a_check_do_not_both_happen(keyed):
-    one, two = keyed.transaction(), Store(keyed.objects).transaction()
+    one, two = keyed.transaction(), Store(keyed.object_store).transaction()
     one.update("t", "low", [5], [2])
     two.update("t", "high", [5], [1])
 
@@ -86,7 +86,7 @@ def test_a_check_that_rows_break_is_not_added(keyed):
 
 def test_a_check_that_statistics_prove_reads_no_page(keyed):
     keyed.checkpoint()
-    other = Store(keyed.objects)
+    other = Store(keyed.object_store)
     txn = other.transaction()
     txn.table("t")
     before = other.cache_stats.requests
@@ -112,7 +112,7 @@ def test_a_check_holds_its_columns_and_the_key_does_not_hold_their_names(keyed):
 
     with pytest.raises(ConstraintError, match="'number': 7"), keyed.transaction() as txn:
         txn.append("t", {"number": [7]})
-    with pytest.raises(InvalidInputError, match="no constraint 'ordered': it has 'pk'"):
+    with pytest.raises(InvalidInputError, match="drop constraint 'ordered' of 't': it has 'pk'"):
         keyed.transaction().drop_constraint("t", "ordered")
     check_table_zero(keyed)
 
@@ -145,7 +145,7 @@ def test_updates_of_keys_are_compared_too(keyed):
 
 def test_keys_that_statistics_tell_apart_are_compared_without_reading_a_page(keyed):
     keyed.checkpoint()
-    other = Store(keyed.objects)
+    other = Store(keyed.object_store)
     assert other.snapshot().table("t").num_rows == 100_000
     before = other.cache_stats.requests
 
@@ -160,7 +160,7 @@ def test_keys_that_statistics_tell_apart_are_compared_without_reading_a_page(key
 
 
 def test_of_two_writers_of_one_table_with_a_key_one_wins(keyed):
-    one, two = keyed.transaction(), Store(keyed.objects).transaction()
+    one, two = keyed.transaction(), Store(keyed.object_store).transaction()
     one.append("t", rows([100_000], [1], [1]))
     two.append("t", rows([100_000], [2], [2]))
 
@@ -171,7 +171,7 @@ def test_of_two_writers_of_one_table_with_a_key_one_wins(keyed):
 
 
 def test_a_writer_that_has_not_heard_of_the_newest_rows_compares_with_them(keyed):
-    other = Store(keyed.objects)
+    other = Store(keyed.object_store)
     other.snapshot()
     with keyed.transaction() as txn:
         txn.append("t", rows([100_000], [1], [1]))
@@ -201,14 +201,14 @@ def test_what_cannot_be_a_key_is_refused(store):
     txn = store.transaction()
     with pytest.raises(InvalidInputError, match="may be null"):
         txn.add_constraint("t", "pk", primary_key=["a"])
-    with pytest.raises(InvalidInputError, match="cannot be in a primary key"):
+    with pytest.raises(InvalidInputError, match=r"Cannot add a primary key to .* have no order"):
         txn.add_constraint("t", "pk", primary_key=["l"])
     txn.set_nullable("t", "a", False)
     with pytest.raises(ConstraintError, match="more than once"):
         txn.add_constraint("t", "pk", primary_key=["a"])
     txn.update("t", "a", [1], [2])
     txn.add_constraint("t", "pk", primary_key=["a"])
-    with pytest.raises(InvalidInputError, match="has a primary key already"):
+    with pytest.raises(InvalidInputError, match="Cannot add a primary key to 't': it has one already"):
         txn.add_constraint("t", "pk2", primary_key=["a"])
     with pytest.raises(InvalidInputError, match="one of that name"):
         txn.add_constraint("t", "pk", check="a > 0")
@@ -309,7 +309,7 @@ def test_a_table_that_refers_does_not_come_back_alone(referring):
 def test_a_table_is_not_dropped_while_a_key_to_it_is_added(keyed, first):
     with keyed.transaction() as txn:
         txn.create_table("child", pa.schema([("parent", pa.int64())]))
-    adding, dropping = keyed.transaction(), Store(keyed.objects).transaction()
+    adding, dropping = keyed.transaction(), Store(keyed.object_store).transaction()
     adding.add_constraint("child", "of", foreign_key=(["parent"], "t", ["n"]))
     dropping.drop_table("t")
     one, two = (adding, dropping) if first == "the key" else (dropping, adding)
@@ -327,7 +327,7 @@ def test_a_foreign_key_needs_tables_columns_and_types_that_fit(referring):
     with pytest.raises(InvalidInputError, match="as many"):
         txn.add_constraint("child", "x", foreign_key=(["parent", "id"], "t", ["n"]))
     txn.create_table("names", pa.schema([("name", pa.string())]))
-    with pytest.raises(SchemaMismatchError, match="cannot refer"):
+    with pytest.raises(SchemaMismatchError, match=r"Cannot add a foreign key to .* is of type"):
         txn.add_constraint("child", "x", foreign_key=(["parent"], "names", ["name"]))
 
 

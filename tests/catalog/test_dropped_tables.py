@@ -37,7 +37,7 @@ def dropped(url: str) -> Store:
 
 
 def files(store: Store) -> int:
-    return sum(info.size_bytes > 300_000 for info in store.objects.list("pages/"))
+    return sum(info.size_bytes > 300_000 for info in store.object_store.list("pages/"))
 
 
 def test_vacuum_keeps_a_dropped_table_that_a_kept_version_has(dropped):
@@ -59,9 +59,9 @@ def test_once_no_version_has_it_vacuum_frees_its_pages_and_those_of_columns_drop
     assert result.size_bytes > 2 * NOISE.nbytes * 0.9
     with pytest.raises(TableNotFoundError, match="that can come back"):
         dropped.transaction().undrop_table("gone")
-    assert rows_of(dropped) == rows_of(Store(dropped.objects)) == kept
+    assert rows_of(dropped) == rows_of(Store(dropped.object_store)) == kept
     check_table_zero(dropped)
-    check_nothing_needed_is_gone(dropped.objects)
+    check_nothing_needed_is_gone(dropped.object_store)
     assert dropped.verify(pages="all").ok
     assert dropped.vacuum(retention=1).version is None
 
@@ -69,19 +69,19 @@ def test_once_no_version_has_it_vacuum_frees_its_pages_and_those_of_columns_drop
 def test_a_table_that_has_the_name_of_a_purged_one_stays_for_those_who_know_both(dropped):
     with dropped.transaction() as txn:
         txn.create_table("gone", SCHEMA)  # version 4
-    ref = Store(dropped.objects).checkpoint()
+    ref = Store(dropped.object_store).checkpoint()
     for number in range(2):
         with dropped.transaction() as txn:
             txn.append("kept", {"n": [number], "m": [number]})
-    other = Store(dropped.objects)
+    other = Store(dropped.object_store)
     other.vacuum_plan(retention=2).execute()
-    purge.purge_dropped(other._log, other._runtime, PageHandler(other.objects))
+    purge.purge_dropped(other._log, other._runtime, PageHandler(other.object_store))
 
     dropped.snapshot()
-    dropped._log._newest.adopt(ref)
+    dropped._log._newest.rebase_on_checkpoint(ref)
     dropped.checkpoint()
 
-    assert dropped.snapshot().tables() == Store(dropped.objects).snapshot().tables() == ["gone", "kept"]
+    assert dropped.snapshot().tables() == Store(dropped.object_store).snapshot().tables() == ["gone", "kept"]
 
 
 def test_where_more_versions_are_kept_its_pages_go_with_them(dropped):
@@ -91,12 +91,12 @@ def test_where_more_versions_are_kept_its_pages_go_with_them(dropped):
             txn.append("kept", {"n": [number], "m": [number]})
         dropped.vacuum(retention=2)
         history[dropped.snapshot().version] = rows_of(dropped)
-        check_nothing_needed_is_gone(dropped.objects)
+        check_nothing_needed_is_gone(dropped.object_store)
 
     assert files(dropped) == 1
     operations = dropped.history()["operation"].to_pylist()
     assert operations.count("purge") <= 1
-    check_versions_stay(dropped.objects, history)
+    check_versions_stay(dropped.object_store, history)
 
 
 @pytest.mark.parametrize("hold", ["tag", "lease"])
@@ -114,7 +114,7 @@ def test_a_version_that_somebody_holds_keeps_the_table(dropped, hold):
 
 
 def test_a_table_that_comes_back_while_vacuum_looks_stays(dropped, monkeypatch):
-    other = Store(dropped.objects)
+    other = Store(dropped.object_store)
     seen = purge.given_up
 
     def then_undropped(zero, oldest):
@@ -131,7 +131,7 @@ def test_a_table_that_comes_back_while_vacuum_looks_stays(dropped, monkeypatch):
 
 
 def test_an_undrop_that_is_overtaken_by_vacuum_is_a_conflict_or_finds_nothing(dropped):
-    late = Store(dropped.objects).transaction()
+    late = Store(dropped.object_store).transaction()
     late.undrop_table("gone")
     dropped.vacuum(retention=1)
 
@@ -190,12 +190,12 @@ def test_its_namespace_can_keep_a_table_longer(dropped):
 
 
 def test_the_log_is_told_with_all_columns_that_the_table_ever_had(dropped):
-    Store(dropped.objects).vacuum_plan(retention=1).execute()
+    Store(dropped.object_store).vacuum_plan(retention=1).execute()
 
-    version = purge.purge_dropped(dropped._log, dropped._runtime, PageHandler(dropped.objects))
+    version = purge.purge_dropped(dropped._log, dropped._runtime, PageHandler(dropped.object_store))
 
     (commit,) = dropped._log.commits(version, version + 1)
     (intent,) = commit.records[0].intents
     assert (intent.kind, intent.name) == (IntentKind.PURGE, "gone")
     assert sorted(intent.definition.field_ids.values()) == [1, 2]
-    assert purge.purge_dropped(dropped._log, dropped._runtime, PageHandler(dropped.objects)) is None
+    assert purge.purge_dropped(dropped._log, dropped._runtime, PageHandler(dropped.object_store)) is None

@@ -45,7 +45,7 @@ def test_what_a_restore_brings_back_keeps_what_it_refers_to(referring, taken_bac
     before = referring.snapshot().version
     with referring.transaction() as txn:
         DEFINITIONS[taken_back](txn)
-    late = Store(referring.objects).transaction()
+    late = Store(referring.object_store).transaction()
     DEFINITIONS[meanwhile](late)
     restored = referring.restore(version=before)
 
@@ -94,7 +94,7 @@ def widened(request, url: str) -> tuple[Store, Store, pa.Table]:
         txn.append("t", pa.table({"k": pa.array([None], narrow)}))
     with store.transaction() as txn:
         txn.widen_column("t", "k", wide)
-    other = Store(store.objects)
+    other = Store(store.object_store)
     other.snapshot()
     return store, other, pa.table({"k": pa.array([value], wide)})
 
@@ -124,7 +124,7 @@ def test_rows_of_the_narrow_type_land_though_their_handle_has_seen_neither_chang
     store = sp.create(url)
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("k", pa.int32())]))
-    other = Store(store.objects)
+    other = Store(store.object_store)
     other.snapshot()
     with store.transaction() as txn:
         txn.widen_column("t", "k", pa.int64())
@@ -170,13 +170,13 @@ def test_verify_reports_a_reference_to_what_is_gone(referring, taken_back, meanw
     before = referring.snapshot().version
     with referring.transaction() as txn:
         DEFINITIONS[taken_back](txn)
-    late = Store(referring.objects).transaction()
+    late = Store(referring.object_store).transaction()
     DEFINITIONS[meanwhile](late)
     with mock.patch.object(restore_plan, "new_needs", return_value=[]):  # as an earlier release did
         referring.restore(version=before)
     late.commit()
 
-    verified = Store(referring.objects).verify(pages="none")
+    verified = Store(referring.object_store).verify(pages="none")
 
     assert [fault.kind.value for fault in verified.faults] == ["contradiction"]
     assert "which is not there" in verified.faults[0].what

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,7 +19,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import spark_pages as sp
@@ -27,7 +26,7 @@ from spark_pages.catalog.needs import dangling_references
 from spark_pages.errors import CommitConflictError, ConstraintError, SparkPagesError
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.effort import LONG
+from tests.effort import run_machine
 from tests.transaction.stores import QUIET
 
 WIDE = {"n": pa.int64(), "f": pa.float64()}
@@ -81,7 +80,7 @@ class Restoring(RuleBasedStateMachine):
     def begin(self) -> None:
         first = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
         start(first)
-        self.stores = [first, Store(first.objects), Store(first.objects)]
+        self.stores = [first, Store(first.object_store), Store(first.object_store)]
         self.open: list[Open] = []
         self.past = {version: contents(first, version) for version in range(first.snapshot().version + 1)}
 
@@ -165,18 +164,18 @@ class Restoring(RuleBasedStateMachine):
         assert self.past[version] == self.past[then]
 
     def landed(self, version: int) -> None:
-        self.past[version] = contents(Store(self.stores[0].objects), version)
+        self.past[version] = contents(Store(self.stores[0].object_store), version)
 
     @invariant()
     def every_reference_is_there(self) -> None:
-        assert list(dangling_references(Store(self.stores[0].objects).snapshot().log.tables())) == []
+        assert list(dangling_references(Store(self.stores[0].object_store).snapshot().log.tables())) == []
 
     def teardown(self) -> None:
         if not hasattr(self, "open"):
             return
         for one in self.open:
             one.txn.rollback()
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         assert fresh.verify(pages="all").ok
         fresh.compact_pages()
         assert contents(fresh, fresh.snapshot().version) == self.past[max(self.past)]
@@ -201,13 +200,6 @@ def grown(before: dict[int, Rows], after: dict[int, Rows]) -> Rows:
     return [{name: row[of] for name, of in (("n", "1"), ("f", "2")) if of in row} for row in now[len(was) :]]
 
 
+@pytest.mark.sampled
 def test_a_restore_beside_changes_of_the_catalog_leaves_everything_readable():
-    run_state_machine_as_test(
-        Restoring,
-        settings=settings(
-            max_examples=400 if LONG else 6,
-            stateful_step_count=40 if LONG else 12,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(Restoring, 6, steps=12)

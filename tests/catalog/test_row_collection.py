@@ -26,7 +26,7 @@ def worn(url: str) -> Store:
 
 
 def collect(store: Store) -> int | None:
-    return collect_rows(store._log, store._runtime, PageHandler(store.objects))
+    return collect_rows(store._log, store._runtime, PageHandler(store.object_store))
 
 
 def catalog(store: Store, version: int | None = None) -> pa.Table:
@@ -45,8 +45,8 @@ def check_rows(store: Store) -> None:
     assert catalog(store)["row_id"].to_pylist() == list(range(len(catalog(store))))
     check_table_zero(store)
     store.checkpoint()
-    assert shown(Store(store.objects)) == shown(store)
-    assert catalog(Store(store.objects)) == catalog(store)
+    assert shown(Store(store.object_store)) == shown(store)
+    assert catalog(Store(store.object_store)) == catalog(store)
     assert store.verify(pages="all").ok
 
 
@@ -64,7 +64,7 @@ def test_vacuum_takes_out_what_nobody_needs_and_the_catalog_reads_as_before(worn
     assert rows_of(worn) == rows
     assert worn.vacuum(retention=1).version is None
     check_rows(worn)
-    check_nothing_needed_is_gone(worn.objects)
+    check_nothing_needed_is_gone(worn.object_store)
 
 
 def test_versions_that_are_kept_have_the_catalog_that_they_had(worn):
@@ -77,7 +77,7 @@ def test_versions_that_are_kept_have_the_catalog_that_they_had(worn):
 
     assert untouched == held[10].num_rows > catalog(worn).num_rows
     assert {version: catalog(worn, version) for version in held} == held
-    check_versions_stay(worn.objects, history)
+    check_versions_stay(worn.object_store, history)
     check_rows(worn)
 
 
@@ -126,8 +126,8 @@ def test_a_purge_after_a_collection_still_knows_columns_that_were_dropped_long_a
 
 def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(worn, monkeypatch):
     worn.vacuum(retention=12)
-    Store(worn.objects).vacuum_plan(retention=1).execute()
-    other, late = Store(worn.objects), Store(worn.objects).transaction()
+    Store(worn.object_store).vacuum_plan(retention=1).execute()
+    other, late = Store(worn.object_store), Store(worn.object_store).transaction()
     late.set_comment("new", "late")
     late.create_table("late", SCHEMA)
     seen = row_collection.rows_to_go
@@ -153,8 +153,8 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
 
 
 def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
-    Store(worn.objects).vacuum_plan(retention=1).execute()
-    other, seen, left = Store(worn.objects), row_collection.rows_to_go, [1]
+    Store(worn.object_store).vacuum_plan(retention=1).execute()
+    other, seen, left = Store(worn.object_store), row_collection.rows_to_go, [1]
 
     def then_collected(zero, oldest):
         found = seen(zero, oldest)
@@ -185,7 +185,7 @@ def test_where_another_vacuum_took_what_it_reads_a_vacuum_looks_again(worn, monk
     worn.vacuum(retention=1)
 
     assert lost
-    assert shown(worn) == shown(Store(worn.objects)) == before
+    assert shown(worn) == shown(Store(worn.object_store)) == before
     assert collect(worn) is None
     check_rows(worn)
 
@@ -232,4 +232,4 @@ def test_more_rows_than_fit_into_a_commit_lie_in_a_page_file_which_goes_when_the
     assert len(paths) >= 1
     assert catalog(store).num_rows == 14 + 60 * 81
     check_rows(store)
-    check_nothing_needed_is_gone(store.objects)
+    check_nothing_needed_is_gone(store.object_store)

@@ -30,7 +30,8 @@ from spark_pages.errors import (
 )
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.catalog.machine import Footprint, SeveralTransactions, run
+from tests.catalog.machine import Footprint, SeveralTransactions
+from tests.effort import run_machine
 from tests.invariants import check_table_zero
 
 NAMES = ["a", "b", "c"]
@@ -438,7 +439,7 @@ class Rules(SeveralTransactions):
     def another_process_sees_the_same(self, data: st.DataObject, checkpoint: bool) -> None:
         if checkpoint:
             data.draw(st.sampled_from(self.stores)).checkpoint()
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         self.check(fresh, len(self.versions) - 1)
         version = data.draw(st.integers(0, len(self.versions) - 1))
         try:
@@ -464,5 +465,6 @@ class Rules(SeveralTransactions):
         return 0 if kind is None else 1 + Rules.depth(model, model.kinds[kind].base)
 
 
+@pytest.mark.sampled
 def test_rules_hold_and_tables_come_back_for_every_version_whoever_is_about(small_trees):
-    run(Rules, examples=15, steps=25)
+    run_machine(Rules, 15, steps=25)

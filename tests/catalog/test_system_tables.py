@@ -229,7 +229,7 @@ def test_a_table_is_described_by_a_few_pages_of_table_zero_whatever_else_there_i
     other, _ = metered(store)
 
     def bytes_read(text: str | None) -> int:
-        held = Store(MeteredStore(other.objects))
+        held = Store(MeteredStore(other.object_store))
         table = held.snapshot().table("system.columns")
         before = held.cache_stats.bytes_read
         assert table.read(["name", "type"], filter=text).num_rows == (50 if text else 13 + 40 * 50)
@@ -244,7 +244,7 @@ def test_names_of_all_tables_are_listed_without_their_definitions(store, monkeyp
         txn.create_table("sales.t", SCHEMA)
         txn.create_table("t", SCHEMA)
     store.checkpoint()
-    other = Store(store.objects)
+    other = Store(store.object_store)
     snapshot = other.snapshot()
     made = []
     monkeypatch.setattr(root, "definition_from_plain", lambda *told: made.append(told))
@@ -255,7 +255,7 @@ def test_names_of_all_tables_are_listed_without_their_definitions(store, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(LogSnapshot, "namespace_names", lambda _: {2: "sales"})
-        assert Store(store.objects).snapshot().tables() == ["t", "sales.t"]
+        assert Store(store.object_store).snapshot().tables() == ["t", "sales.t"]
     assert not made
 
 

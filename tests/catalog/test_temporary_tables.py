@@ -38,7 +38,7 @@ def test_a_temporary_table_is_read_and_written_by_its_transaction_and_gone_after
 
 
 def test_a_temporary_table_is_in_no_commit_and_leaves_nothing_in_storage(flights):
-    before = [info.key for info in flights.objects.list("")]
+    before = [info.key for info in flights.object_store.list("")]
     noise = np.random.default_rng(0).integers(0, 1 << 62, 200_000)
 
     with flights.transaction(memory_bytes=1 << 20) as txn:
@@ -47,7 +47,7 @@ def test_a_temporary_table_is_in_no_commit_and_leaves_nothing_in_storage(flights
         assert txn.table("stage").num_rows == len(noise)
 
     assert txn.version == 1
-    assert [info.key for info in flights.objects.list("")] == before
+    assert [info.key for info in flights.object_store.list("")] == before
 
 
 def test_beside_others_it_leaves_no_trace_in_the_commit(flights):

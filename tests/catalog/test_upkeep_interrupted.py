@@ -35,7 +35,7 @@ def past() -> Store:
 
 def tidy(store: Store) -> None:
     """What a vacuum does to the catalog."""
-    pages = PageHandler(store.objects)
+    pages = PageHandler(store.object_store)
     purge_dropped(store._log, store._runtime, pages)
     collect_rows(store._log, store._runtime, pages)
 
@@ -60,15 +60,15 @@ def check(objects: ObjectStore, rows: Rows) -> None:
 
 
 def test_killed_at_any_request_it_has_done_no_harm_and_the_next_one_finishes_its_work(past):
-    rows, reference = rows_of(past), copied(past.objects)
+    rows, reference = rows_of(past), copied(past.object_store)
     tidy(opened(reference))
-    assert told(reference).num_rows < told(past.objects).num_rows
+    assert told(reference).num_rows < told(past.object_store).num_rows
     happened = []
 
     for moment in ("before", "after"):
-        requests = requests_of(tidy, past.objects)
+        requests = requests_of(tidy, past.object_store)
         for number in {*range(0, requests, STEP), requests - 1}:
-            objects = copied(past.objects)
+            objects = copied(past.object_store)
             killing = WatchedStore(
                 objects, lambda n, *_, at=number, moment=moment: moment if n == at else None
             )
@@ -85,11 +85,11 @@ def test_killed_at_any_request_it_has_done_no_harm_and_the_next_one_finishes_its
 
 
 def test_two_at_once_that_meet_at_any_request_do_the_work_once(past):
-    rows, reference = rows_of(past), copied(past.objects)
+    rows, reference = rows_of(past), copied(past.object_store)
     tidy(opened(reference))
 
-    for number in range(0, requests_of(tidy, past.objects), STEP):
-        objects = copied(past.objects)
+    for number in range(0, requests_of(tidy, past.object_store), STEP):
+        objects = copied(past.object_store)
 
         def other(n: int, *_: object, at: int = number, objects: ObjectStore = objects) -> None:
             if n == at:
@@ -124,8 +124,8 @@ def checkpoint(store: Store) -> None:
 @pytest.mark.parametrize("act", [change, undrop, checkpoint])
 def test_others_may_work_at_any_request_of_it_and_it_at_any_request_of_others(past, act):
     for outer, inner in ((tidy, act), (act, tidy)):
-        for number in range(0, requests_of(outer, past.objects), STEP):
-            objects = copied(past.objects)
+        for number in range(0, requests_of(outer, past.object_store), STEP):
+            objects = copied(past.object_store)
 
             def then(n: int, *_: object, at: int = number, objects: ObjectStore = objects, do=inner) -> None:
                 if n == at:

@@ -98,9 +98,9 @@ def test_bytes_of_a_manifest_are_told_without_reading_it(monkeypatch):
     store = store_with(numbers(0, 50_000))
     pages = store.snapshot().table("t").pages()
     (commit,) = store._log.commits(2, 3)
-    store.objects.delete(commit.records[0].manifests[0].location.key)
+    store.object_store.delete(commit.records[0].manifests[0].location.key)
 
-    told = newest(Store(store.objects), "pages_added", "bytes_added")
+    told = newest(Store(store.object_store), "pages_added", "bytes_added")
 
     assert told == (pages.num_rows, sum(pages.column("actual_len").to_pylist()))
 
@@ -149,14 +149,14 @@ def test_who_looked_after_the_log_is_told_at_once_and_by_the_next_commit_of_whoe
     ten.checkpoint()
     ten.compact_log()
     untold = [(None, "compact log", 1, me), (None, "checkpoint", 2, me)]
-    assert upkeep(ten) == upkeep(Store(ten.objects)) == untold
+    assert upkeep(ten) == upkeep(Store(ten.object_store)) == untold
 
-    Store(ten.objects).tag("x")
-    assert upkeep(ten) == upkeep(Store(ten.objects)) == [(3, *row[1:]) for row in untold]
+    Store(ten.object_store).tag("x")
+    assert upkeep(ten) == upkeep(Store(ten.object_store)) == [(3, *row[1:]) for row in untold]
 
     ten.tag("y")
-    Store(ten.objects).tag("z")
-    assert upkeep(ten) == upkeep(Store(ten.objects)) == [(3, *row[1:]) for row in untold]
+    Store(ten.object_store).tag("z")
+    assert upkeep(ten) == upkeep(Store(ten.object_store)) == [(3, *row[1:]) for row in untold]
     assert [commit.upkeep == () for commit in ten._log.commits(0, 6)] == [True, True, True, False, True, True]
 
 
@@ -174,7 +174,7 @@ def test_upkeep_tells_when_it_was_done_and_what_it_wrote(ten):
 
 
 def objects_of(store: Store) -> dict[str, int]:
-    return {each.key: each.size_bytes for each in store.objects.list("")}
+    return {each.key: each.size_bytes for each in store.object_store.list("")}
 
 
 class Meanwhile(MeteredStore):
@@ -190,7 +190,7 @@ class Meanwhile(MeteredStore):
 
 
 def test_upkeep_while_a_commit_lands_is_told_by_the_next(ten):
-    objects = Meanwhile(ten.objects)
+    objects = Meanwhile(ten.object_store)
     store = Store(objects)
     store.snapshot()
     objects.happens = store.checkpoint
@@ -202,10 +202,10 @@ def test_upkeep_while_a_commit_lands_is_told_by_the_next(ten):
 
 
 def test_upkeep_of_which_another_process_tells_while_a_commit_lands_is_not_told_again(ten):
-    objects = Meanwhile(ten.objects)
+    objects = Meanwhile(ten.object_store)
     store = Store(objects)
     store.snapshot()
-    objects.happens = lambda: (store.checkpoint(), Store(ten.objects).tag("w"))
+    objects.happens = lambda: (store.checkpoint(), Store(ten.object_store).tag("w"))
     store.tag("x")
     store.tag("y")
 
@@ -216,7 +216,7 @@ def test_upkeep_of_which_another_process_has_told_is_not_told_again(ten):
     late = ten.transaction()
     late.append("t", numbers(10, 11))
     ten.checkpoint()
-    Store(ten.objects).tag("x")
+    Store(ten.object_store).tag("x")
     late.commit()
     ten.tag("y")
 
@@ -249,23 +249,23 @@ NOTE = {
 )
 def test_upkeep_in_a_hint_that_cannot_have_been_gets_into_no_commit(ten, wrong):
     ten.checkpoint()
-    hint = json.loads(ten.objects.get(HINT_KEY)) | {"upkeep": [NOTE | wrong]}
-    ten.objects.put(HINT_KEY, json.dumps(hint).encode())
+    hint = json.loads(ten.object_store.get(HINT_KEY)) | {"upkeep": [NOTE | wrong]}
+    ten.object_store.put(HINT_KEY, json.dumps(hint).encode())
 
-    other = Store(ten.objects)
+    other = Store(ten.object_store)
     other.tag("x")
 
-    assert upkeep(Store(ten.objects)) == []
+    assert upkeep(Store(ten.object_store)) == []
     hint["upkeep"] = [NOTE]
-    ten.objects.put(HINT_KEY, json.dumps(hint).encode())
-    assert upkeep(Store(ten.objects)) == [(None, "checkpoint", 2, "somebody")]
+    ten.object_store.put(HINT_KEY, json.dumps(hint).encode())
+    assert upkeep(Store(ten.object_store)) == [(None, "checkpoint", 2, "somebody")]
 
 
 def test_a_limit_is_a_number_of_rows(ten):
     ten.tag("noted")
     ten.checkpoint()
 
-    assert [Store(ten.objects).history(limit=limit).num_rows for limit in (0, 1, 2)] == [0, 1, 2]
+    assert [Store(ten.object_store).history(limit=limit).num_rows for limit in (0, 1, 2)] == [0, 1, 2]
 
 
 def test_of_a_commit_of_two_transactions_the_later_one_is_listed_first(ten):
@@ -288,6 +288,6 @@ def test_versions_that_cannot_be_read_any_more_are_left_out(ten):
     (second,) = ten._log.commits(2, 3)
     tokens = tuple((record.token, COMMITTED) for record in second.records)
     tombstone = Tombstone(2, second.timestamp_us, second.token, second.digest, tokens, checkpoint)
-    ten.objects.put(commit_key(2), encode_tombstone(tombstone)[0])
+    ten.object_store.put(commit_key(2), encode_tombstone(tombstone)[0])
 
-    assert Store(ten.objects).history(limit=3).column("version").to_pylist() == [4, 4, 3]
+    assert Store(ten.object_store).history(limit=3).column("version").to_pylist() == [4, 4, 3]

@@ -22,7 +22,7 @@ def ten() -> Store:
 
 
 def by_rows(store: Store, start: int, end: int, column: str = "n") -> list[tuple[str, int, int]]:
-    told = store.changes(start + 1, end, table="t", grain="rows").to_pylist()
+    told = store.changes(start + 1, end, table="t", granularity="rows").to_pylist()
     return [(row["change"], row["first_row"], row["end_row"]) for row in told if row["column"] == column]
 
 
@@ -37,7 +37,7 @@ def test_rows_are_told_by_table_column_and_range(ten):
         txn.update("t", "s", rows=[1, 2, 7], values=["x", "y", "z"])
         txn.append("t", numbers(10, 12))
 
-    told = ten.changes(3, 3, grain="rows")
+    told = ten.changes(3, 3, granularity="rows")
 
     assert told.to_pylist() == [
         told_row("n", 1, "inserted", 10, 12),
@@ -66,7 +66,7 @@ def test_compaction_changes_pages_and_no_row():
     store.compact_pages("t")
 
     now = store.snapshot().version
-    assert store.changes(head + 1, now, grain="rows").num_rows == 0
+    assert store.changes(head + 1, now, granularity="rows").num_rows == 0
     pages = store.changes(head + 1, now)
     assert set(pages.column("change").to_pylist()) == {"replaced", "added"}
     assert set(pages.column("data_change").to_pylist()) == {False}
@@ -135,9 +135,9 @@ def test_a_table_that_came_is_inserted_one_that_went_removed_one_that_came_and_w
     hand.drop(ten, "t")
     hand.drop(ten, "u")
 
-    assert [row["change"] for row in ten.changes(3, 3, grain="rows").to_pylist()] == ["inserted"]
+    assert [row["change"] for row in ten.changes(3, 3, granularity="rows").to_pylist()] == ["inserted"]
     assert by_rows(ten, 2, 4) == [("removed", 0, 10)]
-    gone = ten.changes(3, 5, grain="rows").to_pylist()
+    gone = ten.changes(3, 5, granularity="rows").to_pylist()
     assert {(row["table"], row["change"]) for row in gone} == {("t", "removed")}
 
 
@@ -145,7 +145,7 @@ def test_a_table_that_went_and_came_back_unchanged_is_not_told(ten):
     hand.drop(ten, "t")
     ten.restore(version=2)
 
-    assert ten.changes(3, 4, grain="rows").num_rows == 0
+    assert ten.changes(3, 4, granularity="rows").num_rows == 0
     assert by_rows(ten, 3, 4) == [("inserted", 0, 10)]
 
 
@@ -164,7 +164,7 @@ def test_a_column_that_came_is_inserted_and_one_that_went_removed(ten):
     swapped = hand.fields(n=pa.int64(), s=pa.string(), extra=pa.int32())
     hand.set_schema(ten, "t", swapped.remove(1), next_field_id=4)
 
-    told = ten.changes(3, 3, grain="rows").to_pylist()
+    told = ten.changes(3, 3, granularity="rows").to_pylist()
 
     assert told == [told_row("s", 2, "removed", 0, 10)]
 
@@ -176,8 +176,8 @@ def test_before_the_store_there_was_nothing(ten):
 
 def test_table_zero_is_told_only_where_it_is_asked_for(ten):
     assert set(ten.changes(0, 2).column("table_id").to_pylist()) == {1}
-    assert set(ten.changes(0, 2, grain="rows").column("table_id").to_pylist()) == {1}
-    told = ten.changes(1, 1, table="system.catalog", grain="rows").to_pylist()
+    assert set(ten.changes(0, 2, granularity="rows").column("table_id").to_pylist()) == {1}
+    told = ten.changes(1, 1, table="system.catalog", granularity="rows").to_pylist()
     assert {(row["table"], row["change"], row["end_row"] - row["first_row"]) for row in told} == {
         ("system.catalog", "inserted", 3)
     }
@@ -252,17 +252,17 @@ def test_a_range_of_one_version_is_the_changes_of_its_commit(ten):
         with ten.transaction() as txn:
             txn.append("t", numbers(first, first + 10))
 
-    assert set(ten.changes(4, 4, grain="pages").column("version").to_pylist()) == {4}
-    assert set(ten.changes(4, 4, grain="rows").column("first_row").to_pylist()) == {20}
+    assert set(ten.changes(4, 4, granularity="pages").column("version").to_pylist()) == {4}
+    assert set(ten.changes(4, 4, granularity="rows").column("first_row").to_pylist()) == {20}
 
 
-@pytest.mark.parametrize("grain", ["rows", "pages"])
-def test_a_range_that_ends_before_it_starts_has_no_changes(ten, grain):
-    assert ten.changes(3, 2, grain=grain).num_rows == 0
+@pytest.mark.parametrize("granularity", ["rows", "pages"])
+def test_a_range_that_ends_before_it_starts_has_no_changes(ten, granularity):
+    assert ten.changes(3, 2, granularity=granularity).num_rows == 0
 
 
 def test_a_range_from_version_0_has_the_commit_that_made_the_table(ten):
-    everything = ten.changes(0, 2, grain="rows")
+    everything = ten.changes(0, 2, granularity="rows")
 
     assert everything.select(["change", "first_row", "end_row"]).slice(0, 1).to_pylist() == [
         {"change": "inserted", "first_row": 0, "end_row": 10}
@@ -276,7 +276,7 @@ def test_an_end_that_never_was_is_refused_with_the_range(ten):
 
 def test_a_grain_that_does_not_exist_is_refused(ten):
     with pytest.raises(InvalidInputError, match="'pages' or 'rows'"):
-        ten.changes(1, 1, grain="row")
+        ten.changes(1, 1, granularity="row")
 
 
 def test_any_iterable_of_commits_gives_the_same(ten):
@@ -286,7 +286,7 @@ def test_any_iterable_of_commits_gives_the_same(ten):
     then, now = log.snapshot(1), log.snapshot(3)
     commits = log.commits(2, 4)
 
-    assert row_changes(iter(commits), then, now, None).equals(ten.changes(2, 3, grain="rows"))
+    assert row_changes(iter(commits), then, now, None).equals(ten.changes(2, 3, granularity="rows"))
     assert page_changes(iter(commits), then, None, log.load_manifest).equals(ten.changes(2, 3))
 
 

@@ -148,7 +148,7 @@ def test_where_spark_is_missing_it_is_told_why_files_take_it(
 
     assert refused["error"]["type"] == "MissingDependencyError"
     assert (
-        "a.parquet takes Spark: at is a timestamp in nanoseconds of Parquet. Spark is"
+        "a.parquet: it takes Spark, because at is a timestamp in nanoseconds of Parquet. Spark is"
         in refused["error"]["message"]
     )
     assert refused["error"]["hint"] == "Install it."

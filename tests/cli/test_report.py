@@ -145,11 +145,11 @@ def test_chains_with_too_many_pages_are_shown_without_loading_them(
         with store.transaction() as txn:
             txn.append("t", rows)
     store.checkpoint()
-    fresh = Store(store.objects)
+    fresh = Store(store.object_store)
 
     whole, part = report.report_page(fresh), None
     monkeypatch.setattr(report, "MOST_PAGES", 1)
-    part = report.report_page(Store(store.objects))
+    part = report.report_page(Store(store.object_store))
 
     assert "not loaded" not in elements(whole).words
     assert "not loaded" in elements(part).words

@@ -53,8 +53,8 @@ def test_an_older_version_can_be_asked(url):
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
-        ("SELECT * FROM nowhere", 4, "no table 'nowhere'"),
-        ("SELECT nothing FROM t", 4, "no column 'nothing'"),
+        ("SELECT * FROM nowhere", 4, "Cannot find table 'nowhere'"),
+        ("SELECT nothing FROM t", 4, "Cannot find column 'nothing'"),
         ("DELETE FROM t", 2, "DELETE is not a statement"),
         ("SELECT (1", 2, "line 1"),
     ],

@@ -155,7 +155,7 @@ def test_read_keeps_the_rows_where_every_filter_holds(
 @pytest.mark.parametrize(
     ("condition", "told"),
     [
-        ("name = n6", "There is no column 'n6' in things."),
+        ("name = n6", "Cannot find column 'n6': things has none of that name."),
         ("name = n6", "Text is quoted: name = 'n6'"),
         ("id > 3 and name in (n1)", "Text is quoted: id > 3 and name in ('n1')"),
         ("name in n1,n6", "A filter is SQL, as behind WHERE: carrier in ('UA', 'DL')"),

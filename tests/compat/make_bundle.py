@@ -26,7 +26,7 @@ def make(url: str) -> Store:
         store.tag(f"at-{number}")
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [4], "s": ["d"]}))
-    limit = 24 * store.objects.size("_log/00000000000000000040.avro")
+    limit = 24 * store.object_store.size("_log/00000000000000000040.avro")
     with patch.object(compacted_range, "MAX_RANGE_BYTES", limit):
         store.compact_log()
     return store

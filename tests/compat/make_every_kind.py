@@ -148,7 +148,7 @@ def pages_of_all_sorts(store: Store) -> None:
     """Codecs, pages of others, longer and shorter than their payload, entry metadata, a page manifest."""
     pages = [encode_page(pa.array(values, pa.int32())) for values in ([1, 2, 3], [4, 5])]
     places = zip(pages, (8192, 4096), strict=True)
-    store.objects.put("imports/day-1.pages", b"".join(p.data.ljust(size, b"\0") for p, size in places))
+    store.object_store.put("imports/day-1.pages", b"".join(p.data.ljust(size, b"\0") for p, size in places))
     with store.transaction("import") as txn:
         txn.create_table("imported", pa.schema([("day", pa.int32())]))
         directory = txn.directory("imported")

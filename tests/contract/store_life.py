@@ -73,7 +73,7 @@ class StoreLife:
         before = reader.snapshot(version=txn.version - 1).table("flights")
         assert before.take([5, 50_000], ["day"])["day"].to_pylist() == [5, 50_000]
         assert reader.snapshot(version=1).table("flights").read().equals(flights)
-        assert [info.key for info in reader.objects.list("_log/000") if "-" not in info.key] == [
+        assert [info.key for info in reader.object_store.list("_log/000") if "-" not in info.key] == [
             f"_log/{version:020}.avro" for version in range(reader.snapshot().version + 1)
         ]
         check_store(reader)

@@ -254,7 +254,7 @@ class Questions:
         then, now = (self._model.versions[each].tables for each in (start, end))
         marks = {self._table_ids[start][table.name]: mark for mark, table in then.items()}
         marks |= {self._table_ids[end][table.name]: mark for mark, table in now.items()}
-        for row in self._store.changes(start + 1, end, grain="rows").to_pylist():
+        for row in self._store.changes(start + 1, end, granularity="rows").to_pylist():
             if row["table_id"] not in marks:
                 self._expect(False, f"changes {start}…{end} are of {row}")
                 continue

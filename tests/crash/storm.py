@@ -157,7 +157,7 @@ def judge(place: Place, acks: list[Ack], outcome: Outcome) -> None:
             outcome.faults.append(what)
 
     slots = [f"_log/{version:020}.avro" for version in range(head + 1)]
-    listed = [info.key for info in store.objects.list("_log/000") if len(info.key) == len(slots[0])]
+    listed = [info.key for info in store.object_store.list("_log/000") if len(info.key) == len(slots[0])]
     expect(listed == slots, f"slots {set(listed) ^ set(slots)} are missing or too many")
     expect(head + 1 - _FIRST_APPEND == len(found), f"{len(found)} rows at version {head}")
     expect(len(set(found)) == len(found), "a commit is there twice")

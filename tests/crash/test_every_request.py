@@ -36,6 +36,7 @@ def sweep(folder: Path) -> None:
     (folder / "outcome.json").write_text(ended.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WORK)
 def test_after_a_death_at_any_request_the_store_is_sound_and_the_work_can_be_done(
     swept: dict[str, list[int]], what: str

@@ -28,6 +28,7 @@ def medley(store: str, folder: Path) -> dict[str, Any]:
     return outcome_of("tests.crash.medley", flags, folder, LIMIT_S)
 
 
+@pytest.mark.slow
 def test_a_medley_on_a_local_disk_leaves_what_its_notes_say(tmp_path: Path) -> None:
     outcome = medley("local", tmp_path)
 
@@ -35,6 +36,7 @@ def test_a_medley_on_a_local_disk_leaves_what_its_notes_say(tmp_path: Path) -> N
     assert outcome["kills"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.skipif(server_binary() is None, reason=MISSING)
 def test_a_medley_on_s3_leaves_what_its_notes_say(tmp_path: Path) -> None:

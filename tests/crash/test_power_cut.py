@@ -13,7 +13,7 @@ import pytest
 from tests.crash.images import why_not
 from tests.effort import LONG
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 

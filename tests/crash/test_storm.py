@@ -24,6 +24,7 @@ def storm(store: str, kills: int, folder: Path) -> dict[str, Any]:
     return outcome_of("tests.crash.storm", ["--store", store, "--kills", str(kills)], folder, LIMIT_S)
 
 
+@pytest.mark.slow
 def test_a_storm_on_a_local_disk_loses_and_doubles_nothing(tmp_path: Path) -> None:
     kills = 1_000 if LONG else 60
 
@@ -34,6 +35,7 @@ def test_a_storm_on_a_local_disk_loses_and_doubles_nothing(tmp_path: Path) -> No
     assert outcome["commits"] == outcome["acknowledged"] + outcome["landed_unacknowledged"]
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.skipif(server_binary() is None, reason=MISSING)
 def test_a_storm_on_s3_loses_and_doubles_nothing(tmp_path: Path) -> None:

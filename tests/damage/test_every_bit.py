@@ -47,9 +47,9 @@ def objects() -> dict[str, ObjectStore]:
     with pytest.MonkeyPatch.context() as patch:
         store = small_store(patch)
     store.compact_log()
-    found = smallest(store.objects)
+    found = smallest(store.object_store)
     store.vacuum(retention=2)
-    return found | {"tombstone": smallest(store.objects, Tombstone)["slot"]}
+    return found | {"tombstone": smallest(store.object_store, Tombstone)["slot"]}
 
 
 def smallest(store: ObjectStore, slots: type = Commit) -> dict[str, tuple[str, bytes]]:
@@ -99,11 +99,11 @@ def test_every_flipped_bit_is_refused_by_the_reader_of_its_kind_which_names_the_
 def test_every_flipped_bit_of_the_hint_leads_to_the_same_head(monkeypatch):
     store = small_store(monkeypatch)
     expected = store.snapshot().log.state
-    (info,) = store.objects.list("_log/_last_checkpoint")
+    (info,) = store.object_store.list("_log/_last_checkpoint")
 
     asked: set[Hint] = set()
     for bit in range(8 * info.size_bytes):
-        hinted = Flipped(store.objects, info.key, bit)
+        hinted = Flipped(store.object_store, info.key, bit)
         hint = read_hints(hinted)
         if hint not in asked:
             asked.add(hint)

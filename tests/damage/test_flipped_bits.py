@@ -14,8 +14,9 @@ import pytest
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.store import Store
 from tests.damage.flipping import KINDS, Flipped, Question, kind_of, questions, small_store
+from tests.effort import SLOW
 
-BITS_OF_AN_OBJECT = 7
+BITS_OF_AN_OBJECT = 7 if SLOW else 3
 NEVER_AN_ERROR = {"hint", "compacted range", "checkpoints"}
 """What can be lost without anybody noticing but by the number of requests."""
 
@@ -29,7 +30,7 @@ def bits_of(key: str, length: int) -> Iterator[int]:
 
 def check(store: Store, key: str, bit: int, oldest: int, newest: int, expected: dict[str, object]) -> bool:
     """Ask everything of a fresh reader; gives whether the object was read at all."""
-    objects = Flipped(store.objects, key, bit)
+    objects = Flipped(store.object_store, key, bit)
     for name, question in questions(oldest, newest).items():
         found, error = answer(question, Store(objects))
         if error is None:
@@ -49,6 +50,7 @@ def answer(question: Question, store: Store) -> tuple[object, SparkPagesError | 
         return None, error
 
 
+@pytest.mark.sampled
 def test_a_flipped_bit_is_an_error_that_names_the_object_or_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -58,7 +60,7 @@ def test_a_flipped_bit_is_an_error_that_names_the_object_or_changes_no_answer(
     expected = {name: question(store) for name, question in questions(0, newest).items()}
     read: dict[str, bool] = {}
 
-    for info in store.objects.list(""):
+    for info in store.object_store.list(""):
         for bit in bits_of(info.key, info.size_bytes):
             asked = check(store, info.key, bit, 0, newest, expected)
             read[kind_of(info.key)] = read.get(kind_of(info.key), False) or asked
@@ -66,6 +68,7 @@ def test_a_flipped_bit_is_an_error_that_names_the_object_or_changes_no_answer(
     assert read == dict.fromkeys(KINDS, True)
 
 
+@pytest.mark.sampled
 def test_a_flipped_bit_of_a_vacuumed_store_is_an_error_or_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,10 +81,10 @@ def test_a_flipped_bit_of_a_vacuumed_store_is_an_error_or_changes_no_answer(
     times = [store._log.time_of(version) for version in range(newest + 1)]
     tombstones = 0
 
-    for info in store.objects.list("_log/0"):
+    for info in store.object_store.list("_log/0"):
         for bit in bits_of(info.key, info.size_bytes):
             check(store, info.key, bit, oldest, newest, expected)
-            objects = Flipped(store.objects, info.key, bit)
+            objects = Flipped(store.object_store, info.key, bit)
             for version, time_us in enumerate(times):
                 found, error = answer(
                     lambda each, version=version: each._log.time_of(version), Store(objects)

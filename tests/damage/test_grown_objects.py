@@ -36,7 +36,7 @@ def most_read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     found: dict[str, int] = {}
     with pytest.MonkeyPatch.context() as patch:
         good = small_store(patch)
-        objects = {info.key: good.objects.get(info.key) for info in good.objects.list("")}
+        objects = {info.key: good.object_store.get(info.key) for info in good.object_store.list("")}
         for kind, key in {kind_of(key): key for key in objects if key.startswith("_log/")}.items():
             lengths: list[int] = []
             patch.setattr(local, "_read", counting(lengths))

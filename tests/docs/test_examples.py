@@ -13,6 +13,7 @@ EXAMPLES = {
     "docs/catalog.md": 9,
     "docs/changing-tables.md": 7,
     "docs/errors.md": 3,
+    "docs/loading.md": 12,
     "docs/notebooks.md": 11,
     "docs/reading.md": 6,
     "docs/registering-pages.md": 18,

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
 def test_the_page_lists_every_question_and_metric_of_the_service():
     text = PAGE.read_text(encoding="utf-8")
-    with Serving(store_with_a_past(versions=1).objects, ServiceSettings(), None) as serving:
+    with Serving(store_with_a_past(versions=1).object_store, ServiceSettings(), None) as serving:
         flight: FlightService = serving._flight
         asked = {*flight._actions, *flight._gets, "health"}
         told = re.findall(r"^# TYPE (\w+)", serving.metrics.text().decode(), re.MULTILINE)

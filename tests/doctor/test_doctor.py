@@ -210,16 +210,16 @@ def test_a_clock_that_is_off_is_told(skew_s: int) -> None:
 
 def test_a_store_that_is_there_is_told_and_not_touched(tmp_path: Path) -> None:
     store = sp.create(tmp_path / "store")
-    before = [info.key for info in store.objects.list("")]
+    before = [info.key for info in store.object_store.list("")]
     ahead = Runtime(now_us=lambda: time.time_ns() // 1000 - 3_600_000_000)
 
-    checks = examine_storage(store.objects, Runtime())
-    later = examine_storage(store.objects, ahead)
+    checks = examine_storage(store.object_store, Runtime())
+    later = examine_storage(store.object_store, ahead)
 
     assert check_of(checks, "store").found == "version 0"
     assert check_of(checks, "newest commit").status is Status.OK
     assert check_of(later, "newest commit").status is Status.WARNING
-    assert [info.key for info in store.objects.list("")] == before
+    assert [info.key for info in store.object_store.list("")] == before
 
 
 def test_a_local_disk_passes_with_several_processes_and_a_fork(tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_pages.errors import DamageError
-from spark_pages.format.pages.integer_encoding import narrowed, widen, widen_rows, widen_some, widened
+from spark_pages.format.pages.integer_encoding import (
+    decode,
+    decode_column,
+    decode_columns,
+    decode_entries,
+    encode,
+)
 from spark_pages.io import Codec, decode_page, encode_page, parse_header
 from tests.io.strategies import steady
 
@@ -27,7 +33,7 @@ def stream_of(values: pa.Array) -> pa.Buffer:
 
 def narrow(stream: pa.Buffer) -> bytes | None:
     columns = pa.ipc.open_stream(stream).read_next_batch().columns
-    return narrowed(stream.slice(0, 0), stream, b"", columns)
+    return encode(stream.slice(0, 0), stream, b"", columns)
 
 
 def decoded(data: bytes) -> pa.Array:
@@ -56,7 +62,7 @@ def test_integers_of_any_range_come_back_bit_by_bit_also_where_sums_wrap_around(
 
     kept = narrow(stream)
 
-    assert kept is None or widened(pa.py_buffer(kept), stream.size, where="x").equals(stream)
+    assert kept is None or decode(pa.py_buffer(kept), stream.size, where="x").equals(stream)
     assert kept is None or len(kept) < stream.size
 
 
@@ -169,7 +175,7 @@ def test_a_table_that_contradicts_itself_is_damage(place, form, value):
     struct.pack_into(form, data, place, value)
 
     with pytest.raises(DamageError, match="pages/x@0"):
-        widened(pa.py_buffer(bytes(data)), STREAM_BYTES, where="pages/x@0")
+        decode(pa.py_buffer(bytes(data)), STREAM_BYTES, where="pages/x@0")
 
 
 @pytest.mark.parametrize("stream_bytes", [0, 8, STREAM_BYTES - 8, STREAM_BYTES + 8, 1 << 60])
@@ -191,7 +197,7 @@ def test_a_plain_page_with_a_size_of_a_widened_stream_is_damage():
     struct.pack_into("<Q", page, 40, 8)
     struct.pack_into("<Q", page, 56, xxhash.xxh3_64_intdigest(bytes(page[:56])))
 
-    with pytest.raises(DamageError, match="widened"):
+    with pytest.raises(DamageError, match="decode"):
         decoded(bytes(page))
 
 
@@ -208,9 +214,9 @@ def test_steps_are_summed_alike_whether_they_are_even_or_not_one_by_one_and_side
     expected = np.array([(first + base * i + sum(steps[:i])) % around for i in range(8)], "<u8")
     alone, beside, some = np.empty(8, "<u8"), np.empty((2, 8), "<u8"), np.empty(2, "<u8")
 
-    widen(kept, alone, 2, base, first)
-    widen_rows(np.stack([kept, kept]), beside, 2, np.array([base, base]), np.array([first, first]))
-    is_some = widen_some(kept, np.array([1, 6]), some, 2, base, first)
+    decode_column(kept, alone, 2, base, first)
+    decode_columns(np.stack([kept, kept]), beside, 2, np.array([base, base]), np.array([first, first]))
+    is_some = decode_entries(kept, np.array([1, 6]), some, 2, base, first)
 
     assert (alone == expected).all()
     assert (beside == expected).all()

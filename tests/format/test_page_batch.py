@@ -289,7 +289,7 @@ def test_a_page_that_another_call_wants_is_kept_without_its_neighbours():
     flight = PendingLoad()
     cache.sweep(keys, flight, touch=False)
     for key, page in zip(keys, block, strict=True):
-        flight.arrive(key, LoadedPage(page, 1000, None))
+        flight.complete(key, LoadedPage(page, 1000, None))
     cache.sweep(keys[1:3], PendingLoad(), touch=True)
     flight.loaded[keys[1]].detach()
 

@@ -46,11 +46,11 @@ def seeds() -> dict[str, list[bytes]]:
             txn.append("t", pa.table({"n": [9]}))
     store.compact_log()
     for _ in range(2):
-        for info in store.objects.list("_log/"):
+        for info in store.object_store.list("_log/"):
             target = _TARGET_OF_KIND.get(kind_of(info.key))
             if target == "compacted_range" and info.key != RANGE.key:
                 continue
-            if target is not None and (data := store.objects.get(info.key)) not in found[target]:
+            if target is not None and (data := store.object_store.get(info.key)) not in found[target]:
                 found[target].append(data)
         store.vacuum(retention=3)  # makes tombstones
     meta = pa.array([b"m", None, b"", b"x"])
@@ -71,7 +71,7 @@ def seeds() -> dict[str, list[bytes]]:
     found["lz4_block"] = [len(text).to_bytes(2, "little") + compress(Codec.LZ4, text)]
     columns = [pa.field("c", kind, metadata={"spark_pages.field_id": "1"}) for kind in _TYPES]
     found["arrow_schema"] = [pa.schema([each]).serialize().to_pybytes() for each in columns]
-    found["hint"] = [store.objects.get(HINT_KEY)]
+    found["hint"] = [store.object_store.get(HINT_KEY)]
     found["foreign_container"] = [_taken_apart(data) for data in found["slot"]]
     found["forged"] = [bytes([index]) + bytes(22) for index in range(len(good_objects()))]
     return dict(found)

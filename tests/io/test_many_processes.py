@@ -105,7 +105,7 @@ def test_a_child_forked_while_a_page_is_loading_does_not_wait_for_the_parents_lo
 
     assert code == 0
     live.cache.land(flight, True)
-    flight.end()
+    flight.finish()
 
 
 def test_a_spawned_worker_is_given_the_handler_and_reads_on_its_own(store, pages):

@@ -31,16 +31,16 @@ def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", pa
     flight = PendingLoad()
     cache.sweep([key(number, path) for number in numbers], flight, admit)
     for each in flight.keys:
-        flight.arrive(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
+        flight.complete(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
     cache.land(flight, admit)
-    flight.end()
+    flight.finish()
 
 
 def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
     """U for each page in the UPC, C for one in the CPC, and - for one in neither; changes nothing."""
     found = cache.sweep([key(number, path) for number in numbers], flight := PendingLoad(), False)
     cache.land(flight, False)
-    flight.end()
+    flight.finish()
     return "".join(
         "U" if each in found.ready else "C" if each in found.packed else "-"
         for each in (key(number, path) for number in numbers)
@@ -93,7 +93,7 @@ def test_a_page_too_large_for_the_upc_is_kept_compressed_and_displaces_nothing()
     put(cache, 1)
     flight = PendingLoad()
     cache.sweep([key(2)], flight, True)
-    flight.arrive(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
+    flight.complete(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
     cache.land(flight, True)
 
     assert has(cache, 1, 2) == "UC"
@@ -124,8 +124,8 @@ def test_a_page_that_a_scan_loads_is_kept_if_another_call_waits_for_it_to_keep_i
     cache.sweep([key(1), key(2)], scan, False)
 
     found = cache.sweep([key(1)], reader, True)
-    scan.arrive(key(1), LoadedPage(BATCH, WHOLE, None))
-    scan.arrive(key(2), LoadedPage(BATCH, WHOLE, None))
+    scan.complete(key(1), LoadedPage(BATCH, WHOLE, None))
+    scan.complete(key(2), LoadedPage(BATCH, WHOLE, None))
     cache.land(scan, False)
 
     assert (list(found.awaited.values()), reader.keys) == ([scan], [])
@@ -206,7 +206,7 @@ def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
     cache.sweep([key(1)], flight, True)
 
     cache.forget({"a"})
-    flight.arrive(key(1), LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED))))
+    flight.complete(key(1), LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED))))
     cache.land(flight, True)
 
     assert has(cache, 1) == "-"
@@ -216,7 +216,7 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
     cache, flight, landed = PageCache(3 * WHOLE, 0), PendingLoad(), []
     cache.sweep([key(number) for number in range(4)], flight, True)
     for each in flight.keys:
-        flight.arrive(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
+        flight.complete(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
     last = weakref.ref(flight.loaded[key(3)].content)
     real = PageCache._put
 
@@ -230,7 +230,7 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
     monkeypatch.setattr(PageCache, "_put", signal_behind_the_second)
     with pytest.raises(KeyboardInterrupt):
         cache.land(flight, True)
-    flight.end()
+    flight.finish()
     del flight
 
     put(cache, 5, 6)

@@ -29,8 +29,8 @@ def ask(store: Store, features: Features = FROZEN) -> Store:
         compacted=parent.compacted,
         features=features,
     )
-    store.objects.create(commit_key(version), encode_commit(other)[0])
-    return Store(store.objects)
+    store.object_store.create(commit_key(version), encode_commit(other)[0])
+    return Store(store.object_store)
 
 
 def content(objects: ObjectStore) -> dict[str, bytes]:

@@ -134,7 +134,7 @@ def new_page(draw: st.DrawFn) -> NewPage:
 
 
 new_pages = new_page()
-field_ids = st.integers(1, 2**31 - 1)
+field_ids = st.integers(0, 2**31 - 1)
 rows = st.integers(0, 2**60)
 splices = st.builds(
     Splice,

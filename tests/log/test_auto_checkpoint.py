@@ -65,7 +65,7 @@ def at_once(work: Callable[[], None]) -> Callable[[float | None], object]:
 def new_store(properties: dict[str, str], spawn: Any = at_once, objects: Any = None) -> Store:
     """A store with table ``t``, opened so that work beside commits is begun by `spawn`."""
     made = sp.create(f"memory://{uuid4().hex}", properties=properties)
-    store = Store(objects(made.objects) if objects else made.objects, Runtime(spawn=spawn))
+    store = Store(objects(made.object_store) if objects else made.object_store, Runtime(spawn=spawn))
     with store.transaction() as txn:
         txn.create_table("t", ROWS.schema)
     return store
@@ -79,7 +79,7 @@ def append(store: Store, count: int = 1) -> None:
 
 def roots(store: Store) -> list[int]:
     """Versions of the checkpoints that were written."""
-    listed = [each.key for each in store.objects.list("_log/checkpoints/")]
+    listed = [each.key for each in store.object_store.list("_log/checkpoints/")]
     return [int(key.split("/")[-1][:20]) for key in listed]
 
 
@@ -139,7 +139,7 @@ def test_a_process_that_commits_makes_checkpoints_by_itself():
     append(store, 30)
 
     assert roots(store) == [7, 15, 23, 31]
-    assert check_store(Store(store.objects)).checkpoint.ref.version == 31
+    assert check_store(Store(store.object_store)).checkpoint.ref.version == 31
 
 
 def test_a_checkpoint_is_made_after_so_many_bytes():
@@ -187,7 +187,7 @@ def test_definitions_of_many_columns_bring_a_checkpoint_at_once_and_count_from_t
 
     assert roots(store) == [8]
     assert (counted.base.version, counted.tail_columns, counted.catalog_version) == (8, 601, 10)
-    assert check_store(Store(store.objects)).state.tail_columns == 601
+    assert check_store(Store(store.object_store)).state.tail_columns == 601
 
 
 def test_a_store_of_many_tables_are_opened_by_four_reads_and_one_look_without_a_commit(monkeypatch):
@@ -200,13 +200,13 @@ def test_a_store_of_many_tables_are_opened_by_four_reads_and_one_look_without_a_
     decoded: list[str] = []
     decode = slots.decode_slot
     monkeypatch.setattr(slots, "decode_slot", lambda data, key: decoded.append(key) or decode(data, key))
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
 
     found = Store(meter).snapshot().table("t17").schema
 
     assert found.equals(schema)
     assert meter.counts.requests - meter.counts.stamps == 4
-    assert meter.counts.stamps == 9
+    assert meter.counts.stamps == 10
     assert decoded == []
 
 
@@ -216,13 +216,13 @@ def test_by_default_a_log_is_looked_after():
     append(store, 64)
 
     assert roots(store) == [63]
-    assert len([each for each in store.objects.list("_log/0") if "compacted" in each.key]) == 7
+    assert len([each for each in store.object_store.list("_log/0") if "compacted" in each.key]) == 7
     assert store.snapshot().log.state.compacted == 64
 
 
 def test_of_several_processes_one_makes_the_checkpoint_and_the_others_adopt_it():
     one = new_store(EVERY_8)
-    others = [Store(one.objects, Runtime(spawn=at_once)) for _ in range(3)]
+    others = [Store(one.object_store, Runtime(spawn=at_once)) for _ in range(3)]
 
     for number in range(120):
         append([one, *others][number % 4])
@@ -277,7 +277,7 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_told(caplog):
     with caplog.at_level(logging.WARNING):
         append(store, 9)
 
-    assert Store(store.objects).snapshot().version == 10
+    assert Store(store.object_store).snapshot().version == 10
     assert "StorageError: No room for" in caplog.text
 
 
@@ -287,8 +287,8 @@ def test_a_store_that_is_removed_while_it_is_looked_after_is_no_failure(caplog):
     append(store, 8)
     captured.finish()
     append(store, 8)
-    for info in list(store.objects.list("")):
-        store.objects.delete(info.key)
+    for info in list(store.object_store.list("")):
+        store.object_store.delete(info.key)
 
     with caplog.at_level(logging.INFO):
         captured.finish()
@@ -304,9 +304,9 @@ def test_an_object_that_is_missing_of_a_store_that_is_there_is_told(caplog):
     append(store, 8)
     captured.finish()
     append(store, 8)
-    gone = [info.key for info in store.objects.list("_log/") if info.key.count("/") > 1]
+    gone = [info.key for info in store.object_store.list("_log/") if info.key.count("/") > 1]
     for key in gone:
-        store.objects.delete(key)
+        store.object_store.delete(key)
 
     with caplog.at_level(logging.INFO):
         captured.finish()
@@ -329,7 +329,7 @@ def test_where_no_thread_can_be_had_the_commit_is_acknowledged_all_the_same(capl
 
 
 def test_closing_waits_for_what_is_due_and_ends_it():
-    objects = sp.create(f"memory://{uuid4().hex}", properties=EVERY_8).objects
+    objects = sp.create(f"memory://{uuid4().hex}", properties=EVERY_8).object_store
 
     with Store(objects) as store:
         with store.transaction() as txn:
@@ -444,7 +444,7 @@ def test_what_a_writer_keeps_of_commits_does_not_grow():
 
 def test_what_a_reader_keeps_does_not_grow_though_others_make_the_checkpoints():
     store = new_store({**QUIET, "checkpoint_commits": "16"})
-    reader = Store(store.objects)
+    reader = Store(store.object_store)
     most = []
 
     for number in range(300):
@@ -457,12 +457,12 @@ def test_what_a_reader_keeps_does_not_grow_though_others_make_the_checkpoints():
             most.append(kept(reader))
 
     assert max(most) <= 4 * (64 + 16 + 5) + 20
-    check_same(reader.snapshot().log, Store(store.objects).snapshot().log)
+    check_same(reader.snapshot().log, Store(store.object_store).snapshot().log)
 
 
 def test_to_change_over_to_a_checkpoint_reads_its_root_and_nothing_else():
     store = new_store({**QUIET, "checkpoint_commits": "64"})
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     append(store, 60)
     reader = Store(meter)
     reader.snapshot()
@@ -493,7 +493,7 @@ def test_a_commit_in_flight_during_a_checkpoint_does_not_bring_the_old_base_back
     log = store._log
     before = log.refresh().state
     store.checkpoint()
-    append(Store(store.objects))
+    append(Store(store.object_store))
     in_flight = replay(before, log.commits(7, 8), log.load_manifest)
 
     log._newest.advance(in_flight)
@@ -501,7 +501,7 @@ def test_a_commit_in_flight_during_a_checkpoint_does_not_bring_the_old_base_back
     head = log._newest.snapshot
     assert (in_flight.base, head.state.base.version, head.state.version) == (None, 6, 7)
     assert len(head.state.tokens) == 2  # of the commit, and of its transaction
-    check_same(head, Store(store.objects).snapshot().log)
+    check_same(head, Store(store.object_store).snapshot().log)
 
 
 def test_a_thread_may_ask_for_the_end_of_another_chain_while_the_process_changes_over(monkeypatch):
@@ -547,12 +547,12 @@ def test_chains_that_are_loaded_whole_stay_loaded_but_for_those_with_inline_page
 
 def test_a_checkpoint_that_cannot_be_read_is_not_adopted_and_not_asked_for_again():
     store = new_store({**QUIET, "checkpoint_commits": "64"})
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     reader = Store(meter)
     reader.snapshot()
     append(store, 70)
-    (root,) = [each.key for each in store.objects.list("_log/checkpoints/")]
-    store.objects.put(root, b"damaged")
+    (root,) = [each.key for each in store.object_store.list("_log/checkpoints/")]
+    store.object_store.put(root, b"damaged")
 
     reader.snapshot()
     before = meter.counts
@@ -577,7 +577,9 @@ def test_to_stand_on_a_checkpoint_is_the_same_as_to_replay_from_it():
 
     moved = stand_on(whole, named)
     fresh = on_named_checkpoint(log._slots, log._tree, log.bind(whole).state, log.load_manifest)
-    again = replay(Store(store.objects)._log._tree.root(named).state, log.commits(8, 11), log.load_manifest)
+    again = replay(
+        Store(store.object_store)._log._tree.root(named).state, log.commits(8, 11), log.load_manifest
+    )
 
     assert {key: len(edits) for key, edits in moved.edits.items()} == {
         key: len(edits) for key, edits in again.edits.items()

@@ -83,6 +83,6 @@ def test_tails_pile_up_and_merge_into_the_base(small_trees, seed):
             check_checkpoint(checkpoint, max_pages=5)
             levels.append(max(checkpoint.levels()))
 
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
     assert max(levels) > 0
     assert any(later < earlier for earlier, later in itertools.pairwise(levels))

@@ -111,7 +111,7 @@ def test_a_segment_that_a_rewrite_leaves_small_is_joined_with_a_neighbour(small_
     assert sum(after) == sum(before) - (stop - start - 3)
     assert min(after) >= 16 // 4
     check_checkpoint(checkpoint_of(store), max_pages=20)
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_joining_rewrites_at_most_about_one_more_segment(small_trees):
@@ -148,7 +148,7 @@ def test_small_segments_do_not_pile_up_over_many_rewrites(small_trees):
     assert len(pages) <= 2 * sum(pages) / 8
     assert len(part_sizes(checkpoint)) <= 2 * len(pages) / 4 + 1
     check_checkpoint(checkpoint, max_pages=10)
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_a_part_that_a_rewrite_leaves_small_is_joined_with_a_neighbour(small_trees):
@@ -161,7 +161,7 @@ def test_a_part_that_a_rewrite_leaves_small_is_joined_with_a_neighbour(small_tre
     store.checkpoint()
 
     assert min(part_sizes(checkpoint_of(store))) >= 16 // 4
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 # tail runs
@@ -186,7 +186,7 @@ def append_and_checkpoint(times: int) -> tuple[Store, list[int], int]:
         assert all(later <= earlier for earlier, later in itertools.pairwise(sizes)), sizes
         tail_runs.append(len(sizes))
     written = {key for key in (meter.counts - before).keys if "/segments/" in key}
-    return Store(store.objects), tail_runs, len(written)
+    return Store(store.object_store), tail_runs, len(written)
 
 
 def test_appends_over_and_over_rewrite_little_and_leave_few_tail_runs(small_trees):
@@ -251,13 +251,13 @@ class Forgetful(MeteredStore):
 @pytest.mark.parametrize("folder", ["segments/", "stats/", "parts/", "catalog/", "checkpoints/", "pages/"])
 def test_a_checkpoint_whose_objects_are_not_there_in_full_is_never_named(folder, kept):
     store = store_with(ROW)
-    forgetful = Forgetful(store.objects, folder, kept)
+    forgetful = Forgetful(store.object_store, folder, kept)
 
     with pytest.raises(StorageError, match=folder):
         Store(forgetful).checkpoint()
 
     assert store.snapshot().log.checkpoint is None
-    assert "_log/_last_checkpoint" not in [each.key for each in store.objects.list("_log/_")]
+    assert "_log/_last_checkpoint" not in [each.key for each in store.object_store.list("_log/_")]
 
 
 def test_the_root_is_put_when_all_else_has_been_found(small_trees):
@@ -274,7 +274,7 @@ def test_the_root_is_put_when_all_else_has_been_found(small_trees):
 
 
 def test_an_object_writer_puts_the_same_object_once():
-    meter = MeteredStore(store_with(ROW).objects)
+    meter = MeteredStore(store_with(ROW).object_store)
     objects = ObjectWriter(meter, map_in_threads)
 
     one, two = (objects.put(b"the same", lambda digest: f"_log/segments/{digest}") for _ in range(2))
@@ -289,7 +289,7 @@ def test_an_object_writer_puts_the_same_object_once():
 
 def catalog_of(tables: int, columns: int, name: Callable[[int], str]) -> tuple[CatalogFile, ...]:
     """The catalog files of so many tables, whose columns `name` names."""
-    store = store_with(ROW).objects
+    store = store_with(ROW).object_store
     definitions = {}
     for i in range(2, 2 + tables):
         schema = with_field_ids(pa.schema([(name(j), pa.int64()) for j in range(columns)]))

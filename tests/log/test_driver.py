@@ -16,7 +16,7 @@ from spark_pages.errors import CommitError, UnsupportedFormatError
 from spark_pages.format.commit import encode_commit
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.protocol_types import ReadFailed, ReadSlot, Yield
-from spark_pages.log.fairness import NOBODY, Before
+from spark_pages.log.fairness import NOBODY, CommitSchedule
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import Features
 from spark_pages.runtime import Runtime
@@ -38,10 +38,10 @@ def meter():
     while store.snapshot().version < COMMITS:
         with store.transaction() as txn:
             txn.append("t", pa.table({"n": [1]}))
-    return MeteredStore(store.objects)
+    return MeteredStore(store.object_store)
 
 
-def came(meter, start: int, first: Before) -> list[int]:
+def came(meter, start: int, first: CommitSchedule) -> list[int]:
     """The versions that a look finds."""
     runtime = replace(Runtime(), sleep_s=lambda _: None)
     driver = CommitDriver(SlotReader(meter, runtime.map), runtime, timeout_s=60)
@@ -101,14 +101,14 @@ def test_a_commit_whose_answer_was_lost_and_that_is_read_back_damaged_once_has_l
     store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)
     with store.transaction() as txn:
         txn.create_table("t", pa.schema({"n": pa.int64()}))
-    garbled = Garbling(store.objects, [])
+    garbled = Garbling(store.object_store, [])
     writer = Store(garbled, replace(Runtime(), sleep_s=lambda _: None))
     writer.snapshot()
 
     def lost(key, data):
-        garbled.create = store.objects.create
+        garbled.create = store.object_store.create
         garbled.answers.append(lambda read: read[:-5] + bytes(5))
-        store.objects.create(key, data)
+        store.object_store.create(key, data)
         return Doubtful("the connection broke")
 
     garbled.create = lost
@@ -120,7 +120,7 @@ def test_a_commit_whose_answer_was_lost_and_that_is_read_back_damaged_once_has_l
     assert store.snapshot().table("t").num_rows == 2
 
 
-@pytest.mark.parametrize("first", [NOBODY, Before(1, 1), Before(1, 3), Before(8, 2)])
+@pytest.mark.parametrize("first", [NOBODY, CommitSchedule(1, 1), CommitSchedule(1, 3), CommitSchedule(8, 2)])
 def test_who_is_far_behind_reads_on_to_the_head_at_once(meter, first):
     before = meter.counts
 
@@ -128,7 +128,9 @@ def test_who_is_far_behind_reads_on_to_the_head_at_once(meter, first):
     assert (meter.counts - before).gets <= COMMITS + 8
 
 
-@pytest.mark.parametrize(("first", "gets"), [(NOBODY, 8), (Before(1, 1), 2), (Before(1, 3), 4)])
+@pytest.mark.parametrize(
+    ("first", "gets"), [(NOBODY, 8), (CommitSchedule(1, 1), 2), (CommitSchedule(1, 3), 4)]
+)
 def test_who_finds_no_more_than_it_expected_has_asked_once(meter, first, gets):
     before = meter.counts
 
@@ -151,8 +153,8 @@ def test_a_clock_that_is_more_than_a_minute_behind_the_commit_before_is_told_onc
     past = new_past(clock)
     behind = Clock(clock.now_us - 90_000_000)
 
-    append_by(opened(past.objects, behind), times=3)
-    append_by(opened(past.objects, behind))
+    append_by(opened(past.object_store, behind), times=3)
+    append_by(opened(past.object_store, behind))
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     first, second = told(caplog)
@@ -167,7 +169,7 @@ def test_a_clock_that_is_ahead_or_hardly_behind_is_no_news(caplog, seconds):
     clock = Clock()
     past = new_past(clock)
 
-    append_by(opened(past.objects, Clock(clock.now_us - seconds * 1_000_000)), times=3)
+    append_by(opened(past.object_store, Clock(clock.now_us - seconds * 1_000_000)), times=3)
 
     assert told(caplog) == []
 
@@ -194,22 +196,22 @@ AHEAD = [3_600, 14 * 3_600, 74 * 365 * 86_400, 9_000 * 365 * 86_400]
 def test_a_clock_that_is_far_ahead_of_the_parent_and_of_the_storage_commits_nothing(seconds):
     clock = Clock()
     past = new_past(clock)
-    before = [info.key for info in past.objects.list("")]
-    telling = Telling(past.objects, clock)
+    before = [info.key for info in past.object_store.list("")]
+    telling = Telling(past.object_store, clock)
 
     with pytest.raises(
         CommitError, match=rf"Cannot commit: .* {seconds} s ahead of that of the storage"
     ) as told:
         append_by(opened(telling, Clock(clock.now_us + seconds * 1_000_000)))
 
-    assert [info.key for info in past.objects.list("")] == before
+    assert [info.key for info in past.object_store.list("")] == before
     assert "Set the clock" in str(told.value.hint)
 
 
 def test_a_clock_that_goes_as_that_of_the_storage_does_commits_however_old_the_parent_is():
     clock = Clock()
     past = new_past(clock)
-    telling = Telling(past.objects, clock)
+    telling = Telling(past.object_store, clock)
     clock.pass_s(10 * 365 * 86_400)
 
     append_by(opened(telling, Clock(clock.now_us + 50_000_000)))
@@ -221,7 +223,7 @@ def test_a_clock_that_goes_as_that_of_the_storage_does_commits_however_old_the_p
 def test_storage_is_asked_for_its_time_once_for_a_handle_and_only_where_the_parent_is_old():
     clock = Clock()
     past = new_past(clock)
-    telling = Telling(past.objects, clock)
+    telling = Telling(past.object_store, clock)
     store = opened(telling, clock)
 
     append_by(store, times=3)
@@ -241,7 +243,7 @@ def test_storage_is_asked_for_its_time_once_for_a_handle_and_only_where_the_pare
 def test_a_clock_of_no_year_from_1970_to_9999_commits_nothing(now_us):
     clock = Clock()
     past = new_past(clock)
-    silent = Telling(past.objects, clock)
+    silent = Telling(past.object_store, clock)
     silent.now_us = lambda: None
 
     with pytest.raises(CommitError, match="none of the years 1970 to 9999"):

@@ -15,10 +15,10 @@ from spark_pages.log.fairness import (
     COMMIT_TURNS,
     NOBODY,
     SLOW,
-    Before,
+    CommitSchedule,
     CommitTurn,
-    before,
     is_for_slow,
+    schedule,
     with_commit,
 )
 from spark_pages.runtime import Runtime
@@ -38,8 +38,8 @@ def turns(writers: str) -> tuple[CommitTurn, ...]:
     return shown
 
 
-def ahead(writers: str, writer: str, arrived: int = -1, properties: dict[str, str] = FAIR) -> Before:
-    return before(turns(writers), properties, writer, arrived if arrived >= 0 else len(writers) - 1)
+def ahead(writers: str, writer: str, arrived: int = -1, properties: dict[str, str] = FAIR) -> CommitSchedule:
+    return schedule(turns(writers), properties, writer, arrived if arrived >= 0 else len(writers) - 1)
 
 
 def test_commits_of_one_writer_in_a_row_are_one_turn():
@@ -63,14 +63,14 @@ def test_who_meets_nobody_waits_for_nobody(writers):
     ("writers", "properties"), [("a" * 9, {}), ("a" * 64, {}), ("a", FAIR), ("a" * 64, FAIR)]
 )
 def test_behind_a_first_turn_and_now_and_then_a_slot_is_free_for_new_writers(writers, properties):
-    assert ahead(writers, "a", properties=properties) == Before(1, 0, unknown=True)
+    assert ahead(writers, "a", properties=properties) == CommitSchedule(1, 0, unknown=True)
     assert ahead(writers, "new", properties=properties) == NOBODY
     assert ahead(writers[1:] + "a" * 2, "a", properties=properties) == NOBODY
 
 
 def test_a_new_writer_waits_for_the_end_of_a_turn_or_a_free_slot():
-    assert ahead("a" * 8, "new", properties={}) == Before(1, 1)
-    assert ahead("a" * 58, "new", properties={}) == Before(1, 6)
+    assert ahead("a" * 8, "new", properties={}) == CommitSchedule(1, 1)
+    assert ahead("a" * 58, "new", properties={}) == CommitSchedule(1, 6)
 
 
 def test_in_a_ring_no_slot_is_left_free():
@@ -78,7 +78,7 @@ def test_in_a_ring_no_slot_is_left_free():
 
     assert len(writers) == 64
     assert ahead(writers, "b", properties={}) == NOBODY
-    assert ahead(writers, "new", properties={}) == Before(3, 7)
+    assert ahead(writers, "new", properties={}) == CommitSchedule(3, 7)
 
 
 def test_who_has_had_no_turn_for_the_longest_time_is_next():
@@ -92,7 +92,7 @@ def test_a_writer_that_was_passed_over_is_not_waited_for_again():
 def test_a_turn_has_nine_commits_where_fairness_to_the_single_one_is_not_asked_for():
     rest = "bc" * 2
     assert ahead(rest + "a" * 8, "a", properties={}) == NOBODY
-    assert ahead(rest + "a" * 8, "b", properties={}) == Before(1, 1)
+    assert ahead(rest + "a" * 8, "b", properties={}) == CommitSchedule(1, 1)
     assert ahead(rest + "a" * 9, "a", properties={}).writers == 2
     assert ahead(rest + "a" * 9, "b", properties={}) == NOBODY
 
@@ -107,7 +107,7 @@ def test_a_round_of_many_writers_is_about_as_long_as_one_of_few():
 def test_behind_the_first_commit_of_a_new_writer_that_met_others_the_slot_is_free_for_other_new_ones():
     assert ahead("abcabcX", "Y", 0) == NOBODY
     assert ahead("abcabcx", "x", properties={}) == NOBODY
-    assert ahead("abcabcX", "X", properties={}) == Before(1, 0)
+    assert ahead("abcabcX", "X", properties={}) == CommitSchedule(1, 0)
     assert ahead("abcabcX", "a").writers == 1
     assert ahead("abcabcXa", "b").writers == 0
 
@@ -134,7 +134,7 @@ class Clock:
         return self.now
 
 
-def waits(pace: Backoff, clock: Clock, first: Before, request_s: float) -> list[float]:
+def waits(pace: Backoff, clock: Clock, first: CommitSchedule, request_s: float) -> list[float]:
     """The waits before each look; a look takes as long as a request."""
     waited = []
     for wait_s in pace.for_turn(first):
@@ -154,20 +154,20 @@ def paced(request_s: float = 0.02) -> tuple[Backoff, Clock]:
 def test_whoever_is_next_looks_until_patience_ends():
     pace, clock = paced()
 
-    assert waits(pace, clock, Before(1, 0), 0.02) == [0.0] * 5
+    assert waits(pace, clock, CommitSchedule(1, 0), 0.02) == [0.0] * 5
 
 
 def test_commits_that_are_left_of_a_turn_are_slept_through_but_for_the_last_ones():
     pace, clock = paced()
 
-    assert waits(pace, clock, Before(1, 8), 0.02)[0] == pytest.approx((8 * 1.1 - 3) * 0.02)
+    assert waits(pace, clock, CommitSchedule(1, 8), 0.02)[0] == pytest.approx((8 * 1.1 - 3) * 0.02)
 
 
 def test_after_a_rest_nobody_is_waited_for():
     pace, clock = paced()
     clock.now += 1.0
 
-    assert waits(pace, clock, Before(1, 8), 0.02) == []
+    assert waits(pace, clock, CommitSchedule(1, 8), 0.02) == []
 
 
 def test_a_slot_is_left_to_slow_writers_for_sixteen_requests_since_the_one_before_it_came():
@@ -184,7 +184,7 @@ def test_before_any_request_was_timed_nobody_is_waited_for():
     clock = Clock()
     pace = Backoff(replace(Runtime(), monotonic_s=clock))
 
-    assert waits(pace, clock, Before(7, 9), 0.0) == []
+    assert waits(pace, clock, CommitSchedule(7, 9), 0.0) == []
 
 
 class SlowCreates(MeteredStore):
@@ -204,7 +204,7 @@ def test_a_writer_that_knows_of_nobody_leaves_slots_free_now_and_then_and_asks_s
         slept.append(seconds)
         clock.now += seconds
 
-    meter = SlowCreates(sp.create(f"memory://{uuid4().hex}", properties=QUIET).objects)
+    meter = SlowCreates(sp.create(f"memory://{uuid4().hex}", properties=QUIET).object_store)
     meter.clock = clock
     store = Store(meter, replace(Runtime(), monotonic_s=clock, sleep_s=sleep, jitter=lambda: 0.0))
     with store.transaction() as txn:

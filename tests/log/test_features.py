@@ -55,14 +55,14 @@ def test_there_is_no_snapshot_of_a_state_that_needs_a_newer_release_whoever_has_
 
 def test_a_store_with_an_unknown_writer_feature_is_read_but_not_written():
     store = store_of_features(Features(writer=("frozen-pages",)))
-    before = [each.key for each in store.objects.list("")]
+    before = [each.key for each in store.object_store.list("")]
 
     assert store.snapshot().table("t").num_rows == 2
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"), store.transaction() as txn:
         txn.append("t", pa.table({"n": [3]}))
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         store.checkpoint()
-    assert [each.key for each in store.objects.list("")] == before
+    assert [each.key for each in store.object_store.list("")] == before
 
 
 @pytest.fixture
@@ -107,12 +107,12 @@ WRITERS: dict[str, Callable[[Store], object]] = {
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_whoever_would_write_refuses_before_it_has_written_anything(frozen, write, monkeypatch):
     monkeypatch.setattr(restore, "MANIFEST_PAGES", 0)
-    before = content(frozen.objects)
+    before = content(frozen.object_store)
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         write(frozen)
 
-    assert content(frozen.objects) == before
+    assert content(frozen.object_store) == before
 
 
 def test_a_transaction_that_began_before_writes_no_page_file():
@@ -120,12 +120,12 @@ def test_a_transaction_that_began_before_writes_no_page_file():
     txn = store.transaction()
     txn.append("t", pa.table({"n": np.random.default_rng(1).integers(0, 1 << 62, 40_000)}))
     ask(store)
-    before = content(store.objects)
+    before = content(store.object_store)
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         txn.commit()
 
-    assert content(store.objects) == before
+    assert content(store.object_store) == before
 
 
 def test_rows_of_table_zero_are_not_put_into_a_page_file_where_they_cannot_be_committed(monkeypatch):
@@ -138,20 +138,20 @@ def test_rows_of_table_zero_are_not_put_into_a_page_file_where_they_cannot_be_co
     monkeypatch.setattr(row_collection, "place_splices", lambda *_: pytest.fail("something was written"))
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
-        row_collection.collect_rows(store._log, Runtime(), PageHandler(store.objects))
+        row_collection.collect_rows(store._log, Runtime(), PageHandler(store.object_store))
 
 
 def test_what_was_due_beside_a_commit_is_left_undone_once_a_newer_release_has_come(caplog):
     store = store_with(*[pa.table({"n": [1]})] * 15)
     ask(store)
     store.snapshot()
-    before = content(store.objects)
+    before = content(store.object_store)
 
     with caplog.at_level(logging.WARNING):
         store._log._care._background.ask(Due(checkpoint=True, compaction=True))
         store.close()
 
-    assert content(store.objects) == before
+    assert content(store.object_store) == before
     assert "UnsupportedFormatError: The store asks its writers to know frozen-pages" in caplog.text
 
 
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_a_newer_release_is_refused_and_not_taken_for_damage(mon
         store.checkpoint()
 
     with pytest.raises(UnsupportedFormatError, match="_log/checkpoints/"):
-        Store(store.objects).snapshot()
+        Store(store.object_store).snapshot()
 
 
 def with_features(encode, features):
@@ -186,5 +186,5 @@ def test_a_commit_repeats_the_features_of_its_parent(monkeypatch):
     store.checkpoint()
 
     assert store.snapshot().log.state.features == Features(writer=("frozen-pages",))
-    assert Store(store.objects).snapshot().log.state.features == Features(writer=("frozen-pages",))
+    assert Store(store.object_store).snapshot().log.state.features == Features(writer=("frozen-pages",))
     assert isinstance(store, sp.Store)

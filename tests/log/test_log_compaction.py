@@ -58,8 +58,8 @@ def made(versions: int, history: int, compacted: bool) -> Store:
 def copy_of(store: Store) -> Store:
     """A store with the same objects."""
     copy = open_object_store(f"memory://{uuid4().hex}")
-    for each in store.objects.list(""):
-        copy.put(each.key, store.objects.get(each.key))
+    for each in store.object_store.list(""):
+        copy.put(each.key, store.object_store.get(each.key))
     return Store(copy)
 
 
@@ -74,19 +74,19 @@ def compacted_store(versions: int = 45, history: int = 0) -> Store:
 
 
 def keys_of(store: Store) -> list[str]:
-    return [each.key for each in store.objects.list("_log/") if "compacted" in each.key]
+    return [each.key for each in store.object_store.list("_log/") if "compacted" in each.key]
 
 
 def check_answers(store: Store, before: tuple[Any, ...]) -> None:
     """A reader that comes new, and one from far behind, see what was seen before."""
-    fresh = Store(store.objects)
+    fresh = Store(store.object_store)
     check_same(fresh.snapshot().log, before[0])
     assert told(fresh).equals(before[1])
     check_same(fresh.snapshot(version=20).log, before[2])
 
 
 def answers(store: Store) -> tuple[Any, ...]:
-    fresh = Store(store.objects)
+    fresh = Store(store.object_store)
     return fresh.snapshot().log, told(fresh), fresh.snapshot(version=20).log
 
 
@@ -192,44 +192,44 @@ def test_snapshots_history_and_changes_are_the_same_from_ranges_and_from_slots()
     store.compact_log()
 
     check_answers(store, before)
-    assert Store(store.objects).changes(4, 40).equals(changes)
+    assert Store(store.object_store).changes(4, 40).equals(changes)
 
 
 def test_the_slots_stay_as_they_are():
     store = plain_store()
-    slots = {each.key: store.objects.get(each.key) for each in store.objects.list("_log/0")}
+    slots = {each.key: store.object_store.get(each.key) for each in store.object_store.list("_log/0")}
 
     store.compact_log()
 
-    assert {key: store.objects.get(key) for key in slots} == slots
+    assert {key: store.object_store.get(key) for key in slots} == slots
 
 
 def lose(store: Store, key: str) -> None:
-    store.objects.delete(key)
+    store.object_store.delete(key)
 
 
 def cut(store: Store, key: str) -> None:
-    store.objects.put(key, store.objects.get(key)[:-20])
+    store.object_store.put(key, store.object_store.get(key)[:-20])
 
 
 def flip(store: Store, key: str) -> None:
-    data = bytearray(store.objects.get(key))
+    data = bytearray(store.object_store.get(key))
     data[len(data) // 2] ^= 1
-    store.objects.put(key, bytes(data))
+    store.object_store.put(key, bytes(data))
 
 
 def empty(store: Store, key: str) -> None:
-    store.objects.put(key, b"")
+    store.object_store.put(key, b"")
 
 
 def swap(store: Store, key: str) -> None:
     other = next(each for each in keys_of(store) if each != key)
-    store.objects.put(key, store.objects.get(other))
+    store.object_store.put(key, store.object_store.get(other))
 
 
 def forge(store: Store, key: str) -> None:
     """Put in its place the range of another history, sound in itself, as after a wrong restore."""
-    store.objects.put(key, made(45, 1, True).objects.get(key))
+    store.object_store.put(key, made(45, 1, True).object_store.get(key))
 
 
 @pytest.mark.parametrize("harm", [lose, cut, flip, empty, swap, forge])
@@ -238,20 +238,20 @@ def test_a_range_that_is_lost_damaged_or_foreign_changes_no_answer(harm: Callabl
     before = answers(store)
 
     for key in keys_of(store):
-        data = store.objects.get(key)
+        data = store.object_store.get(key)
         harm(store, key)
         check_answers(store, before)
-        store.objects.put(key, data)
+        store.object_store.put(key, data)
 
 
 def test_all_ranges_may_be_of_another_history_without_changing_an_answer():
     store, other = compacted_store(), compacted_store(history=1)
-    behind = Store(store.objects)
+    behind = Store(store.object_store)
     behind._log._newest.advance(behind._log.snapshot(version=5).state)
     before = answers(store)
 
     for key in keys_of(store):
-        store.objects.put(key, other.objects.get(key))
+        store.object_store.put(key, other.object_store.get(key))
 
     check_answers(store, before)
 
@@ -271,7 +271,7 @@ def test_commits_out_of_foreign_ranges_are_not_believed():
     expected = [each.digest for each in store._log.commits(0, 45)]
     for key in keys_of(store):
         forge(store, key)
-    reader = SlotReader(store.objects)
+    reader = SlotReader(store.object_store)
     reader.learn(44)
 
     assert [each.digest for each in reader.commits(0, 45)] == expected
@@ -291,7 +291,7 @@ def test_the_last_slot_vouches_for_those_before():
 def test_a_hint_that_promises_too_much_costs_little_and_changes_nothing(compacted):
     store = compacted_store()
     before = answers(store)
-    write_hint(store.objects, None, compacted)
+    write_hint(store.object_store, None, compacted)
     cold, meter = metered(store)
 
     assert cold.snapshot().version == 44
@@ -307,7 +307,7 @@ def test_a_hint_without_sense_changes_nothing(hint):
     store = compacted_store()
     before = answers(store)
 
-    store.objects.put(HINT_KEY, hint)
+    store.object_store.put(HINT_KEY, hint)
 
     check_answers(store, before)
 
@@ -315,11 +315,11 @@ def test_a_hint_without_sense_changes_nothing(hint):
 def test_a_hint_of_ranges_makes_no_store():
     store = compacted_store()
     empty_folder = store_with(ROWS)
-    empty_folder.objects.delete(commit_key(0))
-    empty_folder.objects.put(HINT_KEY, store.objects.get(HINT_KEY))
+    empty_folder.object_store.delete(commit_key(0))
+    empty_folder.object_store.put(HINT_KEY, store.object_store.get(HINT_KEY))
 
     with pytest.raises(Exception, match="the log has a gap"):
-        Store(empty_folder.objects).snapshot()
+        Store(empty_folder.object_store).snapshot()
 
 
 # writing
@@ -333,7 +333,7 @@ def test_to_compact_twice_writes_nothing_the_second_time():
 
     assert sorted(first.keys) == keys_of(store)
     assert (first.compacted, second.compacted, second.keys) == (44, 44, ())
-    assert first.size_bytes == sum(len(store.objects.get(key)) for key in first.keys)
+    assert first.size_bytes == sum(len(store.object_store.get(key)) for key in first.keys)
 
 
 def test_two_that_compact_at_once_write_the_same_bytes():
@@ -343,7 +343,7 @@ def test_two_that_compact_at_once_write_the_same_bytes():
     copy.compact_log()
 
     assert keys_of(one) == keys_of(copy)
-    assert all(one.objects.get(key) == copy.objects.get(key) for key in keys_of(one))
+    assert all(one.object_store.get(key) == copy.object_store.get(key) for key in keys_of(one))
 
 
 class Stops:
@@ -381,12 +381,12 @@ def test_compaction_that_stops_anywhere_goes_on_from_there(applied):
 
     for after in stops:
         for each in keys_of(store):
-            store.objects.delete(each)
-        store.objects.delete(HINT_KEY)
+            store.object_store.delete(each)
+        store.object_store.delete(HINT_KEY)
         with pytest.raises(StorageError):
-            Store(Stops(store.objects, after, applied)).compact_log()
+            Store(Stops(store.object_store, after, applied)).compact_log()
         check_answers(store, before)
-        Store(store.objects).compact_log()
+        Store(store.object_store).compact_log()
         assert keys_of(store) == expected
 
     assert len(stops) > 5
@@ -399,8 +399,8 @@ def test_a_range_is_made_of_slots_where_its_half_is_damaged():
 
     store.compact_log()
 
-    whole = decode_range(store.objects.get(CompactedRange(0, 5).key), CompactedRange(0, 5))
-    assert whole == [store.objects.get(commit_key(version)) for version in range(32)]
+    whole = decode_range(store.object_store.get(CompactedRange(0, 5).key), CompactedRange(0, 5))
+    assert whole == [store.object_store.get(commit_key(version)) for version in range(32)]
 
 
 def test_large_slots_are_left_out_and_read_one_by_one(monkeypatch):
@@ -418,7 +418,7 @@ def test_large_slots_are_left_out_and_read_one_by_one(monkeypatch):
 def bury(store: Store, version: int) -> None:
     """Overwrite a slot by a tombstone."""
     key = commit_key(version)
-    slot = decode_slot(store.objects.get(key), key)
+    slot = decode_slot(store.object_store.get(key), key)
     stone = Tombstone(
         slot.version,
         slot.timestamp_us,
@@ -427,7 +427,7 @@ def bury(store: Store, version: int) -> None:
         tuple((each.token, COMMITTED) for each in slot.records),
         store.snapshot().log.state.newest_checkpoint,
     )
-    store.objects.put(key, encode_tombstone(stone)[0])
+    store.object_store.put(key, encode_tombstone(stone)[0])
 
 
 def test_a_range_with_a_tombstone_in_it_is_not_made():
@@ -441,12 +441,12 @@ def test_a_range_with_a_tombstone_in_it_is_not_made():
     assert done.compacted == 42
     assert not {CompactedRange(0, 4).key, CompactedRange(0, 5).key} & set(keys_of(store))
     assert CompactedRange(16, 4).key in keys_of(store)
-    assert Store(store.objects).snapshot().version == 42
+    assert Store(store.object_store).snapshot().version == 42
 
 
 def test_a_reader_behind_tombstones_gets_past_them_with_and_without_ranges():
     store = plain_store(42)
-    behind = Store(store.objects), Store(store.objects)
+    behind = Store(store.object_store), Store(store.object_store)
     for each in behind:
         each._log._newest.advance(each._log.snapshot(version=10).state)
         each._log._newest.snapshot = each._log.snapshot(version=10)
@@ -458,7 +458,7 @@ def test_a_reader_behind_tombstones_gets_past_them_with_and_without_ranges():
 
     with_ranges = behind[0].snapshot()
     for key in keys_of(store):
-        store.objects.delete(key)
+        store.object_store.delete(key)
     without = behind[1].snapshot()
 
     assert with_ranges.version == without.version == 45
@@ -485,8 +485,8 @@ def test_without_a_hint_headers_lead_to_ranges():
     head = store._log.snapshot().state
     last = commit(40, record(77), parent=replace(commit(0), digest=head.digest), compacted=40)
     last = replace(last, timestamp_us=head.timestamp_us + 1)
-    store.objects.create(commit_key(40), encode_commit(last)[0])
-    store.objects.delete(HINT_KEY)
+    store.object_store.create(commit_key(40), encode_commit(last)[0])
+    store.object_store.delete(HINT_KEY)
     cold, meter = metered(store)
 
     assert cold.snapshot().version == 40
@@ -500,26 +500,26 @@ def test_a_checkpoint_remembers_how_far_compaction_has_got():
     store.compact_log()
     store.checkpoint()
 
-    assert Store(store.objects).snapshot().log.state.compacted == 40
+    assert Store(store.object_store).snapshot().log.state.compacted == 40
 
 
 def test_a_checkpoint_by_a_process_that_knows_nothing_of_ranges_leaves_them_in_the_hint():
     store = compacted_store(40)
 
-    Store(store.objects).checkpoint()
+    Store(store.object_store).checkpoint()
 
-    assert read_hints(store.objects).compacted == 40
+    assert read_hints(store.object_store).compacted == 40
 
 
 def test_ranges_that_are_gone_are_not_asked_for_again_and_again():
     store = compacted_store(45)
     asked: list[str] = []
-    inner = MeteredStore(store.objects)
+    inner = MeteredStore(store.object_store)
     reader = RangeReader(
         inner, lambda version: decode_slot(inner.get(commit_key(version)), "slot"), map_in_threads
     )
     for key in keys_of(store):
-        store.objects.delete(key)
+        store.object_store.delete(key)
 
     found = reader.between(0, 44, 44)
     asked += [key for key in inner.counts.keys if "compacted" in key]
@@ -540,7 +540,7 @@ def test_a_reader_asks_only_for_what_the_root_hint_or_header_names():
 
 def test_a_range_that_cannot_be_written_is_named_with_the_reason(monkeypatch):
     store = plain_store()
-    monkeypatch.setattr(store.objects, "create", lambda *_: NotCreated("There is no room."))
+    monkeypatch.setattr(store.object_store, "create", lambda *_: NotCreated("There is no room."))
 
     with pytest.raises(StorageError, match=r"may not have been written: There is no room\. Run "):
         store.compact_log()

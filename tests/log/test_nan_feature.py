@@ -43,7 +43,7 @@ def append_written(store: Store, parts: list[pa.Table]) -> None:
     snapshot = store.snapshot()
     definition = snapshot.table("t").definition
     made = [
-        write_rows(store.objects, Runtime(), definition, snapshot.version, part, {"page_bytes": "1024"})
+        write_rows(store.object_store, Runtime(), definition, snapshot.version, part, {"page_bytes": "1024"})
         for part in parts
     ]
     with store.transaction() as txn:
@@ -51,7 +51,7 @@ def append_written(store: Store, parts: list[pa.Table]) -> None:
 
 
 def register(store: Store, data: pa.Table) -> None:
-    pages = write_file(store.objects, KEY, data.column("c").chunk(0))
+    pages = write_file(store.object_store, KEY, data.column("c").chunk(0))
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("c", KEY, pages)])
 
@@ -84,9 +84,9 @@ def test_a_commit_that_brings_a_page_with_a_nan_asks_its_readers_to_know_of_it(b
 
     assert without.reader == ()
     assert store.snapshot().log.state.features.reader == (NAN_BOUNDS,)
-    assert Store(store.objects).snapshot().log.state.features.reader == (NAN_BOUNDS,)
+    assert Store(store.object_store).snapshot().log.state.features.reader == (NAN_BOUNDS,)
     store.checkpoint()
-    assert Store(store.objects).snapshot().log.state.features.reader == (NAN_BOUNDS,)
+    assert Store(store.object_store).snapshot().log.state.features.reader == (NAN_BOUNDS,)
 
 
 def test_large_commits_have_manifests_here():
@@ -138,7 +138,7 @@ def test_a_release_that_does_not_know_of_it_gives_out_no_row(monkeypatch):
     monkeypatch.setattr("spark_pages.format.features.READER_FEATURES", READER_FEATURES - {NAN_BOUNDS})
 
     with pytest.raises(UnsupportedFormatError, match="reader features nan-bounds"):
-        Store(store.objects).snapshot()
+        Store(store.object_store).snapshot()
 
 
 def test_no_manifest_is_read_to_know_of_it(monkeypatch):

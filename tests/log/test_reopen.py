@@ -16,7 +16,7 @@ from tests.versions.hand import numbers
 
 WORK: dict[str, Callable[[Store], Any]] = {
     "restore": lambda store: store.restore(version=2),
-    "changes": lambda store: store.changes(3, 3, grain="rows").column("first_row").to_pylist(),
+    "changes": lambda store: store.changes(3, 3, granularity="rows").column("first_row").to_pylist(),
     "blame": lambda store: store.blame("t", "n", 3).version,
 }
 

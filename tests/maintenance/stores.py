@@ -46,7 +46,7 @@ def rich_store(url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> Store
 
 def keys_of(store: Store, prefix: str = "") -> list[str]:
     """Keys of the store's objects."""
-    return [info.key for info in store.objects.list(prefix)]
+    return [info.key for info in store.object_store.list(prefix)]
 
 
 def flip(objects: ObjectStore, key: str, position: int | None = None) -> None:

@@ -74,8 +74,8 @@ def past() -> ObjectStore:
     with store.transaction() as txn:  # tells of the upkeep before it
         txn.append("u", pa.table({"x": np.random.default_rng(4).integers(0, 1 << 60, 9000)}))
     store.close()
-    assert verify(store.objects, pages="all").ok
-    return store.objects
+    assert verify(store.object_store, pages="all").ok
+    return store.object_store
 
 
 def answers(objects: ObjectStore) -> dict[str, Any]:

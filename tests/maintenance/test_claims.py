@@ -38,7 +38,7 @@ def test_rows_that_another_owner_holds_cannot_be_claimed_and_the_owner_is_named(
 
     held_by = r"rows 4 to 8 of column 'x' of table 'small': 'first' holds"
     with pytest.raises(CommitConflictError, match=held_by) as told:
-        opened(past.objects, Clock()).claim("small", ["x"], 4, 8, owner="second")
+        opened(past.object_store, Clock()).claim("small", ["x"], 4, 8, owner="second")
 
     assert told.value.context["owner"] == "first"
     assert held(past) == [("first", 0, 5)]
@@ -56,7 +56,7 @@ def test_a_transaction_by_hand_cannot_replace_the_claim_of_another_owner(past: P
 
 
 def test_of_two_owners_who_claim_at_the_same_moment_the_second_is_told_of_the_first(past: Past):
-    second = opened(past.objects, Clock())
+    second = opened(past.object_store, Clock())
     second.snapshot()
     past.store.claim("small", ["x"], 0, 5, owner="first")
 
@@ -97,7 +97,7 @@ def test_all_claims_of_an_owner_can_be_released_by_anybody(past: Past):
     past.store.claim("small", ["x"], 4, 6, owner="first")
     past.store.claim("small", ["x"], 7, 8, owner="second")
 
-    assert opened(past.objects, Clock()).release_claims("first") == 2
+    assert opened(past.object_store, Clock()).release_claims("first") == 2
     assert held(past) == [("second", 7, 8)]
     assert past.store.release_claims("nobody") == 0
 

@@ -79,17 +79,17 @@ def test_a_root_of_a_newer_release_is_left_alone_and_the_store_stays_refused(
 ) -> None:
     newer = newer_root(rich, monkeypatch)
 
-    check_left_alone(rich.objects, newer)
+    check_left_alone(rich.object_store, newer)
 
     with pytest.raises(UnsupportedFormatError):
-        Store(rich.objects).snapshot()
+        Store(rich.object_store).snapshot()
 
 
 def test_a_commit_of_a_newer_release_is_left_alone(rich: Store) -> None:
     version = rich.snapshot().version + 1
     ask(rich, Features(reader=("holograms",)))
 
-    check_left_alone(rich.objects, commit_key(version))
+    check_left_alone(rich.object_store, commit_key(version))
 
 
 def test_a_compacted_range_of_a_newer_release_is_left_alone(
@@ -97,19 +97,19 @@ def test_a_compacted_range_of_a_newer_release_is_left_alone(
 ) -> None:
     around = CompactedRange(0, 3)
     rich.compact_log()
-    slots = decode_range(rich.objects.get(around.key), around)
+    slots = decode_range(rich.object_store.get(around.key), around)
     with monkeypatch.context() as newer:
         newer.setattr(compacted_range, "FORMAT_VERSION", 2)
-        rich.objects.put(around.key, encode_range(0, slots))
+        rich.object_store.put(around.key, encode_range(0, slots))
 
-    check_left_alone(rich.objects, around.key)
+    check_left_alone(rich.object_store, around.key)
 
 
 def test_a_page_of_a_newer_release_is_left_alone(rich: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     page = rich.snapshot().table("u").pages().to_pylist()[0]
     with monkeypatch.context() as newer:
         newer.setattr(page_header, "PAGE_FORMAT_VERSION", 2)
-        found = verify(rich.objects, pages="all")
+        found = verify(rich.object_store, pages="all")
 
     assert page["path"] in {fault.key for fault in found.damage}
     assert {fault.kind for fault in found.damage} == {FaultKind.NEWER}
@@ -122,7 +122,7 @@ def test_a_catalog_of_a_newer_release_is_told_as_such(rich: Store, monkeypatch: 
 
     monkeypatch.setattr("spark_pages.maintenance.verify.verify.told_table_zero", refuse)
 
-    check_left_alone(rich.objects, commit_key(rich.snapshot().version))
+    check_left_alone(rich.object_store, commit_key(rich.snapshot().version))
 
 
 @pytest.fixture
@@ -130,16 +130,16 @@ def frozen(rich: Store) -> Store:
     """A store whose writers must know more, and which has lost a root and its hint."""
     name_a_checkpoint(rich)
     ask(rich)
-    rich.objects.delete(newest_root(rich))
-    rich.objects.put(HINT_KEY, b"?")
-    return Store(rich.objects)
+    rich.object_store.delete(newest_root(rich))
+    rich.object_store.put(HINT_KEY, b"?")
+    return Store(rich.object_store)
 
 
 def test_what_is_broken_where_writers_must_know_more_is_left_to_a_newer_release(frozen: Store) -> None:
-    before = content(frozen.objects)
+    before = content(frozen.object_store)
 
-    found = verify(frozen.objects)
-    plan = plan_repair(frozen.objects)
+    found = verify(frozen.object_store)
+    plan = plan_repair(frozen.object_store)
 
     assert [fault.kind for fault in found.damage] == [FaultKind.MISSING]
     assert [fault.remedy for fault in found.damage] == [UPGRADE]
@@ -150,13 +150,13 @@ def test_what_is_broken_where_writers_must_know_more_is_left_to_a_newer_release(
     assert plan.beyond == found.damage
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         plan.execute()
-    assert content(frozen.objects) == before
+    assert content(frozen.object_store) == before
 
 
 def test_a_whole_store_whose_writers_must_know_more_needs_no_repair(rich: Store) -> None:
     ask(rich)
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
 
     assert (plan.steps, plan.beyond, plan.refused) == ((), (), "")
 
@@ -164,40 +164,40 @@ def test_a_whole_store_whose_writers_must_know_more_needs_no_repair(rich: Store)
 @pytest.mark.parametrize("features", [Features(writer=("frozen-pages",)), Features(reader=("holograms",))])
 def test_a_plan_from_before_a_newer_release_came_is_not_executed(rich: Store, features: Features) -> None:
     newest = newest_root(rich)
-    data = rich.objects.get(newest)
-    rich.objects.delete(newest)
-    plan = plan_repair(rich.objects)
-    rich.objects.put(newest, data)
+    data = rich.object_store.get(newest)
+    rich.object_store.delete(newest)
+    plan = plan_repair(rich.object_store)
+    rich.object_store.put(newest, data)
     ask(rich, features)
-    rich.objects.delete(newest)
-    before = content(rich.objects)
+    rich.object_store.delete(newest)
+    before = content(rich.object_store)
 
     with pytest.raises(UnsupportedFormatError):
         plan.execute()
 
     assert plan.steps
-    assert content(rich.objects) == before
+    assert content(rich.object_store) == before
 
 
 def test_a_slot_that_a_newer_release_has_put_back_is_not_overwritten(rich: Store) -> None:
     rich.compact_log()
-    rich.objects.delete(commit_key(3))
-    plan = plan_repair(rich.objects)
+    rich.object_store.delete(commit_key(3))
+    plan = plan_repair(rich.object_store)
     newer = replace(commit(3, record(1)), features=Features(reader=("holograms",)))
-    rich.objects.put(commit_key(3), encode_commit(newer)[0])
-    before = content(rich.objects)
+    rich.object_store.put(commit_key(3), encode_commit(newer)[0])
+    before = content(rich.object_store)
 
     with pytest.raises(UnsupportedFormatError):
         plan.execute()
 
     assert plan.steps
-    assert content(rich.objects) == before
+    assert content(rich.object_store) == before
 
 
 def test_the_verb_says_why_it_mends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = rich_store(str(tmp_path / "store"))
     newer = newer_root(store, monkeypatch)
-    before = content(store.objects)
+    before = content(store.object_store)
 
     shown = CliRunner().invoke(app, ["repair", store.url, "--apply"])
     told = CliRunner().invoke(app, ["repair", store.url, "--apply", "--json"])
@@ -209,4 +209,4 @@ def test_the_verb_says_why_it_mends_nothing(tmp_path: Path, monkeypatch: pytest.
     assert (answer["applied"], answer["steps"]) == (False, [])
     assert answer["refused"].startswith(f"{newer} was written by a newer release.")
     assert [each["object"] for each in answer["lost"]] == [newer]
-    assert content(store.objects) == before
+    assert content(store.object_store) == before

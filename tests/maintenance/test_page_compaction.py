@@ -343,8 +343,8 @@ class Meeting(MeteredStore):
 
 def test_page_manifests_are_read_several_at_a_time_and_each_once(url: str) -> None:
     store = store_of_many_manifests(url)
-    listed = [info.key for info in store.objects.list("_log/manifests/")]
-    objects = Meeting(store.objects)
+    listed = [info.key for info in store.object_store.list("_log/manifests/")]
+    objects = Meeting(store.object_store)
 
     (done,) = Store(objects).compact_pages("t")
 
@@ -368,7 +368,7 @@ def store_of_many_manifests(url: str) -> Store:
 
 def test_pages_replaced_by_a_transaction_that_has_not_looked_are_not_replaced_twice():
     store = store_with(pa.table({"k": [1, 2, 3]}), pa.table({"k": [4]}))
-    other = Store(store.objects)
+    other = Store(store.object_store)
     run = other.snapshot().table("t").directory.chain("k").all_pages()
     txn = other.transaction()
     new = inline_page(stage_constant(pa.scalar(1, pa.int64()), 4))
@@ -378,4 +378,4 @@ def test_pages_replaced_by_a_transaction_that_has_not_looked_are_not_replaced_tw
     with pytest.raises(CommitConflictError, match="both replace 2 pages"):
         txn.commit()
 
-    assert Store(store.objects).snapshot().table("t").read()["k"].to_pylist() == [1, 2, 3, 4]
+    assert Store(store.object_store).snapshot().table("t").read()["k"].to_pylist() == [1, 2, 3, 4]

@@ -57,44 +57,44 @@ def kinds(plan: RepairPlan) -> list[StepKind]:
 
 
 def test_nothing_is_planned_for_a_whole_store(rich: Store) -> None:
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
 
     assert (plan.steps, plan.beyond) == ((), ())
 
 
 def test_every_lost_object_that_the_log_can_give_comes_back_byte_for_byte(rich: Store) -> None:
     keys = derived_keys(rich)
-    before = {key: rich.objects.get(key) for key in keys}
+    before = {key: rich.object_store.get(key) for key in keys}
     assert any("manifests" in key for key in keys)
     for key in keys:
-        rich.objects.delete(key)
+        rich.object_store.delete(key)
 
-        plan = plan_repair(rich.objects)
+        plan = plan_repair(rich.object_store)
         plan.execute()
 
         assert kinds(plan)[0] is StepKind.PUT_BACK, key
-        assert rich.objects.get(key) == before[key]
+        assert rich.object_store.get(key) == before[key]
         assert plan.beyond == ()
-    assert verify(rich.objects, pages="all").faults == ()
+    assert verify(rich.object_store, pages="all").faults == ()
 
 
 def test_all_of_a_checkpoint_lost_at_once_comes_back(rich: Store) -> None:
-    before = rows_of(rich.objects)
+    before = rows_of(rich.object_store)
     for key in derived_keys(rich):
         if "manifests" not in key:
-            rich.objects.delete(key)
+            rich.object_store.delete(key)
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
     plan.execute()
 
     assert plan.beyond == ()
-    assert verify(rich.objects, pages="all").faults == ()
-    assert rows_of(rich.objects) == before
+    assert verify(rich.object_store, pages="all").faults == ()
+    assert rows_of(rich.object_store) == before
 
 
 def test_a_plan_writes_nothing(rich: Store) -> None:
-    rich.objects.delete(keys_of(rich, "_log/checkpoints/")[-1])
-    metered = MeteredStore(rich.objects)
+    rich.object_store.delete(keys_of(rich, "_log/checkpoints/")[-1])
+    metered = MeteredStore(rich.object_store)
 
     plan_repair(metered)
 
@@ -103,22 +103,22 @@ def test_a_plan_writes_nothing(rich: Store) -> None:
 
 def test_a_damaged_page_file_that_a_checkpoint_made_comes_back_from_the_commits(rich: Store) -> None:
     key = keys_of(rich, "pages/00000000000000000001-")[0]
-    data = rich.objects.get(key)
-    flip(rich.objects, key, 100)
+    data = rich.object_store.get(key)
+    flip(rich.object_store, key, 100)
 
-    plan = plan_repair(rich.objects, pages="all")
+    plan = plan_repair(rich.object_store, pages="all")
     plan.execute()
 
     assert [step.key for step in plan.steps] == [key]
-    assert rich.objects.get(key) == data
+    assert rich.object_store.get(key) == data
     assert plan.beyond == ()
 
 
 def test_a_page_file_of_a_writer_is_lost_and_told_so(rich: Store) -> None:
     path = rich.snapshot().table("u").pages().column("path")[0].as_py()
-    rich.objects.delete(path)
+    rich.object_store.delete(path)
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
 
     assert plan.steps == ()
     (fault,) = plan.beyond
@@ -128,10 +128,10 @@ def test_a_page_file_of_a_writer_is_lost_and_told_so(rich: Store) -> None:
 
 
 def test_a_lost_slot_is_beyond_repair_and_nothing_is_deleted(rich: Store) -> None:
-    rich.objects.delete(commit_key(2))
+    rich.object_store.delete(commit_key(2))
     before = keys_of(rich)
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
     plan.execute()
 
     assert [fault.key for fault in plan.beyond] == [commit_key(2)]
@@ -140,39 +140,39 @@ def test_a_lost_slot_is_beyond_repair_and_nothing_is_deleted(rich: Store) -> Non
 
 
 def test_a_hint_that_stayed_behind_is_told_and_moved_on_and_so_does_the_next_checkpoint(rich: Store) -> None:
-    named = slot(rich.objects, 8).checkpoint
-    older = slot(rich.objects, 4).checkpoint
+    named = slot(rich.object_store, 8).checkpoint
+    older = slot(rich.object_store, 4).checkpoint
     assert older.version < named.version
-    write_hint(rich.objects, older)
+    write_hint(rich.object_store, older)
 
-    found = verify(rich.objects)
-    plan = plan_repair(rich.objects)
+    found = verify(rich.object_store)
+    plan = plan_repair(rich.object_store)
     plan.execute()
 
     assert found.ok
     assert [notice.kind for notice in found.notices] == [FaultKind.HINT]
     assert kinds(plan) == [StepKind.HINT]
-    assert read_hints(rich.objects).checkpoint == named
+    assert read_hints(rich.object_store).checkpoint == named
 
-    write_hint(rich.objects, older)
-    made = Store(rich.objects).checkpoint()
+    write_hint(rich.object_store, older)
+    made = Store(rich.object_store).checkpoint()
 
-    assert read_hints(rich.objects).checkpoint == made
+    assert read_hints(rich.object_store).checkpoint == made
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"nonsense"])
 def test_a_lost_or_wrong_hint_is_written_anew(rich: Store, content: bytes | None) -> None:
-    before = read_hints(rich.objects)
+    before = read_hints(rich.object_store)
     if content is None:
-        rich.objects.delete(HINT_KEY)
+        rich.object_store.delete(HINT_KEY)
     else:
-        rich.objects.put(HINT_KEY, content)
+        rich.object_store.put(HINT_KEY, content)
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
     plan.execute()
 
     assert kinds(plan) == [StepKind.HINT]
-    assert read_hints(rich.objects) == replace(before, upkeep=())
+    assert read_hints(rich.object_store) == replace(before, upkeep=())
 
 
 @pytest.fixture
@@ -187,23 +187,23 @@ def other_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("hint", [True, False], ids=["with a hint", "without a hint"])
 def test_a_checkpoint_that_cannot_be_made_again_is_replaced(rich: Store, other_release, hint: bool) -> None:
-    before = rows_of(rich.objects)
+    before = rows_of(rich.object_store)
     newest = rich.snapshot().log.state.base
     (part,) = newest_parts(rich)
-    rich.objects.delete(part)
+    rich.object_store.delete(part)
     if not hint:
-        rich.objects.delete(HINT_KEY)
+        rich.object_store.delete(HINT_KEY)
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
     plan.execute()
 
     assert kinds(plan) == [StepKind.CHECKPOINT]
     assert plan.beyond == ()
-    after = rows_of(rich.objects)
+    after = rows_of(rich.object_store)
     assert {version: after[version] for version in before} == before
-    assert verify(rich.objects, pages="all").ok
-    assert Store(rich.objects).history(1).column("operation").to_pylist() == ["repair"]
-    assert Store(rich.objects).snapshot().log.state.newest_checkpoint.version > newest.version
+    assert verify(rich.object_store, pages="all").ok
+    assert Store(rich.object_store).history(1).column("operation").to_pylist() == ["repair"]
+    assert Store(rich.object_store).snapshot().log.state.newest_checkpoint.version > newest.version
 
 
 def newest_parts(store: Store) -> list[str]:
@@ -217,33 +217,33 @@ def newest_parts(store: Store) -> list[str]:
 
 @pytest.mark.parametrize("hint", [True, False], ids=["with a hint", "without a hint"])
 def test_a_store_whose_newest_root_is_lost_opens_and_reads_every_version(rich: Store, hint: bool) -> None:
-    before = rows_of(rich.objects)
-    rich.objects.delete(rich.snapshot().log.state.base.location.key)
+    before = rows_of(rich.object_store)
+    rich.object_store.delete(rich.snapshot().log.state.base.location.key)
     if not hint:
-        rich.objects.delete(HINT_KEY)
+        rich.object_store.delete(HINT_KEY)
 
-    assert rows_of(rich.objects) == before
+    assert rows_of(rich.object_store) == before
 
 
 def test_a_store_without_any_root_opens_and_reads_every_version(rich: Store) -> None:
-    before = rows_of(rich.objects)
+    before = rows_of(rich.object_store)
     for key in keys_of(rich, "_log/checkpoints/"):
-        rich.objects.delete(key)
+        rich.object_store.delete(key)
 
-    assert rows_of(rich.objects) == before
+    assert rows_of(rich.object_store) == before
 
 
 def test_a_store_whose_newest_root_is_lost_can_be_written_to(rich: Store) -> None:
-    rich.objects.delete(rich.snapshot().log.state.base.location.key)
-    store = Store(rich.objects)
+    rich.object_store.delete(rich.snapshot().log.state.base.location.key)
+    store = Store(rich.object_store)
 
     with store.transaction() as txn:
         txn.append("u", pa.table({"x": [1]}))
-    plan_repair(rich.objects).execute()
-    Store(rich.objects).checkpoint()
+    plan_repair(rich.object_store).execute()
+    Store(rich.object_store).checkpoint()
 
-    assert Store(rich.objects).snapshot().table("u").num_rows == store.snapshot().table("u").num_rows
-    assert rows_of(rich.objects).keys() == set(range(10))
+    assert Store(rich.object_store).snapshot().table("u").num_rows == store.snapshot().table("u").num_rows
+    assert rows_of(rich.object_store).keys() == set(range(10))
 
 
 class DyingStore:
@@ -264,27 +264,27 @@ class DyingStore:
 
 
 def test_a_repair_that_is_killed_anywhere_is_finished_by_the_next(rich: Store, url: str) -> None:
-    lost = {key: rich.objects.get(key) for key in derived_keys(rich)[:6]}
+    lost = {key: rich.object_store.get(key) for key in derived_keys(rich)[:6]}
     for writes in range(len(lost)):
         for key in lost:
-            rich.objects.delete(key)
+            rich.object_store.delete(key)
         with pytest.raises(StorageError, match="killed"):
-            plan_repair(DyingStore(rich.objects, writes)).execute()
+            plan_repair(DyingStore(rich.object_store, writes)).execute()
 
-        plan_repair(rich.objects).execute()
+        plan_repair(rich.object_store).execute()
 
-        assert verify(rich.objects, pages="none").faults == ()
+        assert verify(rich.object_store, pages="none").faults == ()
 
 
 def test_two_repairs_at_once_are_harmless(rich: Store, other_release) -> None:
-    rich.objects.delete(newest_parts(rich)[0])
-    one, two = plan_repair(rich.objects), plan_repair(rich.objects)
+    rich.object_store.delete(newest_parts(rich)[0])
+    one, two = plan_repair(rich.object_store), plan_repair(rich.object_store)
 
     one.execute()
     two.execute()
 
-    assert verify(rich.objects, pages="all").ok
-    assert plan_repair(rich.objects).steps == ()
+    assert verify(rich.object_store, pages="all").ok
+    assert plan_repair(rich.object_store).steps == ()
 
 
 def test_any_two_objects_lost_together_come_back_or_are_told(url: str) -> None:
@@ -295,23 +295,23 @@ def test_any_two_objects_lost_together_come_back_or_are_told(url: str) -> None:
     store.checkpoint()
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [3]}))
-    before = {key: store.objects.get(key) for key in keys_of(store)}
+    before = {key: store.object_store.get(key) for key in keys_of(store)}
 
     # Without its newest slot the log ends one version earlier, as it did before.
     for pair in combinations([key for key in before if key not in (HINT_KEY, commit_key(4))], 2):
         for key in pair:
-            store.objects.delete(key)
-        plan = plan_repair(store.objects)
+            store.object_store.delete(key)
+        plan = plan_repair(store.object_store)
         plan.execute()
         told = {fault.key for fault in plan.beyond}
         for key in pair:
-            came_back = key in keys_of(store) and store.objects.get(key) == before[key]
+            came_back = key in keys_of(store) and store.object_store.get(key) == before[key]
             replaced = StepKind.CHECKPOINT in kinds(plan)
             assert came_back or replaced or key in told, (pair, plan)
         for key in keys_of(store):
-            store.objects.delete(key)
+            store.object_store.delete(key)
         for key, data in before.items():
-            store.objects.put(key, data)
+            store.object_store.put(key, data)
 
 
 def test_unfinished_files_of_the_dead_are_swept(tmp_path: Path) -> None:
@@ -331,11 +331,11 @@ def test_unfinished_files_of_the_dead_are_swept(tmp_path: Path) -> None:
 
 def test_a_plan_is_a_table_and_a_text(rich: Store) -> None:
     key = keys_of(rich, "_log/segments/")[0]
-    rich.objects.delete(key)
-    rich.objects.delete(commit_key(8))
-    rich.objects.put(commit_key(8), b"nonsense")
+    rich.object_store.delete(key)
+    rich.object_store.delete(commit_key(8))
+    rich.object_store.put(commit_key(8), b"nonsense")
 
-    plan = plan_repair(rich.objects)
+    plan = plan_repair(rich.object_store)
 
     assert plan.table().column("key").to_pylist()[0] == key
     assert f"put back: {key}" in repr(plan)
@@ -352,17 +352,17 @@ def compacted(url: str) -> Store:
 
 
 def test_lost_slots_come_back_out_of_compacted_ranges(compacted: Store) -> None:
-    before = {version: compacted.objects.get(commit_key(version)) for version in (0, 5, 6)}
-    compacted.objects.delete(commit_key(0))
-    compacted.objects.delete(commit_key(5))
-    flip(compacted.objects, commit_key(6))
+    before = {version: compacted.object_store.get(commit_key(version)) for version in (0, 5, 6)}
+    compacted.object_store.delete(commit_key(0))
+    compacted.object_store.delete(commit_key(5))
+    flip(compacted.object_store, commit_key(6))
 
-    plan = plan_repair(compacted.objects)
+    plan = plan_repair(compacted.object_store)
     plan.execute()
 
     assert plan.beyond == ()
-    assert {version: compacted.objects.get(commit_key(version)) for version in before} == before
-    assert verify(compacted.objects).ok
+    assert {version: compacted.object_store.get(commit_key(version)) for version in before} == before
+    assert verify(compacted.object_store).ok
 
 
 def test_a_slot_that_no_later_commit_vouches_for_is_not_taken_from_a_range(url: str) -> None:
@@ -370,39 +370,39 @@ def test_a_slot_that_no_later_commit_vouches_for_is_not_taken_from_a_range(url: 
     store.compact_log()
     newest = commit_key(15)
     assert newest in keys_of(store)
-    store.objects.put(newest, b"damaged")
+    store.object_store.put(newest, b"damaged")
 
-    plan = plan_repair(store.objects)
+    plan = plan_repair(store.object_store)
 
     assert [fault.key for fault in plan.beyond] == [newest]
 
 
 def test_a_tombstone_that_came_meanwhile_is_not_overwritten(compacted: Store) -> None:
-    commit = slot(compacted.objects, 5)
+    commit = slot(compacted.object_store, 5)
     checkpoint = compacted.checkpoint()
-    compacted.objects.delete(commit_key(5))
-    plan = plan_repair(compacted.objects)
+    compacted.object_store.delete(commit_key(5))
+    plan = plan_repair(compacted.object_store)
     tombstone = Tombstone(commit.version, commit.timestamp_us, commit.token, commit.digest, (), checkpoint)
     buried = encode_tombstone(tombstone)[0]
-    compacted.objects.put(commit_key(5), buried)
+    compacted.object_store.put(commit_key(5), buried)
 
     plan.execute()
 
     assert plan.steps[0].key == commit_key(5)
-    assert compacted.objects.get(commit_key(5)) == buried
+    assert compacted.object_store.get(commit_key(5)) == buried
 
 
 def test_a_damaged_compacted_range_is_made_again(compacted: Store) -> None:
     key = next(key for key in keys_of(compacted) if "compacted" in key)
-    before = compacted.objects.get(key)
-    flip(compacted.objects, key)
+    before = compacted.object_store.get(key)
+    flip(compacted.object_store, key)
 
-    found = verify(compacted.objects)
-    plan_repair(compacted.objects).execute()
+    found = verify(compacted.object_store)
+    plan_repair(compacted.object_store).execute()
 
     assert found.ok
     assert [notice.key for notice in found.notices] == [key]
-    assert compacted.objects.get(key) == before
+    assert compacted.object_store.get(key) == before
 
 
 def test_a_vacuumed_store_whose_newest_root_is_lost_opens_from_the_checkpoint_before(rich: Store) -> None:
@@ -413,10 +413,10 @@ def test_a_vacuumed_store_whose_newest_root_is_lost_opens_from_the_checkpoint_be
     with rich.transaction() as txn:
         txn.append("u", pa.table({"x": [2]}))
     expected = rich.snapshot().table("u").read()
-    rich.objects.delete(newest.location.key)
-    rich.objects.delete(HINT_KEY)
+    rich.object_store.delete(newest.location.key)
+    rich.object_store.delete(HINT_KEY)
 
-    again = Store(rich.objects)
+    again = Store(rich.object_store)
 
     assert again.snapshot().table("u").read() == expected
     assert again.snapshot(version=newest.version).table("u").num_rows == len(expected) - 1
@@ -431,9 +431,9 @@ def test_a_lost_root_costs_the_commits_since_the_checkpoint_before_and_not_the_w
     newest = store.checkpoint()
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [2]}))
-    store.objects.delete(newest.location.key)
-    store.objects.delete(HINT_KEY)
-    metered = MeteredStore(store.objects)
+    store.object_store.delete(newest.location.key)
+    store.object_store.delete(HINT_KEY)
+    metered = MeteredStore(store.object_store)
 
     assert Store(metered).snapshot().table("t").num_rows == 62
 
@@ -442,13 +442,13 @@ def test_a_lost_root_costs_the_commits_since_the_checkpoint_before_and_not_the_w
 
 def test_a_compacted_range_that_holds_other_slots_is_told_and_made_again(compacted: Store) -> None:
     around = CompactedRange(0, 4)
-    before = compacted.objects.get(around.key)
+    before = compacted.object_store.get(around.key)
     slots = decode_range(before, around)
-    compacted.objects.put(around.key, encode_range(0, [*slots[:5], slots[4], *slots[6:]]))
+    compacted.object_store.put(around.key, encode_range(0, [*slots[:5], slots[4], *slots[6:]]))
 
-    found = verify(compacted.objects)
-    plan_repair(compacted.objects).execute()
+    found = verify(compacted.object_store)
+    plan_repair(compacted.object_store).execute()
 
     assert found.ok
     assert f"{around.key} holds slot 5 otherwise" in found.notices[0].what
-    assert compacted.objects.get(around.key) == before
+    assert compacted.object_store.get(around.key) == before

@@ -46,7 +46,7 @@ def told(found: Verification) -> str:
 
 @pytest.mark.parametrize("pages", ["all", "sample", "none"])
 def test_a_whole_store_is_ok_and_counted(rich: Store, pages: str) -> None:
-    found = verify(rich.objects, pages=pages)
+    found = verify(rich.object_store, pages=pages)
 
     assert found.faults == ()
     assert found.ok
@@ -59,7 +59,7 @@ def test_a_whole_store_is_ok_and_counted(rich: Store, pages: str) -> None:
 
 
 def test_verifying_writes_nothing(rich: Store) -> None:
-    metered = MeteredStore(rich.objects)
+    metered = MeteredStore(rich.object_store)
 
     verify(metered, pages="all")
 
@@ -68,10 +68,10 @@ def test_verifying_writes_nothing(rich: Store) -> None:
 
 def test_every_object_that_is_lost_is_named(rich: Store) -> None:
     for key in keys_of(rich):
-        data = rich.objects.get(key)
-        rich.objects.delete(key)
+        data = rich.object_store.get(key)
+        rich.object_store.delete(key)
 
-        found = verify(rich.objects, pages="none")
+        found = verify(rich.object_store, pages="none")
 
         newest = commit_key(8)  # without it the log ends one version earlier, as it did before
         if key == HINT_KEY:
@@ -79,30 +79,30 @@ def test_every_object_that_is_lost_is_named(rich: Store) -> None:
         elif key != newest:
             assert not found.ok, key
             assert any(fault.key == key and fault.kind is FaultKind.MISSING for fault in found.damage), key
-        rich.objects.put(key, data)
-    assert verify(rich.objects).ok
+        rich.object_store.put(key, data)
+    assert verify(rich.object_store).ok
 
 
 def test_every_object_that_is_damaged_is_named(rich: Store) -> None:
     for key in keys_of(rich):
-        data = rich.objects.get(key)
-        flip(rich.objects, key, 70)
+        data = rich.object_store.get(key)
+        flip(rich.object_store, key, 70)
 
-        found = verify(rich.objects, pages="all")
+        found = verify(rich.object_store, pages="all")
 
         if key == HINT_KEY:
             assert found.ok
         else:
             assert any(fault.key == key and fault.kind is FaultKind.DAMAGED for fault in found.damage), key
-        rich.objects.put(key, data)
+        rich.object_store.put(key, data)
 
 
 def test_a_lost_page_file_is_told_by_column_rows_and_version(rich: Store) -> None:
     keys = keys_of(rich, "pages/00000000000000000004-")
     key = next(key for key in keys if key in told_paths(rich, "u"))
-    rich.objects.delete(key)
+    rich.object_store.delete(key)
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     (fault,) = found.damage
     assert (fault.kind, fault.key) == (FaultKind.MISSING, key)
@@ -115,9 +115,9 @@ def told_paths(store: Store, table: str) -> set[str]:
 
 def test_a_page_file_that_ends_early_is_told_without_reading_pages(rich: Store) -> None:
     key = next(iter(told_paths(rich, "u")))
-    rich.objects.put(key, rich.objects.get(key)[:8192])
+    rich.object_store.put(key, rich.object_store.get(key)[:8192])
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert [fault.key for fault in found.damage] == [key]
     assert "ends at byte 8192" in told(found)
@@ -127,9 +127,9 @@ def test_one_damaged_page_is_told_with_its_rows(url: str) -> None:
     store = store_with(pa.table({"n": np.random.default_rng(1).integers(0, 1 << 60, 50_000)}))
     pages = store.snapshot().table("t").pages()
     page = pages.slice(2, 1).to_pylist()[0]
-    flip(store.objects, page["path"], page["offset"] + 200)
+    flip(store.object_store, page["path"], page["offset"] + 200)
 
-    found = verify(store.objects, pages="all")
+    found = verify(store.object_store, pages="all")
 
     start = page["first_row"]
     assert f"rows [{start}, {start + page['entry_count']}) at version 2" in told(found)
@@ -140,9 +140,9 @@ def test_one_bit_of_the_padding_behind_a_page_is_told_with_file_page_and_rows(ur
     store = store_with(pa.table({"n": np.random.default_rng(1).integers(0, 1 << 60, 50_000)}))
     pages = store.snapshot().table("t").pages().to_pylist()
     page = pages[2]
-    flip(store.objects, page["path"], page["offset"] + page["actual_len"] + 5)
+    flip(store.object_store, page["path"], page["offset"] + page["actual_len"] + 5)
 
-    (fault,) = verify(store.objects, pages="all").damage
+    (fault,) = verify(store.object_store, pages="all").damage
 
     start = page["first_row"]
     assert (fault.kind, fault.key) == (FaultKind.DAMAGED, page["path"])
@@ -153,18 +153,18 @@ def test_one_bit_of_the_padding_behind_a_page_is_told_with_file_page_and_rows(ur
 
 
 def test_a_commit_of_another_history_breaks_the_chain(rich: Store) -> None:
-    forge(rich.objects, replace(slot(rich.objects, 6), token="ab" * 16))
+    forge(rich.object_store, replace(slot(rich.object_store, 6), token="ab" * 16))
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert any(fault.key == commit_key(7) and "another history" in fault.what for fault in found.damage)
 
 
 def test_a_log_whose_end_was_cut_off_is_told_by_what_was_written_for_it(rich: Store) -> None:
-    rich.objects.delete(commit_key(7))
-    rich.objects.delete(commit_key(8))
+    rich.object_store.delete(commit_key(7))
+    rich.object_store.delete(commit_key(8))
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert commit_key(7) in {fault.key for fault in found.damage}
     assert "Versions 7 to 7 are lost" in told(found)
@@ -172,50 +172,50 @@ def test_a_log_whose_end_was_cut_off_is_told_by_what_was_written_for_it(rich: St
 
 def test_a_lost_commit_of_a_vacuum_is_told_by_the_slots_that_it_has_cleaned(rich: Store) -> None:
     version = rich.vacuum(retention=4).version
-    rich.objects.delete(commit_key(version))
+    rich.object_store.delete(commit_key(version))
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert commit_key(version) in {fault.key for fault in found.damage}
     assert "has been cleaned. The commit of the vacuum that did so is lost" in told(found)
 
 
 def test_two_slots_that_were_swapped_are_both_named(rich: Store) -> None:
-    one, two = rich.objects.get(commit_key(2)), rich.objects.get(commit_key(3))
-    rich.objects.put(commit_key(2), two)
-    rich.objects.put(commit_key(3), one)
+    one, two = rich.object_store.get(commit_key(2)), rich.object_store.get(commit_key(3))
+    rich.object_store.put(commit_key(2), two)
+    rich.object_store.put(commit_key(3), one)
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert {commit_key(2), commit_key(3)} <= {fault.key for fault in found.damage}
 
 
 def test_a_transaction_that_is_twice_in_the_log_is_told(rich: Store) -> None:
-    last = slot(rich.objects, 8)
+    last = slot(rich.object_store, 8)
     again = replace(last, version=9, parent_digest=last.digest, timestamp_us=last.timestamp_us + 1)
-    forge(rich.objects, replace(again, token="cd" * 16))
+    forge(rich.object_store, replace(again, token="cd" * 16))
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert "repeats a token, of its commit or of a transaction, of version 8" in told(found)
 
 
 def test_a_commit_with_the_token_of_another_is_told(rich: Store) -> None:
-    last = slot(rich.objects, 8)
+    last = slot(rich.object_store, 8)
     again = replace(last, version=9, parent_digest=last.digest, timestamp_us=last.timestamp_us + 1)
     records = tuple(replace(each, token=f"{number:032x}") for number, each in enumerate(last.records, 1))
-    forge(rich.objects, replace(again, records=records))
+    forge(rich.object_store, replace(again, records=records))
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert "repeats a token, of its commit or of a transaction, of version 8" in told(found)
 
 
 def test_times_that_go_back_are_told(rich: Store) -> None:
-    last = slot(rich.objects, 8)
-    forge(rich.objects, replace(last, timestamp_us=slot(rich.objects, 7).timestamp_us))
+    last = slot(rich.object_store, 8)
+    forge(rich.object_store, replace(last, timestamp_us=slot(rich.object_store, 7).timestamp_us))
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert "Opening a version by its time may be wrong" in told(found)
 
@@ -237,10 +237,12 @@ def test_a_checkpoint_that_says_otherwise_than_the_log_is_told(url: str, change:
         txn.create_table("new", pa.schema([("x", pa.int64())]))
         txn.append("t", pa.table({"n": [2]}))
     head = store.snapshot().log
-    forged = write_checkpoint(store.objects, replace(head.state, **change), head.checkpoint, "0" * 32).ref
-    write_hint(store.objects, forged)
+    forged = write_checkpoint(
+        store.object_store, replace(head.state, **change), head.checkpoint, "0" * 32
+    ).ref
+    write_hint(store.object_store, forged)
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert says in told(found)
     assert forged.location.key in {fault.key for fault in found.damage}
@@ -256,10 +258,10 @@ def test_a_checkpoint_with_another_page_than_the_log_is_told(url: str, column: s
     other = pc.add(pages.column(index), pa.scalar(1, pages.column(index).type))
     lying = PageRun(pages.set_column(index, pages.schema.field(index), other))
     edits = {**state.edits, (1, 1): (replace(edit, added=lying),)}
-    forged = write_checkpoint(store.objects, replace(state, edits=edits), None, "0" * 32).ref
-    write_hint(store.objects, forged)
+    forged = write_checkpoint(store.object_store, replace(state, edits=edits), None, "0" * 32).ref
+    write_hint(store.object_store, forged)
 
-    found = verify(store.objects, pages="none")
+    found = verify(store.object_store, pages="none")
 
     assert "holds other pages of column 1 of table 1 than the log, from page 0" in told(found)
 
@@ -268,16 +270,16 @@ def test_a_checkpoint_with_another_page_than_the_log_is_told(url: str, column: s
 def test_counts_that_do_not_add_up_on_the_way_down_are_told(url: str, field: str) -> None:
     store = store_with(pa.table({"n": [1]}))
     ref = store.checkpoint()
-    root = TreeReader(store.objects).root(ref)
+    root = TreeReader(store.object_store).root(ref)
     (part,) = root.parts
     lying = replace(root, parts=(replace(part, **{field: getattr(part, field) + 1}),))
     data = encode_root(lying)
     key = root_key(ref.version, digest_of(data))
-    store.objects.put(key, data)
+    store.object_store.put(key, data)
     location = Location(key, len(data), digest_of(data), original_length=len(data))
-    write_hint(store.objects, CheckpointRef(ref.version, location))
+    write_hint(store.object_store, CheckpointRef(ref.version, location))
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert any(fault.key == key and "but it holds" in fault.what for fault in found.damage)
 
@@ -297,7 +299,7 @@ def test_statistics_that_are_not_true_are_told(monkeypatch: pytest.MonkeyPatch, 
     store = store_with(pa.table({"n": [1, 9]}))
     store.checkpoint()
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert "other values than its statistics say: page" in told(found)
     assert "of t.n" in told(found)
@@ -317,7 +319,7 @@ def test_statistics_that_are_wider_than_ours_are_true(
     monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
     store = store_with(pa.table({"n": [1, 9]}))
 
-    assert verify(store.objects).ok
+    assert verify(store.object_store).ok
 
 
 NAN = math.nan
@@ -345,7 +347,7 @@ def test_statistics_that_are_not_true_of_a_nan_are_told(
     monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [lie] * (len(bounds) - 1))
     store = store_with(pa.table({"x": pa.array(values, pa.float64())}))
 
-    assert "other values than its statistics say: page" in told(verify(store.objects))
+    assert "other values than its statistics say: page" in told(verify(store.object_store))
 
 
 @pytest.mark.parametrize(
@@ -365,32 +367,32 @@ def test_statistics_of_pages_with_a_nan_are_true_if_they_say_less_as_those_of_ea
     monkeypatch.setattr(page_writer, "stats_of_pages", lambda _, bounds: [truth] * (len(bounds) - 1))
     store = store_with(pa.table({"x": pa.array(values, pa.float64())}))
 
-    assert verify(store.objects).ok
+    assert verify(store.object_store).ok
 
 
 def test_columns_of_different_length_are_told() -> None:
     store = store_with(pa.table({"a": [1], "b": [2]}))
-    last = slot(store.objects, 2)
+    last = slot(store.object_store, 2)
     (record,) = last.records
-    forge(store.objects, replace(last, records=(replace(record, splices=record.splices[:1]),)))
+    forge(store.object_store, replace(last, records=(replace(record, splices=record.splices[:1]),)))
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert "different length: {'a': 1, 'b': 0}" in told(found)
 
 
 def test_columns_of_different_length_are_told_where_only_a_checkpoint_has_them() -> None:
     store = store_with(pa.table({"a": [1], "b": [2]}))
-    last = slot(store.objects, 2)
+    last = slot(store.object_store, 2)
     (record,) = last.records
-    forge(store.objects, replace(last, records=(replace(record, splices=record.splices[:1]),)))
-    store = Store(store.objects)
+    forge(store.object_store, replace(last, records=(replace(record, splices=record.splices[:1]),)))
+    store = Store(store.object_store)
     with store.transaction() as txn:
         txn.create_table("other", pa.schema([("n", pa.int64())]))
     store.checkpoint()
     store.vacuum(retention=0)
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert "shows the columns of 't' of different length: {'a': 1, 'b': 0}" in told(found)
     assert [fault.key for fault in found.damage] == [root_of(store, 3)]
@@ -403,22 +405,22 @@ def root_of(store: Store, version: int) -> str:
 
 def test_a_table_zero_that_differs_from_the_intents_is_told() -> None:
     store = store_with(schema=pa.schema([("a", pa.int64())]))
-    last = slot(store.objects, 1)
+    last = slot(store.object_store, 1)
     (record,) = last.records
     (intent,) = record.intents
     other = replace(intent, name="other", definition=replace(intent.definition, name="other"))
-    forge(store.objects, replace(last, records=(replace(record, intents=(other,)),)))
+    forge(store.object_store, replace(last, records=(replace(record, intents=(other,)),)))
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert "table 0 describes table 1, 'other', otherwise than the log" in told(found)
 
 
 def test_what_nothing_names_is_a_notice(rich: Store) -> None:
-    rich.objects.put("pages/00000000000000000007-" + "0" * 32 + "-0.pages", b"x")
-    rich.objects.put("_log/segments/" + "0" * 64 + ".parquet", b"x")
+    rich.object_store.put("pages/00000000000000000007-" + "0" * 32 + "-0.pages", b"x")
+    rich.object_store.put("_log/segments/" + "0" * 64 + ".parquet", b"x")
 
-    found = verify(rich.objects)
+    found = verify(rich.object_store)
 
     assert found.ok
     assert [notice.kind for notice in found.notices] == [FaultKind.ORPHAN] * 2
@@ -426,21 +428,21 @@ def test_what_nothing_names_is_a_notice(rich: Store) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 1}', b"\xff" * 9000])
 def test_a_hint_without_sense_is_a_notice(rich: Store, content: bytes) -> None:
-    rich.objects.put(HINT_KEY, content)
+    rich.object_store.put(HINT_KEY, content)
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert found.ok
     assert [notice.kind for notice in found.notices] == [FaultKind.HINT]
 
 
 def test_a_verification_shows_itself_with_one_of_a_thing_and_many(rich: Store) -> None:
-    rich.objects.put(HINT_KEY, b"wrong")
+    rich.object_store.put(HINT_KEY, b"wrong")
 
-    shown = repr(verify(rich.objects, pages="none"))
+    shown = repr(verify(rich.object_store, pages="none"))
 
     assert "ok; 1 notice, " in shown
-    assert f"{len(list(rich.objects.list('_log/checkpoints/'))):,} checkpoints, " in shown
+    assert f"{len(list(rich.object_store.list('_log/checkpoints/'))):,} checkpoints, " in shown
 
 
 def test_unfinished_files_are_a_notice_once_they_are_a_day_old(tmp_path: Path) -> None:
@@ -458,9 +460,9 @@ def test_unfinished_files_are_a_notice_once_they_are_a_day_old(tmp_path: Path) -
 
 def test_the_result_is_a_table_and_a_text(rich: Store) -> None:
     for key in keys_of(rich, "_log/segments/"):
-        rich.objects.delete(key)
+        rich.object_store.delete(key)
 
-    found = verify(rich.objects)
+    found = verify(rich.object_store)
 
     assert found.table().column_names == ["kind", "key", "what", "remedy", "harmless"]
     assert found.table().num_rows == len(found.faults) > 0
@@ -472,29 +474,29 @@ def test_there_must_be_a_store_and_a_known_way_to_read_pages(url: str, store: St
     with pytest.raises(StoreNotFoundError):
         verify(open_object_store(f"{url}x"))
     with pytest.raises(InvalidInputError, match="expected 'all', 'sample' or 'none'"):
-        verify(store.objects, pages="some")
+        verify(store.object_store, pages="some")
     with pytest.raises(InvalidInputError, match="fraction"):
-        verify(store.objects, fraction=2)
+        verify(store.object_store, fraction=2)
 
 
 def test_a_checkpoint_that_was_overtaken_is_needed_by_nobody(rich: Store) -> None:
     head = rich.snapshot().log
-    stray = write_checkpoint(rich.objects, head.state, head.checkpoint, "f" * 32).ref
-    rich.objects.delete(stray.location.key)
+    stray = write_checkpoint(rich.object_store, head.state, head.checkpoint, "f" * 32).ref
+    rich.object_store.delete(stray.location.key)
 
-    assert verify(rich.objects).ok
-    assert Checkpoint(head.state.base, TreeReader(rich.objects)).ref == head.state.base
+    assert verify(rich.object_store).ok
+    assert Checkpoint(head.state.base, TreeReader(rich.object_store)).ref == head.state.base
 
 
 @pytest.mark.parametrize("keep", [1, 2, 4])
 def test_a_store_is_ok_after_a_vacuum_and_what_is_kept_is_still_checked(rich: Store, keep: int) -> None:
     rich.vacuum(retention=keep)
 
-    found = verify(rich.objects, pages="all")
+    found = verify(rich.object_store, pages="all")
     paths = told_paths(rich, "u")
     for path in paths:
-        rich.objects.delete(path)
-    damaged = verify(rich.objects, pages="none")
+        rich.object_store.delete(path)
+    damaged = verify(rich.object_store, pages="none")
 
     assert found.damage == ()
     assert found.pages_read >= rich.snapshot().table("u").pages().num_rows
@@ -503,10 +505,10 @@ def test_a_store_is_ok_after_a_vacuum_and_what_is_kept_is_still_checked(rich: St
 
 def test_a_vacuumed_store_whose_oldest_checkpoint_is_damaged_is_not_ok(rich: Store) -> None:
     rich.vacuum(retention=2)
-    kept = Store(rich.objects).snapshot().log.state.retention.checkpoint
-    flip(rich.objects, kept.location.key)
+    kept = Store(rich.object_store).snapshot().log.state.retention.checkpoint
+    flip(rich.object_store, kept.location.key)
 
-    found = verify(rich.objects, pages="none")
+    found = verify(rich.object_store, pages="none")
 
     assert kept.location.key in {fault.key for fault in found.damage}
 
@@ -526,7 +528,7 @@ def test_a_store_that_is_written_to_meanwhile_is_ok(url: str) -> None:
 
     writer = Thread(target=write)
     writer.start()
-    found = [verify(store.objects, pages="none") for _ in range(6)]
+    found = [verify(store.object_store, pages="none") for _ in range(6)]
     stop.set()
     writer.join()
 
@@ -541,7 +543,7 @@ def test_groups_tags_and_restores_are_ok(url: str) -> None:
     store.compact_pages("t")
     store.checkpoint()
 
-    found = verify(store.objects, pages="all")
+    found = verify(store.object_store, pages="all")
 
     assert found.faults == ()
     assert found.replayed == found.checkpoints
@@ -551,20 +553,20 @@ def test_commits_that_do_not_fit_on_the_chain_are_told() -> None:
     store = store_with(pa.table({"n": [1, 2]}))
     with store.transaction() as txn:
         txn.update("t", "n", rows=[0], values=[5])
-    last = slot(store.objects, 3)
+    last = slot(store.object_store, 3)
     (record,) = last.records
     (splice,) = record.splices
     wrong = replace(splice, removed=(splice.removed[0] + 1,))
-    forge(store.objects, replace(last, records=(replace(record, splices=(wrong,)),)))
+    forge(store.object_store, replace(last, records=(replace(record, splices=(wrong,)),)))
 
-    found = verify(store.objects)
+    found = verify(store.object_store)
 
     assert "do not fit on t.n" in told(found)
 
 
 def test_pages_of_another_type_or_with_nulls_that_must_not_be_are_told() -> None:
     store = store_with(pa.table({"n": [1, None]}))
-    created = slot(store.objects, 1)
+    created = slot(store.object_store, 1)
     (record,) = created.records
     (intent,) = record.intents
     for field, says in (
@@ -573,9 +575,9 @@ def test_pages_of_another_type_or_with_nulls_that_must_not_be_are_told() -> None
     ):
         schema = pa.schema([field.with_metadata(intent.definition.schema.field("n").metadata)])
         other = replace(intent, definition=replace(intent.definition, schema=schema))
-        forge(store.objects, replace(created, records=(replace(record, intents=(other,)),)))
+        forge(store.object_store, replace(created, records=(replace(record, intents=(other,)),)))
 
-        assert says in told(verify(store.objects))
+        assert says in told(verify(store.object_store))
 
 
 def test_a_page_manifest_is_read_once_however_many_splices_take_pages_from_it(
@@ -614,9 +616,9 @@ def test_pages_between_the_oldest_checkpoint_and_the_oldest_version_are_checked(
     store._log.commit(head, lambda _: record)
     path = store.snapshot().table("t").pages().column("path")[-1].as_py()
 
-    whole = verify(store.objects, pages="all")
-    store.objects.delete(path)
-    damaged = verify(store.objects, pages="none")
+    whole = verify(store.object_store, pages="all")
+    store.object_store.delete(path)
+    damaged = verify(store.object_store, pages="none")
 
     assert whole.damage == ()
     assert [fault.key for fault in damaged.damage] == [path]

@@ -354,7 +354,7 @@ def test_a_range_outside_is_refused(bounds):
 
 
 def test_locate_rows_names_the_first_row_that_is_outside():
-    with pytest.raises(RowOutOfRangeError, match="Row 12 "):
+    with pytest.raises(RowOutOfRangeError, match="row 12 "):
         locate_rows(np.array([3, 7], np.uint64), np.array([1, 12, 2, 9], np.uint64))
 
 

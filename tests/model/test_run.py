@@ -58,7 +58,7 @@ def test_pages_that_may_touch_rows_are_all_that_begin_end_or_lie_there(more):
 
     for first in range(sum(counts) + 1):
         for last in range(first, sum(counts) + 1):
-            start, stop = run.touching(first, last)
+            start, stop = run.overlapping(first, last)
             begins = [end - count for end, count in zip(ends, counts, strict=True)]
             inside = [p for p in range(7) if begins[p] <= last and ends[p] >= first]
             assert start <= inside[0]

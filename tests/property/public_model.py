@@ -36,7 +36,7 @@ class PublicModel(RuleBasedStateMachine):
     def begin(self) -> None:
         url = f"memory://{uuid4().hex}"
         first = sp.create(url, properties=ALONE)
-        self.stores = [first, Store(first.objects)]
+        self.stores = [first, Store(first.object_store)]
         self.versions: list[Tables] = [{}]
         self.wrote: list[set[str]] = [set()]
         self.tags: dict[str, int] = {}
@@ -95,7 +95,7 @@ class PublicModel(RuleBasedStateMachine):
             store.snapshot()
 
     def teardown(self) -> None:
-        fresh = Store(self.stores[0].objects)
+        fresh = Store(self.stores[0].object_store)
         for version in self.readable():
             snapshot = fresh.snapshot(version=version)
             found = {name: as_rows(snapshot.table(name).read()) for name in snapshot.tables()}

@@ -43,7 +43,7 @@ class Upkeep(PublicModel):
     )
     def maintain(self, second: bool, what: str) -> None:
         if what == "reopen":
-            self.stores[second] = Store(self.stores[0].objects)
+            self.stores[second] = Store(self.stores[0].object_store)
         else:
             getattr(self.handle(second), what)()
             self.maintained()
@@ -124,8 +124,8 @@ class Upkeep(PublicModel):
     def repair(self, second: bool, lose_hint: bool) -> None:
         store = self.handle(second)
         if lose_hint:
-            store.objects.delete(HINT_KEY)
-        has_hint = bool(list(store.objects.list(HINT_KEY)))
+            store.object_store.delete(HINT_KEY)
+        has_hint = bool(list(store.object_store.list(HINT_KEY)))
         plan = store.repair_plan(pages="all")
         assert plan.beyond == ()
         assert not plan.steps or not has_hint

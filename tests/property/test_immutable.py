@@ -40,7 +40,7 @@ def store() -> sp.Store:
 
 
 def service(store: sp.Store) -> MetadataService:
-    return MetadataService(store.objects, Runtime())
+    return MetadataService(store.object_store, Runtime())
 
 
 STORE: dict[str, Callable[[sp.Store], Any]] = {

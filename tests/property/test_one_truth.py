@@ -11,20 +11,19 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import spark_pages as sp
 from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import run_machine
 from tests.invariants import check_against_replay, check_checkpoint, check_snapshot, check_table_zero
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -142,7 +141,7 @@ class OneTruth(RuleBasedStateMachine):
         (new,) = rewrite_runs(
             [(run, PagesWanted(kind, page_bytes))],
             table.page_handler,
-            self.store.objects,
+            self.store.object_store,
             txn.next_page_file,
         )
         txn.replace_pages(
@@ -163,7 +162,7 @@ class OneTruth(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.store = Store(self.first.objects)
+        self.store = Store(self.first.object_store)
         self.check()
 
     def teardown(self) -> None:
@@ -172,16 +171,12 @@ class OneTruth(RuleBasedStateMachine):
             self.check_rows(self.first.snapshot(version=version), model)
 
 
-@pytest.mark.parametrize(("pages", "segments", "tables"), [(4, 3, 2), (2, 2, 1), (1, 1, 1)])
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("pages", "segments", "tables"),
+    [(4, 3, 2), pytest.param(2, 2, 1, marks=pytest.mark.slow), pytest.param(1, 1, 1, marks=pytest.mark.slow)],
+)
 def test_every_way_to_a_version_gives_the_same(small_trees, pages, segments, tables):
     small_trees(pages, segments, tables)
 
-    run_state_machine_as_test(
-        OneTruth,
-        settings=settings(
-            max_examples=8,
-            stateful_step_count=20,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(OneTruth, 8, steps=20)

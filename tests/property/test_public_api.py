@@ -12,15 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule
 
 from spark_pages.errors import CommitConflictError, InvalidInputError, TableExistsError, TableNotFoundError
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.effort import LONG
+from tests.effort import LONG, run_machine
 from tests.property.driven import NOT_DRIVEN, public_methods, recording
 from tests.property.public_catalog import CatalogChanges
 from tests.property.public_model import NAMES, ROWS, SCHEMA, Row, Tables, as_rows, as_table
@@ -104,7 +103,7 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
         txn.append(name, as_table(rows))
         if number not in self.pairs and number < max(self.pairs, default=0):
             if not self.oldest:
-                with pytest.raises(InvalidInputError, match="never landed"):
+                with pytest.raises(InvalidInputError, match="Cannot commit number"):
                     txn.commit()
             return  # else commits that have been cleaned away might tell
         if self.oldest and number < max(self.pairs, default=0):
@@ -311,23 +310,16 @@ class PublicApi(Questions, Upkeep, CatalogChanges):
         self.landed(version, tables, touched)
 
 
-def run(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            phases=list(Phase) if LONG else [Phase.generate],  # to shrink takes minutes
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+def test_the_public_api_behaves_like_a_dictionary_of_lists(small_trees):
+    run_machine(PublicApi, 16, steps=30, shrinks=False)
 
 
-def test_the_public_api_behaves_like_a_dictionary_of_lists_and_rules_call_all_of_it(small_trees):
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_rules_call_all_of_the_public_api(small_trees):
     with recording() as called:
         for examples in (100,) if LONG else (16, 32, 64, 128):  # rules not drawn yet get more chances
-            run(PublicApi, examples=examples, steps=30)
+            run_machine(PublicApi, examples, steps=30, shrinks=False)
             if public_methods() - called == set(NOT_DRIVEN):
                 break
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pyarrow as pa
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import spark_pages as sp
 from spark_pages.store import Store
-from tests.effort import LONG
-from tests.io.strategies import steady
+from tests.effort import run_machine
 from tests.transaction.foreign import pending, write_file
 from tests.transaction.stores import QUIET
 
@@ -49,7 +48,7 @@ class TailMachine(RuleBasedStateMachine):
     def file(self, payload: Rows) -> tuple[str, list[object]]:
         self.files += 1
         key = f"imports/{self.files}.pages"
-        return key, write_file(self.store.objects, key, pa.array(payload, pa.int64()))
+        return key, write_file(self.store.object_store, key, pa.array(payload, pa.int64()))
 
     def committed(self) -> None:
         self.past[self.store.snapshot().version] = list(self.rows)
@@ -128,7 +127,7 @@ class TailMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_and_history_are_those_of_the_list(self) -> None:
-        fresh = Store(self.store.objects)
+        fresh = Store(self.store.object_store)
         for store in (self.store, fresh):
             assert store.snapshot().table("t").read().column("n").to_pylist() == self.rows
         for version, rows in self.past.items():
@@ -139,5 +138,6 @@ class TailMachine(RuleBasedStateMachine):
             assert self.store.verify(pages="all").ok
 
 
-TailMachine.TestCase.settings = settings(steady, max_examples=400 if LONG else 10, stateful_step_count=12)
-test_the_end_of_a_column_is_that_of_a_list = TailMachine.TestCase
+@pytest.mark.sampled
+def test_the_end_of_a_column_is_that_of_a_list():
+    run_machine(TailMachine, 10, steps=12)

@@ -49,7 +49,7 @@ def first_page(store: Store, version: int, table: str, column: str) -> list[int]
 def test_a_renamed_table_and_swapped_columns_are_found_by_id(renamed, checkpoint):
     if checkpoint:
         renamed.checkpoint()
-    directory = Store(renamed.objects).snapshot().table("was_t").directory
+    directory = Store(renamed.object_store).snapshot().table("was_t").directory
     then = micros(renamed, 1)
 
     assert page_ids(directory.range("b", 0, 2, then)) == first_page(renamed, 1, "t", "a")

@@ -29,7 +29,7 @@ def lookup() -> str:
 @pytest.fixture
 def opened(lookup) -> tuple[Store, MeteredStore]:
     """The store, whose log and descriptors are loaded, and what counts its requests from now on."""
-    meter = MeteredStore(sp.open(lookup).objects)
+    meter = MeteredStore(sp.open(lookup).object_store)
     store = Store(meter)
     store.snapshot().table("t").directory.chain("k").all_pages()
     return store, meter
@@ -38,7 +38,7 @@ def opened(lookup) -> tuple[Store, MeteredStore]:
 WAYS = {
     "read": lambda t, trace: t.read(filter=ABSENT, trace=trace),
     "scan": lambda t, trace: t.scan(filter=ABSENT, trace=trace).read_all(),
-    "scan of one thread": lambda t, trace: t.scan(filter=ABSENT, trace=trace, ahead=False).read_all(),
+    "scan of one thread": lambda t, trace: t.scan(filter=ABSENT, trace=trace, prefetch=False).read_all(),
 }
 
 

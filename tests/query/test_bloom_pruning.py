@@ -222,10 +222,10 @@ def test_filters_survive_what_is_done_to_a_store(name, keys):
 
     if name == "checkpoint":
         store.checkpoint()
-        store = Store(store.objects)
+        store = Store(store.object_store)
     elif name == "log":
         store.compact_log()
-        store = Store(store.objects)
+        store = Store(store.object_store)
     elif name == "restore":
         with store.transaction() as txn:
             txn.update("t", "k", range(0, 60_000, 2_000), [0] * 30)
@@ -233,7 +233,7 @@ def test_filters_survive_what_is_done_to_a_store(name, keys):
     elif name == "vacuum":
         store.checkpoint()
         store.vacuum(retention=0)
-        store = Store(store.objects)
+        store = Store(store.object_store)
     else:
         store.compact_pages("t")
 
@@ -264,11 +264,11 @@ def test_a_page_that_an_update_rewrites_has_a_filter_of_its_new_values(in_files,
 
 def wipe(store: Store, start: int, length: int) -> None:
     """Bytes of the only page file are zero: a filter of zeros denies everything."""
-    (key,) = [entry.key for entry in store.objects.list("pages/")]
-    data = bytearray(store.objects.get(key))
+    (key,) = [entry.key for entry in store.object_store.list("pages/")]
+    data = bytearray(store.object_store.get(key))
     data[start : start + length] = bytes(length)
-    store.objects.delete(key)
-    store.objects.put(key, bytes(data))
+    store.object_store.delete(key)
+    store.object_store.put(key, bytes(data))
 
 
 def one_file(keys: np.ndarray) -> Store:
@@ -280,7 +280,7 @@ def one_file(keys: np.ndarray) -> Store:
 def test_a_damaged_filter_costs_a_page_and_verify_tells_of_it(keys):
     store = one_file(keys)
     where = pages_of(store, "k").stats.slice(1, 1).to_pylist()[0]
-    damaged = Store(store.objects)
+    damaged = Store(store.object_store)
     trace = ReadTrace()
 
     wipe(store, where["bloom_offset"], where["bloom_length"])
@@ -342,7 +342,7 @@ def test_a_filter_of_another_page_is_told_by_verify(keys):
 def test_a_filter_that_another_writer_names_is_not_believed():
     store = new_store(pa.schema([("k", pa.int64())]))
     values = pa.array([5, 7])
-    pages = write_file(store.objects, "elsewhere.pages", values)
+    pages = write_file(store.object_store, "elsewhere.pages", values)
     stats = replace(page_stats(values), bloom=BloomLocation(0, 64, 1))
 
     with store.transaction() as txn:
@@ -358,7 +358,7 @@ def test_inline_pages_have_no_filter_and_none_when_they_get_a_home():
 
     store.checkpoint()
 
-    stats = Store(store.objects).snapshot().table("t").directory.chain("s").all_pages().stats
+    stats = Store(store.object_store).snapshot().table("t").directory.chain("s").all_pages().stats
     assert all(stats.column(name).null_count == 1 for name in OPTIONAL_STATS[1:])
 
 
@@ -390,20 +390,20 @@ def file_with_filters(worn: bool) -> tuple[Store, str]:
             txn.update("t", "k", [35], [7])
         store.checkpoint()
         store.vacuum(retention=0)
-    return Store(store.objects), key
+    return Store(store.object_store), key
 
 
 def test_every_flipped_bit_of_filters_and_of_what_is_behind_them_is_found(in_files):
     store, key = file_with_filters(worn=False)
-    data = store.objects.get(key)
+    data = store.object_store.get(key)
     run, values = pages_of(store, "k"), values_of(store)
     first = first_stats(store)["bloom_offset"] * 8
     behind = first + sum(place["bloom_length"] for place in run.stats.to_pylist()) * 8
 
     missed = []
     for bit in [*range(first, behind), *range(behind, first + 4096 * 8, 7)]:
-        store.objects.put(key, flipped(data, bit))
-        flaws = check_blooms(store.objects, run, values)
+        store.object_store.put(key, flipped(data, bit))
+        flaws = check_blooms(store.object_store, run, values)
         missed += [] if (flaws.damaged | flaws.littered).any() else [bit]
 
     assert not missed
@@ -413,12 +413,12 @@ def test_a_filter_that_nobody_names_any_more_is_no_damage_and_a_bit_behind_it_is
     store, key = file_with_filters(worn=True)
     run, where = pages_of(store, "k"), first_stats(store)
     behind = where["bloom_offset"] + where["bloom_length"]
-    data = store.objects.get(key)
+    data = store.object_store.get(key)
     assert any(data[behind : behind + where["bloom_length"]])
-    assert not check_blooms(store.objects, run, values_of(store)).littered.any()
+    assert not check_blooms(store.object_store, run, values_of(store)).littered.any()
 
-    store.objects.put(key, flipped(data, (behind + 1000) * 8))
-    flaws = check_blooms(store.objects, run, values_of(store))
+    store.object_store.put(key, flipped(data, (behind + 1000) * 8))
+    flaws = check_blooms(store.object_store, run, values_of(store))
 
     assert flaws.littered.tolist() == [True, False]
 
@@ -430,11 +430,11 @@ def values_of(store: Store) -> dict[int, pa.Array]:
 
 def test_a_flipped_bit_anywhere_in_a_page_file_with_filters_is_told_by_verify_with_file_and_page(in_files):
     store, key = file_with_filters(worn=False)
-    data = store.objects.get(key)
+    data = store.object_store.get(key)
     assert store.verify(pages="all").ok
 
     for bit in np.random.default_rng(3).choice(len(data) * 8, 60, replace=False).tolist():
-        store.objects.put(key, flipped(data, bit))
+        store.object_store.put(key, flipped(data, bit))
         (fault,) = store.verify(pages="all").faults
         assert fault.key == key
         assert re.search("page [0-9a-f]{16} of t[.][ks]|[0-9]+ pages of t[.][ks]", fault.what)

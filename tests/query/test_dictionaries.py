@@ -162,7 +162,7 @@ def test_a_null_among_the_values_of_a_dictionary_is_stored_as_a_null_entry(shape
 def with_stored_nulls() -> Store:
     """Pages of another writer whose dictionaries have a null, which an append would not make."""
     store = store_with(schema=pa.schema([("v", WORDS)]))
-    pages = write_file(store.objects, KEY, *WITH_NULL)
+    pages = write_file(store.object_store, KEY, *WITH_NULL)
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("v", KEY, pages), pending("v", KEY, pages, 1, rows=6)])
     return store

@@ -75,11 +75,11 @@ def as_stored(found: pa.Table) -> pa.Table:
 def test_a_table_that_was_read_before_its_types_were_registered_is_read_afterwards():
     with registered():
         store = store_with(rows(0, COUNT), rows(COUNT, 5))
-    early = Store(store.objects)
+    early = Store(store.object_store)
     check_rows(early, COUNT + 5)
 
     with registered():
-        late = Store(store.objects)
+        late = Store(store.object_store)
         assert late.snapshot().table("t").schema.field("d").type == Degrees()
         check_rows(late, COUNT + 5)
         check_rows(early, COUNT + 5)
@@ -88,13 +88,13 @@ def test_a_table_that_was_read_before_its_types_were_registered_is_read_afterwar
 def test_rows_of_a_process_that_does_not_know_the_type_are_rows_like_others():
     with registered():
         store = store_with(rows(0, COUNT))
-    unknowing = Store(store.objects)
+    unknowing = Store(store.object_store)
     with unknowing.transaction() as txn:
         txn.append("t", stored_rows(COUNT, COUNT))
         txn.update("t", "d", rows=[0], values=[0])
 
     with registered():
-        knowing = Store(store.objects)
+        knowing = Store(store.object_store)
         check_rows(knowing, 2 * COUNT)
         with knowing.transaction() as txn:
             txn.update("t", "d", rows=[COUNT], values=rows(COUNT, 1)["d"])
@@ -102,7 +102,7 @@ def test_rows_of_a_process_that_does_not_know_the_type_are_rows_like_others():
         check_rows(knowing, 2 * COUNT + 5)
         knowing.compact_pages("t")
         check_rows(knowing, 2 * COUNT + 5)
-    check_rows(Store(store.objects), 2 * COUNT + 5)
+    check_rows(Store(store.object_store), 2 * COUNT + 5)
 
 
 def test_small_appends_take_pages_along_whether_the_type_is_known_or_not():
@@ -112,22 +112,22 @@ def test_small_appends_take_pages_along_whether_the_type_is_known_or_not():
         txn.set_properties({"tail_page_bytes": "8192"})
     for number in range(16):
         if number % 2:
-            with registered(), Store(store.objects).transaction() as txn:
+            with registered(), Store(store.object_store).transaction() as txn:
                 txn.append("t", rows(number, 1))
         else:
-            with Store(store.objects).transaction() as txn:
+            with Store(store.object_store).transaction() as txn:
                 txn.append("t", stored_rows(number, 1))
 
     assert store.snapshot().table("t").pages("d")["entry_count"].to_pylist() == [16]
     with registered():
-        check_rows(Store(store.objects), 16)
+        check_rows(Store(store.object_store), 16)
 
 
 def test_a_page_under_the_storage_type_may_be_registered():
     key = "imports/day-1.pages"
     with registered():
         store = store_with(rows(0, 1).select(["d"]))
-        pages = write_file(store.objects, key, pa.array([1, 2]))
+        pages = write_file(store.object_store, key, pa.array([1, 2]))
         with store.transaction() as txn:
             txn.directory("t").register_batch([pending("d", key, pages)])
 

@@ -85,7 +85,7 @@ def test_what_are_no_row_numbers_is_refused(rows):
 def test_wrong_names_come_with_a_suggestion():
     snapshot = store_with(pa.table({"distance": [1]})).snapshot()
 
-    with pytest.raises(TableNotFoundError, match=r"There is no table 'tt'.*Did you mean 't'"):
+    with pytest.raises(TableNotFoundError, match=r"Cannot find table 'tt'.*Did you mean 't'"):
         snapshot.table("tt")
     with pytest.raises(ColumnNotFoundError, match="Did you mean 'distance'"):
         snapshot.table("t").read(["distnace"])
@@ -229,7 +229,7 @@ def test_a_page_is_found_by_its_id_in_the_version_that_has_it():
         txn.update("t", "n", [0], [9])
 
     assert old.lookup(page.id) == page
-    with pytest.raises(InvalidInputError, match="not a page id"):
+    with pytest.raises(InvalidInputError, match="as a page id: expected"):
         old.lookup("nonsense")
     assert store.snapshot().table("t").directory.latest("n").page_id != page.page_id
 
@@ -253,23 +253,23 @@ def test_a_page_is_found_by_its_id_in_the_version_that_has_it():
 def test_a_hint_that_makes_no_sense_changes_nothing(hint):
     store = store_with(pa.table({"n": [1, 2]}))
     store.checkpoint()
-    store.objects.put("_log/_last_checkpoint", hint)
+    store.object_store.put("_log/_last_checkpoint", hint)
 
-    assert Store(store.objects).snapshot().table("t").num_rows == 2
+    assert Store(store.object_store).snapshot().table("t").num_rows == 2
 
 
 def test_a_hint_that_names_a_checkpoint_by_a_wrong_version_is_ignored():
     store = store_with(pa.table({"n": [1, 2]}))
     store.checkpoint()
-    hint = store.objects.get("_log/_last_checkpoint")
-    store.objects.put("_log/_last_checkpoint", hint.replace(b'"version": 2', b'"version": 777'))
-    reader = Store(store.objects)
+    hint = store.object_store.get("_log/_last_checkpoint")
+    store.object_store.put("_log/_last_checkpoint", hint.replace(b'"version": 2', b'"version": 777'))
+    reader = Store(store.object_store)
 
     with reader.transaction() as txn:
         txn.append("t", pa.table({"n": [3]}))
 
     assert reader.checkpoint().version == txn.version
-    assert Store(store.objects).snapshot(version=2).table("t").num_rows == 2
+    assert Store(store.object_store).snapshot(version=2).table("t").num_rows == 2
 
 
 READ_WITHOUT_A_FILTER = """
@@ -323,5 +323,5 @@ def test_a_read_of_many_page_files_needs_few_file_descriptors(tmp_path):
 def test_a_text_in_place_of_a_list_of_columns_is_told_as_such():
     table = store_with(pa.table({"distance": [1]})).snapshot().table("t")
 
-    with pytest.raises(InvalidInputError, match=r"the text 'distance': expected a list of names"):
+    with pytest.raises(InvalidInputError, match=r"the text 'distance' as columns: expected a list of names"):
         table.read("distance")

@@ -65,15 +65,15 @@ def test_a_store_can_be_made_where_one_was_removed_and_be_used(folder: Path) -> 
 @pytest.mark.parametrize("left", [[commit_key(1)], [HINT_KEY], ["_log/checkpoints/x.parquet"]], ids=str)
 def test_a_store_does_not_begin_among_the_remains_of_another(url: str, left: list[str]) -> None:
     old = sp.create(url)
-    for info in old.objects.list(""):
-        old.objects.delete(info.key)
+    for info in old.object_store.list(""):
+        old.object_store.delete(info.key)
     for key in left:
-        old.objects.put(key, b"of another log")
+        old.object_store.put(key, b"of another log")
 
     with pytest.raises(StoreExistsError, match=f"remains of a store.* 1 objects of a log, such as {left[0]}"):
         sp.create(url)
 
-    assert [info.key for info in old.objects.list("")] == left
+    assert [info.key for info in old.object_store.list("")] == left
 
 
 def test_pages_and_what_others_keep_there_are_no_remains(tmp_path: Path) -> None:

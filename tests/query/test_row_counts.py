@@ -37,12 +37,12 @@ def uneven(lacking: int, checkpoint: bool = False) -> Store:
         store.checkpoint()
     with store.transaction() as txn:
         txn.append("t", rows)
-    last = slot(store.objects, 10)
+    last = slot(store.object_store, 10)
     (record,) = last.records
-    forge(store.objects, replace(last, records=(without(record, lacking),)))
+    forge(store.object_store, replace(last, records=(without(record, lacking),)))
     if checkpoint:
-        Store(store.objects).checkpoint()
-    return Store(store.objects)
+        Store(store.object_store).checkpoint()
+    return Store(store.object_store)
 
 
 def without(record: TransactionRecord, lacking: int) -> TransactionRecord:

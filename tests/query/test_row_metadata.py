@@ -47,7 +47,7 @@ def test_entry_metadata_comes_back_beside_its_column_and_only_if_asked_for(store
     assert read(store) == READ
     assert list(READ) == store.snapshot().table("t").read(entry_meta=True).column_names
     assert store.snapshot().table("t").read().to_pydict() == ROWS.to_pydict()
-    assert read(Store(store.objects), columns=["n"], start=1, stop=3) == {
+    assert read(Store(store.object_store), columns=["n"], start=1, stop=3) == {
         name: READ[name][1:3] for name in ("n", "n.prefix_meta", "n.suffix_meta", "n.page_metadata")
     }
 
@@ -195,8 +195,8 @@ def test_restore_and_checkpoints_keep_it(store):
 
     assert read(store) == READ
     store.checkpoint()
-    assert read(Store(store.objects)) == READ
-    assert page_metadata(Store(store.objects)) == [{b"source": b"radar"}]
+    assert read(Store(store.object_store)) == READ
+    assert page_metadata(Store(store.object_store)) == [{b"source": b"radar"}]
 
 
 def test_rows_behind_the_payload_have_that_of_their_page_alone(store):

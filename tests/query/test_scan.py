@@ -189,7 +189,7 @@ def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, 
         PageHandler, "_obtain", lambda *args: loads.append(threading.current_thread()) or obtain(*args)
     )
 
-    reader = table.scan(filter=condition, trace=trace, ahead=False)
+    reader = table.scan(filter=condition, trace=trace, prefetch=False)
     first = reader.read_next_batch()
     of_one_window = len(loads)
     found = pa.Table.from_batches([first, *reader])
@@ -207,7 +207,7 @@ def test_a_scan_that_reads_nothing_ahead_has_windows_of_its_own_size(table, monk
     one_by_one, alone = ReadTrace(), ReadTrace()
 
     table.scan(trace=one_by_one).read_next_batch()
-    table.scan(trace=alone, ahead=False).read_next_batch()
+    table.scan(trace=alone, prefetch=False).read_next_batch()
 
     assert len(alone.page_ids) > 2 * len(one_by_one.page_ids)
 

@@ -204,9 +204,9 @@ def test_columns_may_have_their_table_before_them_as_in_a_query(store):
 
     assert found("n.t = 2 and sales.n.t < 3 and N.T > 1") == [2]  # the table comes before the field
     assert found("n.n.t = 7") == [3]
-    with pytest.raises(ColumnNotFoundError, match=r"no column 'other.t' in sales.n"):
+    with pytest.raises(ColumnNotFoundError, match=r"Cannot find column 'other.t': sales.n"):
         found("other.t = 2")
-    with pytest.raises(ColumnNotFoundError, match=r"no column 'm'.*Did you mean 'n'|no column 'm'"):
+    with pytest.raises(ColumnNotFoundError, match=r"Cannot find column 'm': sales.n"):
         found("m = 2")
 
 
@@ -217,7 +217,7 @@ def test_columns_that_differ_by_case_only_are_told_apart_by_spelling_them_exactl
     found = [table.read(filter=text).num_rows for text in ("a = 1 and A = 2", '"A" = 1')]
 
     assert found == [1, 1]
-    with pytest.raises(InvalidInputError, match=r"'Xy' is ambiguous\. It may be 't.xy' or 't.XY'"):
+    with pytest.raises(InvalidInputError, match=r"'Xy': it may be 't.xy' or 't.XY'"):
         table.read(filter="Xy = 1")
 
 
@@ -227,7 +227,7 @@ def test_fields_of_structs_are_found_whatever_their_case(table, text):
 
 
 def test_an_unknown_field_of_a_struct_tells_which_there_are(table):
-    with pytest.raises(ColumnNotFoundError, match=r"no field 'y' in 'box'\. It has x\."):
+    with pytest.raises(ColumnNotFoundError, match=r"Cannot find field 'y' in 'box': .* It has x\."):
         table.read(filter="box.y = 1")
 
 
@@ -236,5 +236,5 @@ def test_a_field_that_several_spell_differently_is_ambiguous():
     twice = store_with(rows, schema=rows.schema).snapshot().table("t")
 
     assert twice.read(filter="box.AB = 2").num_rows == 1
-    with pytest.raises(InvalidInputError, match="'aB' is ambiguous"):
+    with pytest.raises(InvalidInputError, match="'aB': it may be"):
         twice.read(filter="box.aB = 1")

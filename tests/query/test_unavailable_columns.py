@@ -44,7 +44,7 @@ def store(monkeypatch):
         txn.append("other", {"a": [7]})
     written.checkpoint()
     monkeypatch.setattr(Temperature, "fails", True)
-    yield Store(written.objects)
+    yield Store(written.object_store)
     pa.unregister_extension_type(NAME)
 
 
@@ -93,11 +93,11 @@ def test_commits_go_on_beside_it_and_a_reader_that_knows_the_type_sees_all(store
     store.checkpoint()
     monkeypatch.setattr(Temperature, "fails", False)
 
-    table = Store(store.objects).snapshot().table("t")
+    table = Store(store.object_store).snapshot().table("t")
 
     assert table.schema.field("heat").type == Temperature()
     assert table.read().to_pydict() == {"n": [1, 2, 3], "heat": [20, 30, None]}
-    assert Store(store.objects).verify(pages="all").ok
+    assert Store(store.object_store).verify(pages="all").ok
 
 
 def test_the_column_and_its_table_can_be_dropped_and_restored(store):
@@ -144,7 +144,7 @@ def test_a_class_that_has_changed_in_any_way_makes_its_column_unavailable(
 ):
     monkeypatch.setattr(Temperature, "fails", False)
     monkeypatch.setattr(Temperature, method, changed)
-    fresh = Store(store.objects)
+    fresh = Store(store.object_store)
 
     assert fresh.snapshot().table("t").read(["n"]).to_pydict() == {"n": [1, 2]}
     assert "cannot be constructed" in str(fresh.verify())

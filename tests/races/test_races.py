@@ -121,7 +121,7 @@ def test_of_eight_threads_that_create_the_same_table_exactly_one_wins(tmp_path):
 
 
 def test_eight_threads_on_one_store_object_append_everything_once():
-    store = opened(store_with(schema=SCHEMA).objects)
+    store = opened(store_with(schema=SCHEMA).object_store)
 
     def append(writer: int) -> None:
         for number in range(5):
@@ -135,12 +135,12 @@ def test_eight_threads_on_one_store_object_append_everything_once():
 
     assert Counter(rows(store)) == Counter((w, n) for w in range(8) for n in range(5))
     check_store(store)
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_storage_that_lies_about_creates_loses_and_doubles_nothing(seed):
-    objects = store_with(schema=SCHEMA).objects
+    objects = store_with(schema=SCHEMA).object_store
     writers = [opened(FaultyStore(objects, seed * 10 + writer)) for writer in range(2)]
     expected = []
 
@@ -189,7 +189,7 @@ def append(store: Store, thread: int, step: int) -> int:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_of_64_threads_that_share_commits_each_has_its_own_outcome_though_storage_lies(seed):
-    objects = store_with(schema=SCHEMA).objects
+    objects = store_with(schema=SCHEMA).object_store
     with opened(objects).transaction() as txn:
         for name in ("once", "numbered", "counters"):
             txn.create_table(name, SCHEMA)
@@ -235,7 +235,7 @@ def test_of_64_threads_that_share_commits_each_has_its_own_outcome_though_storag
 
 
 def test_a_commit_whose_answer_never_came_says_unknown_and_is_not_doubled_by_its_application():
-    objects = store_with(schema=SCHEMA).objects
+    objects = store_with(schema=SCHEMA).object_store
     clock = iter(range(0, 10_000, 30))
     broken = FaultyStore(objects, 0)
     broken.create = lambda key, data: (objects.create(key, data), Doubtful("no answer"))[1]

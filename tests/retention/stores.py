@@ -120,8 +120,8 @@ class Past:
     history: dict[int, Rows] = field(default_factory=dict)
 
     @property
-    def objects(self) -> ObjectStore:
-        return self.store.objects
+    def object_store(self) -> ObjectStore:
+        return self.store.object_store
 
     def note(self) -> int:
         """Note the rows of the newest version, and of those since the last note."""

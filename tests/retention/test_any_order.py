@@ -9,19 +9,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from spark_pages.errors import SnapshotExpiredError
 from spark_pages.store import Store
 from spark_pages.versions.leases import ReaderLease
+from tests.effort import run_machine
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
 from tests.retention.stores import Clock, Past, new_past, numbers, opened
 
@@ -36,7 +35,7 @@ class Retention(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock = Clock()
         self.past: Past = new_past(self.clock)
-        self.stores: list[Store] = [self.past.store, opened(self.past.objects, self.clock)]
+        self.stores: list[Store] = [self.past.store, opened(self.past.object_store, self.clock)]
         self.leases: list[ReaderLease] = []
         self.value = 0
 
@@ -124,8 +123,8 @@ class Retention(RuleBasedStateMachine):
         held = [each.snapshot.version for each in self.leases if each.expires_at and each.expires_at > now]
         self.stores[who].vacuum(retention=keep, orphans=orphans)
         self.done()
-        check_versions_stay(self.past.objects, self.past.history)
-        check_nothing_needed_is_gone(self.past.objects)
+        check_versions_stay(self.past.object_store, self.past.history)
+        check_nothing_needed_is_gone(self.past.object_store)
         assert all(version >= self.oldest() for version in held), "a lease was passed"
         for version in held:
             assert rows_of(self.stores[0], version) == self.past.history[version]
@@ -136,32 +135,21 @@ class Retention(RuleBasedStateMachine):
         assert rows_of(self.stores[who]) == self.past.history[head]
 
     def oldest(self) -> int:
-        retention = opened(self.past.objects).snapshot().log.state.retention
+        retention = opened(self.past.object_store).snapshot().log.state.retention
         return retention.min_readable if retention else 0
 
     def teardown(self) -> None:
         if hasattr(self, "past"):
-            check_versions_stay(self.past.objects, self.past.history)
-            check_nothing_needed_is_gone(self.past.objects)
+            check_versions_stay(self.past.object_store, self.past.history)
+            check_nothing_needed_is_gone(self.past.object_store)
 
 
-def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        Retention,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
+@pytest.mark.sampled
 def test_rows_of_kept_versions_stay_whatever_is_done():
-    run(examples=6, steps=25)
+    run_machine(Retention, 6, steps=25)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_rows_of_kept_versions_stay_whatever_is_done_for_long():
-    run(examples=150, steps=40)
+    run_machine(Retention, 150, steps=40)

@@ -21,7 +21,7 @@ from tests.retention.stores import WatchedStore, new_past, numbers, opened
 
 
 def header_of(past, version):
-    return decode_slot(past.objects.get(commit_key(version)), "slot").checkpoint
+    return decode_slot(past.object_store.get(commit_key(version)), "slot").checkpoint
 
 
 def small_append(store, start):
@@ -36,7 +36,7 @@ def test_a_checkpoint_that_vacuum_overtook_is_named_by_nobody_and_read_by_nobody
         past.append("large", start)
     past.store.checkpoint()
     past.append("large", 3)
-    other = opened(past.objects)
+    other = opened(past.object_store)
     other.snapshot()
 
     def overtake(number, kind, key):
@@ -52,16 +52,16 @@ def test_a_checkpoint_that_vacuum_overtook_is_named_by_nobody_and_read_by_nobody
             if seen:
                 writer.snapshot()
 
-    slow = WatchedStore(past.objects, overtake)
+    slow = WatchedStore(past.object_store, overtake)
     writer = opened(slow)
     overtaken = writer.checkpoint()
     small_append(writer, 9)
 
     head = writer.snapshot().version
-    assert (read_hint(past.objects) == overtaken) is not seen  # what it leaves for those who come
+    assert (read_hint(past.object_store) == overtaken) is not seen  # what it leaves for those who come
     assert header_of(past, head) != overtaken
-    assert rows_of(opened(past.objects)) == rows_of(other)
-    check_nothing_needed_is_gone(past.objects)
+    assert rows_of(opened(past.object_store)) == rows_of(other)
+    check_nothing_needed_is_gone(past.object_store)
 
 
 def test_a_checkpoint_is_built_on_the_newest_one_that_the_log_names():
@@ -69,12 +69,12 @@ def test_a_checkpoint_is_built_on_the_newest_one_that_the_log_names():
     past.append("large", 1)
     named = past.store.checkpoint()
     past.append("large", 2)
-    unaware = opened(past.objects)
+    unaware = opened(past.object_store)
     unaware.snapshot()
-    aware = opened(past.objects)
+    aware = opened(past.object_store)
     unnamed = aware.checkpoint()
     small_append(unaware, 3)
-    newcomer = opened(past.objects)
+    newcomer = opened(past.object_store)
     assert newcomer.snapshot().log.state.base == unnamed
 
     made = newcomer.checkpoint()
@@ -84,14 +84,14 @@ def test_a_checkpoint_is_built_on_the_newest_one_that_the_log_names():
     assert made.version == newcomer.snapshot().version
     assert root.predecessors[0][1] == named
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_checkpoint_shares_nothing_with_one_that_nobody_names_though_nothing_else_is_named():
     past = new_past()
-    unaware = opened(past.objects)
+    unaware = opened(past.object_store)
     unaware.snapshot()
-    aware = opened(past.objects)
+    aware = opened(past.object_store)
     unnamed = aware.checkpoint()
     small_append(unaware, 1)
 
@@ -101,26 +101,26 @@ def test_a_checkpoint_shares_nothing_with_one_that_nobody_names_though_nothing_e
     assert aware.snapshot().log.checkpoint.root.predecessors == ()
     past.note()
     unaware.vacuum(retention=1, orphans=True)
-    there = {info.key for info in past.objects.list("_log/checkpoints/")}
+    there = {info.key for info in past.object_store.list("_log/checkpoints/")}
     assert unnamed.location.key not in there
     assert made.location.key in there
-    assert rows_of(aware) == rows_of(opened(past.objects))
+    assert rows_of(aware) == rows_of(opened(past.object_store))
     aware.restore(version=past.store.snapshot().version)
-    check_versions_stay(past.objects, past.history)
-    check_nothing_needed_is_gone(past.objects)
+    check_versions_stay(past.object_store, past.history)
+    check_nothing_needed_is_gone(past.object_store)
 
 
 def test_objects_of_a_checkpoint_say_for_which_one_they_were_written():
     past = new_past()
     past.append("large", 1)
     past.store.checkpoint()
-    first = {info.key for info in past.objects.list("_log/") if info.key.count("/") == 2}
+    first = {info.key for info in past.object_store.list("_log/") if info.key.count("/") == 2}
     past.append("large", 2)
     past.store.checkpoint()
-    second = {info.key for info in past.objects.list("_log/") if info.key.count("/") == 2} - first
+    second = {info.key for info in past.object_store.list("_log/") if info.key.count("/") == 2} - first
 
     def said(keys):
-        return {checkpoint_of(past.objects.get(key)) for key in keys if "checkpoints" not in key}
+        return {checkpoint_of(past.object_store.get(key)) for key in keys if "checkpoints" not in key}
 
     assert said(first) == {2}
     assert said(second) == {3}
@@ -135,7 +135,7 @@ def test_two_checkpoints_give_equal_contents_different_names():
             txn.create_table(f"t{len(stats)}", same.schema)
             txn.append(f"t{len(stats)}", same)
         past.store.checkpoint()
-        new = {info.key for info in past.objects.list("_log/stats/")} - stats
+        new = {info.key for info in past.object_store.list("_log/stats/")} - stats
         assert new
         stats |= new
 
@@ -155,7 +155,7 @@ def test_a_version_older_than_the_newest_checkpoint_is_read_from_the_one_that_va
     assert past.store.snapshot().log.state.retention.min_readable == version
     assert past.store.snapshot().log.state.retention.checkpoint.version == version
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_process_does_not_change_over_to_a_checkpoint_that_vacuum_has_passed():
@@ -163,7 +163,7 @@ def test_a_process_does_not_change_over_to_a_checkpoint_that_vacuum_has_passed()
     named = past.store.checkpoint()
     past.append("small", 1, rows=1)
     overtaken = past.store.checkpoint()
-    tree = TreeReader(past.objects)
+    tree = TreeReader(past.object_store)
     standing = replace(
         base_state(tree, named),
         version=overtaken.version + 2,
@@ -173,7 +173,7 @@ def test_a_process_does_not_change_over_to_a_checkpoint_that_vacuum_has_passed()
     newest = LatestSnapshot(tree)
     newest.advance(standing)
 
-    newest.adopt(overtaken)
+    newest.rebase_on_checkpoint(overtaken)
 
     assert newest.snapshot.state.base == newest.snapshot.state.newest_checkpoint == named
 
@@ -186,14 +186,14 @@ def test_that_the_checkpoint_is_lost_where_the_log_begins_is_damage_that_names_i
     past.append("small", 2, rows=1)
     past.store.vacuum(retention=1)
     key = past.store.snapshot().log.state.retention.checkpoint.location.key
-    for lost in past.objects.list("_log/checkpoints/"):
+    for lost in past.object_store.list("_log/checkpoints/"):
         if is_cut:
-            past.objects.put(lost.key, past.objects.get(lost.key)[:-7])
+            past.object_store.put(lost.key, past.object_store.get(lost.key)[:-7])
         else:
-            past.objects.delete(lost.key)
-    past.objects.delete(HINT_KEY)
+            past.object_store.delete(lost.key)
+    past.object_store.delete(HINT_KEY)
 
     with pytest.raises(DamageError, match="repair") as told:
-        opened(past.objects).snapshot()
+        opened(past.object_store).snapshot()
 
     assert told.value.context["key"] == key

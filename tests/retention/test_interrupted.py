@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 
 def requests_of(past, act) -> int:
     """How many requests an act on the store takes."""
-    watched = WatchedStore(copied(past.objects))
+    watched = WatchedStore(copied(past.object_store))
     act(opened(watched))
     return watched.requests
 
@@ -44,7 +44,7 @@ def requests_that(past, are) -> list[int]:
         if are(kind, key):
             found.append(n)
 
-    vacuum(opened(WatchedStore(copied(past.objects), note)))
+    vacuum(opened(WatchedStore(copied(past.object_store), note)))
     return found
 
 
@@ -71,13 +71,13 @@ def slots_and_page_files(objects, below):
 def test_a_vacuum_killed_at_any_request_has_done_no_harm_and_the_next_one_finishes_its_work(
     step, past, moment
 ):
-    reference = copied(past.objects)
+    reference = copied(past.object_store)
     vacuum(opened(reference))
     slots, files = slots_and_page_files(reference, max(past.history) - 1)
-    named = {file for file in files if file in {info.key for info in past.objects.list("pages/")}}
+    named = {file for file in files if file in {info.key for info in past.object_store.list("pages/")}}
 
     for number in range(0, requests_of(past, vacuum), step):
-        objects = copied(past.objects)
+        objects = copied(past.object_store)
         with pytest.raises(KilledError):
             vacuum(opened(WatchedStore(objects, kill_at(number, moment))))
         check_versions_stay(objects, past.history)
@@ -88,7 +88,7 @@ def test_a_vacuum_killed_at_any_request_has_done_no_harm_and_the_next_one_finish
         check_nothing_needed_is_gone(objects)
         left = slots_and_page_files(objects, max(past.history) - 1)
         assert left[0] == slots, f"killed {moment} request {number}: slots stayed"
-        old = {file for file in left[1] if file in {info.key for info in past.objects.list("pages/")}}
+        old = {file for file in left[1] if file in {info.key for info in past.object_store.list("pages/")}}
         assert old == named, f"killed {moment} request {number}: page files stayed"
 
 
@@ -97,7 +97,7 @@ def test_two_vacuums_that_meet_at_any_request_do_no_harm(step, past):
     commits = requests_that(past, lambda kind, key: kind == "create" and key.startswith("_log/0"))
     assert len(commits) == 1, "a vacuum commits once, then buries and deletes"
     for number in {*range(0, requests_of(past, vacuum), step), *commits, commits[0] + 1}:
-        objects = copied(past.objects)
+        objects = copied(past.object_store)
 
         def other(n, kind, key, number=number, objects=objects):
             if n == number:
@@ -114,7 +114,7 @@ def test_two_vacuums_that_meet_at_any_request_do_no_harm(step, past):
 @STEPS
 def test_a_vacuum_that_keeps_more_may_meet_one_that_keeps_less(step, past):
     for number in range(0, requests_of(past, vacuum), step):
-        objects = copied(past.objects)
+        objects = copied(past.object_store)
 
         def other(n, kind, key, number=number, objects=objects):
             if n == number:
@@ -152,7 +152,7 @@ def _checkpoint(store):
 @pytest.mark.parametrize("act", [_append, _rewrite, _restore, _tag, _checkpoint])
 def test_others_may_work_at_any_request_of_a_vacuum(step, past, act):
     for number in range(0, requests_of(past, vacuum), step):
-        objects = copied(past.objects)
+        objects = copied(past.object_store)
         history = dict(past.history)
 
         def other(n, kind, key, number=number, objects=objects, history=history):
@@ -173,7 +173,7 @@ def test_others_may_work_at_any_request_of_a_vacuum(step, past, act):
 @pytest.mark.parametrize("act", [_append, _rewrite, _restore, _tag, _checkpoint])
 def test_a_vacuum_may_come_at_any_request_of_others(step, past, act):
     for number in range(0, requests_of(past, act), step):
-        objects = copied(past.objects)
+        objects = copied(past.object_store)
         history = dict(past.history)
 
         def other(n, kind, key, number=number, objects=objects, history=history):

@@ -29,8 +29,8 @@ def past(*checkpoints: int) -> Store:
 
 
 def lose_root(store: Store, version: int) -> None:
-    (root,) = [info.key for info in store.objects.list(f"_log/checkpoints/{version:020d}")]
-    store.objects.delete(root)
+    (root,) = [info.key for info in store.object_store.list(f"_log/checkpoints/{version:020d}")]
+    store.object_store.delete(root)
 
 
 @pytest.mark.parametrize("kept", [1, 3, 6, 9])
@@ -40,9 +40,9 @@ def test_a_lost_checkpoint_before_a_newer_one_keeps_vacuum_from_nothing(kept: in
     newest = store.snapshot().version
     want = {version: store.snapshot(version=version).table("t").read() for version in range(1, newest + 1)}
 
-    deleted = Store(store.objects).vacuum(retention=kept).objects
+    deleted = Store(store.object_store).vacuum(retention=kept).objects
 
-    again = Store(store.objects)
+    again = Store(store.object_store)
     assert deleted >= newest - kept - 4
     oldest = again.snapshot().log.state.retention.min_readable
     for version in range(oldest, newest + 1):
@@ -53,9 +53,9 @@ def test_a_lost_checkpoint_before_a_newer_one_keeps_vacuum_from_nothing(kept: in
 def test_a_lost_checkpoint_that_is_the_newest_keeps_everything() -> None:
     store = past(4, 12)
     lose_root(store, 12)
-    before = {info.key for info in store.objects.list("")}
+    before = {info.key for info in store.object_store.list("")}
 
     with pytest.raises(ObjectNotFoundError, match=r"is missing, which is kept.*repair before you vacuum"):
-        Store(store.objects).vacuum(retention=9)
+        Store(store.object_store).vacuum(retention=9)
 
-    assert before <= {info.key for info in store.objects.list("")}
+    assert before <= {info.key for info in store.object_store.list("")}

@@ -36,7 +36,7 @@ def killed_at_its_first_delete(objects):
 
 
 def test_a_vacuum_does_not_go_on_where_a_killed_one_stopped(past):
-    objects = copied(past.objects)
+    objects = copied(past.object_store)
     killed_at_its_first_delete(objects)
     ask(opened(objects))
     before = content(objects)
@@ -48,7 +48,7 @@ def test_a_vacuum_does_not_go_on_where_a_killed_one_stopped(past):
 
 
 def test_nothing_is_planned(past):
-    objects = copied(past.objects)
+    objects = copied(past.object_store)
     ask(opened(objects))
     before = content(objects)
 
@@ -62,7 +62,7 @@ def test_nothing_is_planned(past):
 
 @pytest.mark.parametrize(("before", "retention"), [(lambda _: None, 2), (killed_at_its_first_delete, WEEK)])
 def test_a_plan_from_before_is_not_executed_whether_or_not_its_bounds_are_in_the_log(past, before, retention):
-    objects = copied(past.objects)
+    objects = copied(past.object_store)
     before(objects)
     plan = opened(objects).vacuum_plan(retention)
     ask(opened(objects))
@@ -76,7 +76,7 @@ def test_a_plan_from_before_is_not_executed_whether_or_not_its_bounds_are_in_the
 
 
 def test_what_a_newer_release_commits_right_behind_a_vacuum_stops_it_before_it_deletes(past):
-    objects = copied(past.objects)
+    objects = copied(past.object_store)
     watched = WatchedStore(objects)
     plan = opened(watched).vacuum_plan(retention=2)
     seen = []
@@ -101,17 +101,17 @@ def test_an_orphan_stays():
     past.append("large", 2)
     past.store.vacuum(retention=1)
     orphan = f"pages/{0:020d}-{'ab' * 16}-0.pages"
-    past.objects.put(orphan, bytes(4096))
+    past.object_store.put(orphan, bytes(4096))
     ask(past.store)
 
     with pytest.raises(UnsupportedFormatError, match=FROZEN):
-        opened(past.objects).vacuum(retention=WEEK, orphans=True)
+        opened(past.object_store).vacuum(retention=WEEK, orphans=True)
 
-    assert orphan in content(past.objects)
+    assert orphan in content(past.object_store)
 
 
 def test_that_the_history_cannot_be_told_of_a_deletion_any_more_is_no_failure(past):
-    objects = copied(past.objects)
+    objects = copied(past.object_store)
     watched = WatchedStore(objects)
     store = opened(watched)
     plan = store.vacuum_plan(retention=2)

@@ -16,7 +16,7 @@ TOKEN = "ab" * 16
 
 
 def keys(past, prefix=""):
-    return {info.key for info in past.objects.list(prefix)}
+    return {info.key for info in past.object_store.list(prefix)}
 
 
 def kill_commit(number, kind, key):
@@ -32,7 +32,7 @@ def test_page_files_of_a_writer_that_died_go_once_it_would_be_refused():
     past = new_past()
     past.append("large", 1)
     before = keys(past, "pages/")
-    dead = opened(WatchedStore(past.objects, kill_commit))
+    dead = opened(WatchedStore(past.object_store, kill_commit))
     with pytest.raises(KilledError), dead.transaction() as txn:
         txn.append("large", numbers(2))
     left = keys(past, "pages/") - before
@@ -51,7 +51,7 @@ def test_page_files_of_a_writer_that_died_go_once_it_would_be_refused():
     is_refused.execute()
     assert not left & keys(past)
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_writer_whose_page_files_went_is_refused_by_its_commit():
@@ -65,7 +65,7 @@ def test_a_writer_whose_page_files_went_is_refused_by_its_commit():
             past.append("small", 2, rows=1)
             other.vacuum(retention=1, orphans=True)
 
-    late = WatchedStore(past.objects, vacuum_before_commit)
+    late = WatchedStore(past.object_store, vacuum_before_commit)
     txn = opened(late).transaction()
     txn.append("large", numbers(2))
 
@@ -76,14 +76,14 @@ def test_a_writer_whose_page_files_went_is_refused_by_its_commit():
     assert met.value.context["conflicting_version"] == vacuum["version"]
     assert met.value.context["conflicting_writer"] == vacuum["writer"]
 
-    check_versions_stay(past.objects, past.history)
-    check_nothing_needed_is_gone(past.objects)
+    check_versions_stay(past.object_store, past.history)
+    check_nothing_needed_is_gone(past.object_store)
 
 
 def test_a_writer_under_a_lease_commits_though_vacuum_asks_for_everything_meanwhile():
     past = new_past()
     past.append("large", 1)
-    writer = opened(past.objects)
+    writer = opened(past.object_store)
     txn = writer.transaction()
     lease = txn.snapshot.lease(timedelta(hours=1))
     txn.append("large", numbers(2))
@@ -95,8 +95,8 @@ def test_a_writer_under_a_lease_commits_though_vacuum_asks_for_everything_meanwh
 
     assert rows_of(writer)["large"].num_rows == 2 * numbers(1).num_rows
     past.note()
-    check_versions_stay(past.objects, past.history)
-    check_nothing_needed_is_gone(past.objects)
+    check_versions_stay(past.object_store, past.history)
+    check_nothing_needed_is_gone(past.object_store)
 
 
 def test_a_checkpoint_that_nobody_names_goes_with_all_that_is_only_its_own():
@@ -105,7 +105,7 @@ def test_a_checkpoint_that_nobody_names_goes_with_all_that_is_only_its_own():
     past.append("small", 2, rows=2)
     before = keys(past)
     head = past.store.snapshot().log
-    write_checkpoint(past.objects, head.state, head.checkpoint, TOKEN)
+    write_checkpoint(past.object_store, head.state, head.checkpoint, TOKEN)
     left = keys(past) - before
     past.append("small", 3, rows=1)
     past.append("small", 4, rows=1)
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_nobody_names_goes_with_all_that_is_only_its_own():
     assert left
     assert not left & keys(past)
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_checkpoint_that_may_still_be_named_stays_with_all_that_it_shares():
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_may_still_be_named_stays_with_all_that_it_shares():
     past.append("small", 2, rows=2)
     before = keys(past)
     head = past.store.snapshot().log
-    write_checkpoint(past.objects, head.state, head.checkpoint, TOKEN)
+    write_checkpoint(past.object_store, head.state, head.checkpoint, TOKEN)
     left = keys(past) - before
 
     past.store.vacuum(retention=1, orphans=True)
@@ -138,8 +138,8 @@ def test_objects_of_a_checkpoint_that_is_being_written_stay_though_it_has_no_roo
     past.append("small", 2, rows=2)
     before = keys(past)
     head = past.store.snapshot().log
-    begun = write_checkpoint(past.objects, head.state, head.checkpoint, TOKEN).ref
-    past.objects.delete(begun.location.key)
+    begun = write_checkpoint(past.object_store, head.state, head.checkpoint, TOKEN).ref
+    past.object_store.delete(begun.location.key)
     left = keys(past) - before
 
     past.store.vacuum_plan(retention=1, orphans=True).execute()
@@ -152,7 +152,7 @@ def test_objects_that_do_not_say_how_old_they_are_stay():
     past = new_past()
     strange = {"pages/mine.pages", "_log/manifests/mine.parquet", "_log/segments/" + "0" * 64 + ".parquet"}
     for key in strange:
-        past.objects.put(key, b"something")
+        past.object_store.put(key, b"something")
     for start in range(3):
         past.append("small", start, rows=1)
 

@@ -34,7 +34,7 @@ def past() -> ObjectStore:
     with store.transaction() as txn:
         txn.append("d", {"x": [1], "y": [1]})
         txn.update("c", "x", rows=[3], values=[8])
-    return store.objects
+    return store.object_store
 
 
 def overtake(objects: ObjectStore, *, catalog_too: bool) -> None:
@@ -191,7 +191,7 @@ def test_an_update_lands_though_the_tree_is_gone_from_which_its_version_was_read
     other.checkpoint()
     with other.transaction() as txn:
         txn.append("t", {"x": [60_000]})
-    store = opened(other.objects)
+    store = opened(other.object_store)
     store.snapshot()
     with other.transaction() as txn:
         txn.update("t", "x", rows=[10, 20_000, 40_000], values=[70_000, 70_001, 70_002])
@@ -207,6 +207,6 @@ def test_an_update_lands_though_the_tree_is_gone_from_which_its_version_was_read
     assert other.snapshot().log.state.retention.min_readable == late.snapshot.version, "it is kept"
     late.commit()
 
-    store = opened(other.objects)
+    store = opened(other.object_store)
     assert store.snapshot().table("t").take([1, 10, 50_002])["x"].to_pylist() == [80_000, 70_000, 60_002]
     assert store.verify("all").ok

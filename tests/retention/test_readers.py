@@ -40,7 +40,7 @@ def busy(past, times: int = 3) -> None:
 def test_a_reader_whose_version_has_expired_is_told_so_and_never_given_another_row():
     past = eventful_past()
     version = past.store.snapshot().version - 1
-    table = cold(past.objects, version)
+    table = cold(past.object_store, version)
     busy(past)
     past.store.vacuum(retention=1)
 
@@ -54,7 +54,7 @@ def test_a_reader_whose_version_has_expired_is_told_so_and_never_given_another_r
 
 def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_can_be_repeated():
     past = eventful_past()
-    late = opened(past.objects)
+    late = opened(past.object_store)
     txn = late.transaction()
     txn.update("large", "x", rows=[5], values=[7])
     read = txn.snapshot.version
@@ -85,7 +85,7 @@ def test_a_scan_in_its_middle_ends_with_the_same_error(small_windows):
     past = new_past()
     for start in range(4):
         past.append("large", start)
-    batches = cold(past.objects).scan(batch_rows=9_000)
+    batches = cold(past.object_store).scan(batch_rows=9_000)
     batches.read_next_batch()
     busy(past)
     past.store.vacuum(retention=1)
@@ -98,7 +98,7 @@ def test_a_leased_reader_reads_to_the_end_whatever_vacuum_is_asked_for(small_win
     past = new_past()
     for start in range(4):
         past.append("large", start)
-    reader = opened(past.objects)
+    reader = opened(past.object_store)
     version = past.store.snapshot().version
     with reader.snapshot().lease(HOUR) as lease:
         batches = lease.snapshot.table("large").scan(batch_rows=9_000)
@@ -113,7 +113,7 @@ def test_a_leased_reader_reads_to_the_end_whatever_vacuum_is_asked_for(small_win
     assert rest == past.history[version]["large"].slice(9_000)
     past.store.vacuum(retention=1)
     with pytest.raises(SnapshotExpiredError):
-        opened(past.objects).snapshot(version=version)
+        opened(past.object_store).snapshot(version=version)
 
 
 def test_a_vacuum_that_comes_at_any_request_of_a_reader_refuses_it_before_it_has_its_lease_or_not_at_all(
@@ -127,11 +127,11 @@ def test_a_vacuum_that_comes_at_any_request_of_a_reader_refuses_it_before_it_has
             leased.append(lease)
             return lease.snapshot.table("large").scan(batch_rows=9_000).read_all()
 
-    watched = WatchedStore(copied(past.objects))
+    watched = WatchedStore(copied(past.object_store))
     rows = read(watched, [])
     refused = 0
     for number in range(watched.requests):
-        objects, leased = copied(past.objects), []
+        objects, leased = copied(past.object_store), []
 
         def vacuum(n, *_, number=number, objects=objects):
             if n == number:
@@ -154,7 +154,7 @@ def test_a_reader_of_a_kept_version_whose_checkpoint_has_gone_reads_the_same_row
     past.append("large", 1)
     past.append("small", 1, rows=2)
     past.store.checkpoint()
-    reader = opened(past.objects)
+    reader = opened(past.object_store)
     old_base = reader.snapshot().log.state.base
     past.append("large", 2, rows=100_000)  # so many that the checkpoint writes the base anew
     past.store.checkpoint()
@@ -163,7 +163,7 @@ def test_a_reader_of_a_kept_version_whose_checkpoint_has_gone_reads_the_same_row
     tables = {name: reader.snapshot().table(name) for name in ("large", "small")}
     past.append("small", 4, rows=1)
     past.store.vacuum(retention=1 + past.note() - version)
-    left = {info.key for info in past.objects.list("_log/checkpoints/")}
+    left = {info.key for info in past.object_store.list("_log/checkpoints/")}
 
     rows = {name: table.read() for name, table in tables.items()}
 
@@ -174,7 +174,7 @@ def test_a_reader_of_a_kept_version_whose_checkpoint_has_gone_reads_the_same_row
 
 def test_a_process_that_slept_while_its_place_in_the_log_was_cleaned_catches_up():
     past = eventful_past()
-    sleeper = opened(past.objects)
+    sleeper = opened(past.object_store)
     sleeper.snapshot()
     busy(past, times=6)
     past.store.vacuum(retention=1)
@@ -183,13 +183,13 @@ def test_a_process_that_slept_while_its_place_in_the_log_was_cleaned_catches_up(
     assert rows_of(sleeper) == rows_of(past.store)
     with sleeper.transaction() as txn:
         txn.append("large", numbers(5))
-    assert rows_of(opened(past.objects)) == rows_of(sleeper)
+    assert rows_of(opened(past.object_store)) == rows_of(sleeper)
 
 
 def test_a_process_that_had_replayed_everything_changes_over_to_a_checkpoint():
     past = new_past()
     past.append("large", 1)
-    old = opened(past.objects)
+    old = opened(past.object_store)
     assert old.snapshot().log.state.base is None
 
     past.rewrite("large", -1)
@@ -202,17 +202,17 @@ def test_a_process_that_had_replayed_everything_changes_over_to_a_checkpoint():
 @pytest.mark.parametrize("hint", ["as it is", "lost", "of long ago"])
 def test_the_head_is_found_over_tombstones_whatever_the_hint_says(hint):
     past = eventful_past()
-    long_ago = past.objects.get(HINT_KEY)
+    long_ago = past.object_store.get(HINT_KEY)
     busy(past)
     past.store.vacuum(retention=2)
     past.note()
     if hint == "lost":
-        past.objects.delete(HINT_KEY)
+        past.object_store.delete(HINT_KEY)
     if hint == "of long ago":
-        past.objects.put(HINT_KEY, long_ago)
+        past.object_store.put(HINT_KEY, long_ago)
 
-    assert rows_of(opened(past.objects)) == rows_of(past.store)
-    check_versions_stay(past.objects, past.history)
+    assert rows_of(opened(past.object_store)) == rows_of(past.store)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_finding_the_head_over_a_long_cleaned_log_takes_few_requests():
@@ -222,8 +222,8 @@ def test_finding_the_head_over_a_long_cleaned_log_takes_few_requests():
             txn.append("small", numbers(start, rows=1))
     past.store.checkpoint()
     past.store.vacuum(retention=1)
-    past.objects.delete(HINT_KEY)
-    watched = WatchedStore(past.objects)
+    past.object_store.delete(HINT_KEY)
+    watched = WatchedStore(past.object_store)
 
     assert opened(watched).snapshot().version == past.store.snapshot().version
 
@@ -233,21 +233,21 @@ def test_finding_the_head_over_a_long_cleaned_log_takes_few_requests():
 def test_a_vacuum_leaves_a_hint_from_which_newcomers_need_no_detour():
     past = eventful_past()
     past.store.vacuum(retention=2)
-    watched = WatchedStore(past.objects)
+    watched = WatchedStore(past.object_store)
     newest = past.store.snapshot().log.state
 
     opened(watched).snapshot()
 
-    hinted = read_hint(past.objects)
+    hinted = read_hint(past.object_store)
     assert hinted.version >= newest.retention.min_readable
     assert watched.requests <= 10
 
 
 def test_a_missing_page_file_of_a_version_that_is_kept_is_damage():
     past = eventful_past()
-    table = cold(past.objects)
-    for info in past.objects.list("pages/"):
-        past.objects.delete(info.key)
+    table = cold(past.object_store)
+    for info in past.object_store.list("pages/"):
+        past.object_store.delete(info.key)
 
     with pytest.raises(DamageError, match="missing that a version which can still be read needs"):
         table.read()
@@ -257,7 +257,7 @@ def test_a_lease_that_has_run_out_holds_nothing_and_cannot_be_renewed():
     clock = Clock()
     past = new_past(clock)
     past.append("large", 1)
-    lease = opened(past.objects, clock).snapshot().lease(HOUR)
+    lease = opened(past.object_store, clock).snapshot().lease(HOUR)
     version = lease.snapshot.version
     past.note()
     past.rewrite("large", -1)
@@ -296,7 +296,7 @@ def test_a_lease_is_renewed_listed_and_released():
 
 def test_a_version_that_vacuum_has_passed_cannot_be_leased():
     past = eventful_past()
-    snapshot = opened(past.objects).snapshot(version=4)
+    snapshot = opened(past.object_store).snapshot(version=4)
     past.store.vacuum(retention=1)
 
     with pytest.raises(SnapshotExpiredError, match="to be leased"):
@@ -310,7 +310,7 @@ def test_a_reader_that_may_not_write_reads_without_a_lease_where_it_says_so():
         if kind in ("create", "put"):
             raise StorageError("You may not write here.")
 
-    snapshot = opened(WatchedStore(past.objects, forbid)).snapshot()
+    snapshot = opened(WatchedStore(past.object_store, forbid)).snapshot()
 
     with pytest.raises(StorageError, match="may not write"):
         snapshot.lease(HOUR)

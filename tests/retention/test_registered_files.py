@@ -12,13 +12,13 @@ FOREIGN = ["imports/day-1.pages", "pages/mine.pages", "zz/00000000000000000000-x
 
 
 def keys(store):
-    return {info.key for info in store.objects.list("") if not info.key.startswith("_log/")}
+    return {info.key for info in store.object_store.list("") if not info.key.startswith("_log/")}
 
 
 @pytest.mark.parametrize("key", FOREIGN)
 def test_a_registered_file_stays_after_every_version_that_named_it_is_gone(key):
     store = store_with(pa.table({"n": [1]}))
-    pages = write_file(store.objects, key, pa.array([2, 3]), pa.array([4]))
+    pages = write_file(store.object_store, key, pa.array([2, 3]), pa.array([4]))
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("n", key, pages)])
     with store.transaction() as txn:
@@ -38,7 +38,7 @@ def test_a_registered_file_stays_after_every_version_that_named_it_is_gone(key):
 @pytest.mark.parametrize("key", FOREIGN)
 def test_a_foreign_file_that_nobody_ever_registered_is_no_orphan(key):
     store = store_with(pa.table({"n": [1]}))
-    write_file(store.objects, key, pa.array([2, 3]))
+    write_file(store.object_store, key, pa.array([2, 3]))
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [2]}))
 

@@ -60,7 +60,7 @@ def clean(store: Store) -> VacuumResult:
 
 @pytest.fixture(scope="module")
 def past() -> ObjectStore:
-    return eventful_past().objects
+    return eventful_past().object_store
 
 
 def test_what_was_deleted_is_told_at_once_and_then_by_the_next_commit(past):

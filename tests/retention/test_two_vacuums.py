@@ -53,12 +53,12 @@ def bury(past: Past, version: int) -> None:
     transactions = tuple((record.token, COMMITTED) for record in commit.records)
     ref = past.store.snapshot().log.state.newest_checkpoint
     tombstone = Tombstone(version, commit.timestamp_us, commit.token, commit.digest, transactions, ref)
-    past.objects.put(commit_key(version), encode_tombstone(tombstone)[0])
+    past.object_store.put(commit_key(version), encode_tombstone(tombstone)[0])
 
 
 def test_a_plan_with_a_newer_checkpoint_than_the_recorded_one_records_its_own(past: Past):
     head = past.store.snapshot().version
-    second = opened(past.objects)
+    second = opened(past.object_store)
     plan = second.vacuum_plan(retention=1)  # reads the oldest version from a checkpoint of its own
     past.store.tag("kept", version=head)
     with no_checkpoints():
@@ -68,8 +68,8 @@ def test_a_plan_with_a_newer_checkpoint_than_the_recorded_one_records_its_own(pa
 
     assert first.oldest == second_done.oldest == head
     assert second_done.version is not None
-    check_versions_stay(past.objects, past.history)
-    assert opened(past.objects).verify(pages="all").ok
+    check_versions_stay(past.object_store, past.history)
+    assert opened(past.object_store).verify(pages="all").ok
 
 
 def test_a_vacuum_after_one_whose_checkpoint_failed_keeps_the_oldest_version_readable(past: Past):
@@ -77,39 +77,39 @@ def test_a_vacuum_after_one_whose_checkpoint_failed_keeps_the_oldest_version_rea
     past.append("small", 9, rows=1)
     with no_checkpoints():
         past.store.vacuum(retention=1)
-    other = opened(past.objects)
+    other = opened(past.object_store)
     other.snapshot()
 
     past.store.vacuum_plan(retention=1).execute()
 
     other.checkpoint()  # knows nothing of the checkpoint that the plan made, and leads past it
-    assert opened(past.objects).snapshot(tag="kept").version == head
-    check_versions_stay(past.objects, past.history)
+    assert opened(past.object_store).snapshot(tag="kept").version == head
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_plan_that_would_read_its_oldest_version_from_an_older_checkpoint_is_made_again(past: Past):
     with no_checkpoints():
-        late = opened(past.objects).vacuum_plan(retention=1)
+        late = opened(past.object_store).vacuum_plan(retention=1)
     past.store.vacuum_plan(retention=2).execute()  # gives up less, on a newer checkpoint
-    before = sorted(info.key for info in past.objects.list(""))
+    before = sorted(info.key for info in past.object_store.list(""))
 
     with pytest.raises(CommitConflictError, match="Cannot vacuum versions before 6: another vacuum"):
         late.execute()
 
-    assert sorted(info.key for info in past.objects.list("")) == before
-    opened(past.objects).vacuum(retention=1)
-    check_versions_stay(past.objects, past.history)
+    assert sorted(info.key for info in past.object_store.list("")) == before
+    opened(past.object_store).vacuum(retention=1)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_plan_on_a_checkpoint_that_may_be_gone_is_made_again(past: Past):
-    late = opened(past.objects).vacuum_plan(retention=3)
+    late = opened(past.object_store).vacuum_plan(retention=3)
     with no_checkpoints():
         past.store.vacuum_plan(retention=1).execute()  # gives up more, on an older checkpoint
 
     with pytest.raises(CommitConflictError, match="Cannot vacuum versions before 4: another vacuum"):
         late.execute()
 
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 @pytest.mark.parametrize("keep", ["tag", "lease", "retention"])
@@ -124,7 +124,7 @@ def test_verify_names_a_kept_version_that_cannot_be_read(past: Past, keep: str):
     past.store.checkpoint()
     bury(past, 3)
 
-    found = opened(past.objects).verify()
+    found = opened(past.object_store).verify()
 
     assert not found.ok
     named = {"tag": "tag 'kept'", "lease": "lease ", "retention": "the oldest version"}[keep]
@@ -138,9 +138,9 @@ def test_a_version_that_cannot_be_read_is_not_tagged(past: Past):
     bury(past, 3)
 
     with pytest.raises(DamageError, match="Cannot tag version 5 as 'late': the version cannot be read"):
-        opened(past.objects).tag("late", version=5)
+        opened(past.object_store).tag("late", version=5)
 
-    assert opened(past.objects).tags() == {}
+    assert opened(past.object_store).tags() == {}
     assert rows_of(past.store) == past.history[max(past.history)]
 
 

@@ -19,7 +19,7 @@ from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past,
 
 
 def keys(store, prefix=""):
-    return {info.key for info in store.objects.list(prefix)}
+    return {info.key for info in store.object_store.list(prefix)}
 
 
 def page_files_of(objects):
@@ -30,7 +30,7 @@ def page_files_of(objects):
 
 
 def slot(store, version):
-    return decode_slot(store.objects.get(commit_key(version)), "slot")
+    return decode_slot(store.object_store.get(commit_key(version)), "slot")
 
 
 def test_versions_that_are_kept_have_the_rows_that_they_always_had():
@@ -39,8 +39,8 @@ def test_versions_that_are_kept_have_the_rows_that_they_always_had():
     past.store.vacuum(retention=4)
 
     past.note()
-    check_versions_stay(past.objects, past.history)
-    check_nothing_needed_is_gone(past.objects)
+    check_versions_stay(past.object_store, past.history)
+    check_nothing_needed_is_gone(past.object_store)
 
 
 def test_a_version_that_is_not_kept_is_refused_by_name_with_the_range_that_can_be_read():
@@ -50,7 +50,7 @@ def test_a_version_that_is_not_kept_is_refused_by_name_with_the_range_that_can_b
     past.store.vacuum(retention=3)
 
     with pytest.raises(SnapshotExpiredError) as refused:
-        opened(past.objects).snapshot(version=1)
+        opened(past.object_store).snapshot(version=1)
     assert f"Version 1 cannot be read any more: retention keeps versions {head - 2} to" in str(refused.value)
 
 
@@ -63,7 +63,7 @@ def test_a_page_file_goes_when_the_last_of_its_pages_is_in_no_kept_version():
 
     past.store.vacuum(retention=1)
 
-    assert keys(past.store, "pages/") == page_files_of(past.objects)
+    assert keys(past.store, "pages/") == page_files_of(past.object_store)
     assert before - keys(past.store, "pages/")
 
 
@@ -79,7 +79,7 @@ def test_a_page_file_stays_while_one_of_its_pages_is_live():
     past.store.vacuum(retention=1)
 
     assert file in keys(past.store, "pages/")
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_a_page_file_that_a_restore_has_brought_back_stays():
@@ -99,7 +99,7 @@ def test_a_page_file_that_a_restore_has_brought_back_stays():
     past.store.vacuum(retention=1)
 
     assert file in keys(past.store, "pages/")
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_cleaned_slots_are_tombstones_that_settle_doubt_time_and_chain():
@@ -125,7 +125,7 @@ def test_what_the_checkpoint_before_needed_goes_too_where_only_the_newest_versio
 
     past.store.vacuum(retention=1)
 
-    assert keys(past.store, "pages/") == page_files_of(past.objects)
+    assert keys(past.store, "pages/") == page_files_of(past.object_store)
     assert len(keys(past.store, "_log/checkpoints/")) <= 2
 
 
@@ -133,7 +133,7 @@ def test_a_plan_says_what_goes_and_executing_it_deletes_exactly_that():
     past = eventful_past()
     plan = past.store.vacuum_plan(retention=2)
     before = keys(past.store)
-    sizes = {key: len(past.objects.get(key)) for key in plan.objects["key"].to_pylist()}
+    sizes = {key: len(past.object_store.get(key)) for key in plan.objects["key"].to_pylist()}
 
     result = plan.execute()
 
@@ -178,13 +178,13 @@ def test_a_vacuum_of_a_store_that_only_grows_reads_no_segment_that_old_and_new_s
     assert "page file" not in plan.counts
     plan.execute()
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 @pytest.mark.parametrize("orphans", [False, True])
 def test_a_vacuum_lists_objects_only_where_it_is_asked_for_orphans(orphans):
     past = eventful_past()
-    meter = MeteredStore(past.objects)
+    meter = MeteredStore(past.object_store)
 
     done = opened(meter).vacuum(retention=1, orphans=orphans)
 
@@ -200,7 +200,7 @@ def test_a_tag_holds_its_version_and_all_later_ones_until_it_and_every_other_one
 
     for name in ("kept", "kept-too"):
         past.store.vacuum(retention=1)
-        check_versions_stay(past.objects, past.history)
+        check_versions_stay(past.object_store, past.history)
         assert past.store.snapshot().log.state.retention.min_readable == 5
         past.store.delete_tag(name)
         past.note()
@@ -208,7 +208,7 @@ def test_a_tag_holds_its_version_and_all_later_ones_until_it_and_every_other_one
 
     assert past.store.snapshot().log.state.retention.min_readable > 5
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_versions_are_kept_by_age_by_number_or_as_the_properties_of_the_store_say():
@@ -257,7 +257,7 @@ def test_a_store_is_written_and_opened_after_a_vacuum_as_before():
 
     past.append("large", 9)
     past.store.checkpoint()
-    other = opened(past.objects)
+    other = opened(past.object_store)
 
     assert rows_of(other, past.store.snapshot().version - 1) == want
     assert rows_of(other) == rows_of(past.store)
@@ -290,8 +290,8 @@ def test_what_comes_into_use_between_plan_and_execution_is_spared():
     assert file in plan.objects["key"].to_pylist()
     assert file in keys(past.store)
     assert result.spared == 1
-    check_versions_stay(past.objects, past.history)
-    check_nothing_needed_is_gone(past.objects)
+    check_versions_stay(past.object_store, past.history)
+    check_nothing_needed_is_gone(past.object_store)
 
 
 def test_a_plan_that_a_tag_has_overtaken_deletes_nothing():
@@ -305,7 +305,7 @@ def test_a_plan_that_a_tag_has_overtaken_deletes_nothing():
 
     assert keys(past.store) == before
     past.note()
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def forbid(number, kind, key):
@@ -319,12 +319,12 @@ def test_a_vacuum_that_may_not_write_its_checkpoint_ends_with_the_reason():
     past.append("large", 1)
 
     with pytest.raises(StorageError, match="You may not write here"):
-        opened(WatchedStore(past.objects, forbid)).vacuum(retention=1)
+        opened(WatchedStore(past.object_store, forbid)).vacuum(retention=1)
 
 
 def test_a_store_that_may_only_be_read_is_planned_for_with_the_checkpoints_that_it_has():
     past = eventful_past()
-    reader = opened(WatchedStore(past.objects, forbid))
+    reader = opened(WatchedStore(past.object_store, forbid))
 
     plan = reader.vacuum_plan(retention=1)
 
@@ -333,17 +333,17 @@ def test_a_store_that_may_only_be_read_is_planned_for_with_the_checkpoints_that_
 
 def test_slots_that_a_killed_vacuum_has_left_between_tombstones_are_cleaned_by_the_next():
     past = eventful_past()
-    commits = {version: past.objects.get(commit_key(version)) for version in past.history}
+    commits = {version: past.object_store.get(commit_key(version)) for version in past.history}
     past.store.vacuum(retention=1)
     left = [3, 5]
     for version in left:
-        past.objects.put(commit_key(version), commits[version])
+        past.object_store.put(commit_key(version), commits[version])
     past.append("large", 7)
 
     past.store.vacuum(retention=1)
 
     assert all(isinstance(slot(past.store, version), Tombstone) for version in left)
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_page_manifests_of_cleaned_slots_go():
@@ -360,7 +360,7 @@ def test_page_manifests_of_cleaned_slots_go():
 
     assert plan.counts["manifest"] == 1
     assert manifest not in keys(past.store)
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_compacted_ranges_of_cleaned_slots_go():
@@ -375,7 +375,7 @@ def test_compacted_ranges_of_cleaned_slots_go():
     left = {key for key in keys(past.store, "_log/") if key.endswith(".compacted.avro")}
     assert before
     assert not [key for key in left if int(key.split("-")[1][:20]) < max(past.history)]
-    check_versions_stay(past.objects, past.history)
+    check_versions_stay(past.object_store, past.history)
 
 
 def test_what_names_an_object_goes_after_it_and_slots_go_last():
@@ -385,7 +385,7 @@ def test_what_names_an_object_goes_after_it_and_slots_go_last():
     past.append("large", 8)
     done: list[str] = []
     watched = WatchedStore(
-        past.objects, lambda _, kind, key: done.append(key) if kind in ("delete", "put") else None
+        past.object_store, lambda _, kind, key: done.append(key) if kind in ("delete", "put") else None
     )
 
     plan = opened(watched).vacuum_plan(retention=1)
@@ -418,7 +418,7 @@ def test_a_plan_reads_kept_commits_out_of_compacted_ranges():
         if kind == "get" and len(key) == len(commit_key(0)):
             slots_read.append(key)
 
-    watched = WatchedStore(past.objects)
+    watched = WatchedStore(past.object_store)
     store = opened(watched)
     store.snapshot()
     watched.watch = note

@@ -36,10 +36,10 @@ def run(*arguments):
 
 
 def test_vacuum_shows_the_plan_and_deletes_only_when_told_to(folder):
-    before = {info.key for info in sp.open(folder).objects.list("pages/")}
+    before = {info.key for info in sp.open(folder).object_store.list("pages/")}
 
     planned = json.loads(run("vacuum", folder, "--retention", "1", "--json"))
-    after_plan = {info.key for info in sp.open(folder).objects.list("pages/")}
+    after_plan = {info.key for info in sp.open(folder).object_store.list("pages/")}
     shown = run("vacuum", folder, "--retention", "1")
     applied = json.loads(run("vacuum", folder, "--retention", "1", "--apply", "--json"))
 
@@ -51,7 +51,7 @@ def test_vacuum_shows_the_plan_and_deletes_only_when_told_to(folder):
     assert "nothing was deleted" in shown
     assert applied["applied"] is True
     assert applied["objects"] >= planned["objects"]
-    assert len({info.key for info in sp.open(folder).objects.list("pages/")} & before) == len(before) - 2
+    assert len({info.key for info in sp.open(folder).object_store.list("pages/")} & before) == len(before) - 2
     assert sp.open(folder).snapshot().table("t").read(stop=1).to_pylist() == [{"x": 1}]
 
 

@@ -102,8 +102,8 @@ TARGETS = {
     "a part read": Target((Kind.GET,), "/_log/parts/", read),
     "a segment read": Target((Kind.GET,), "/_log/segments/", read),
     "a page read": Target((Kind.RANGE,), "/pages/", read),
-    "a listing": Target((Kind.LIST,), "", lambda store: store.objects.list("")),
-    "a delete": Target((Kind.DELETE,), "", lambda store: store.objects.delete("pages/orphan")),
+    "a listing": Target((Kind.LIST,), "", lambda store: store.object_store.list("")),
+    "a delete": Target((Kind.DELETE,), "", lambda store: store.object_store.delete("pages/orphan")),
 }
 
 
@@ -187,7 +187,7 @@ def template(server: S3Server, shared_proxy: FaultProxy) -> tuple[str, Place]:
         txn.create_table("t", BASE.schema)
         txn.append("t", BASE)
     store.checkpoint()
-    store.objects.put("pages/orphan", b"x")
+    store.object_store.put("pages/orphan", b"x")
     with store.transaction() as txn:
         txn.create_table("other", BASE.schema)
     patient, hasty = (

@@ -40,10 +40,10 @@ def test_a_store_that_was_used_shows_its_address_only_and_refuses_to_be_pickled(
     table = store.snapshot().table("t")
     table.read()
 
-    assert not shows_a_secret(store, store.objects, store.snapshot(), table, table.directory, txn)
-    assert not shows_a_secret(vars(store.objects), store.history().to_pylist(), caplog.text)
+    assert not shows_a_secret(store, store.object_store, store.snapshot(), table, table.directory, txn)
+    assert not shows_a_secret(vars(store.object_store), store.history().to_pylist(), caplog.text)
     with pytest.raises(InvalidInputError) as caught:
-        pickle.dumps(store.objects)
+        pickle.dumps(store.object_store)
     assert not shows_a_secret(everything_of(caught.value))
 
 
@@ -54,11 +54,11 @@ def test_no_object_of_a_store_holds_a_credential(server: S3Server, url: str) -> 
         txn.append("t", pa.table({"a": [1]}))
     store.checkpoint()
 
-    infos = store.objects.list("")
+    infos = store.object_store.list("")
 
     assert len(infos) > 5
     for info in infos:
-        data = store.objects.get(info.key)
+        data = store.object_store.get(info.key)
         assert not any(secret.encode() in data for secret in SECRETS), info.key
 
 

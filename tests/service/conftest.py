@@ -75,7 +75,7 @@ def serve(ca: trustme.CA, certificate: trustme.LeafCert) -> Iterator[Callable[..
     made: list[Served] = []
 
     def start(store: sp.Store | ObjectStore, **more: Any) -> Served:
-        objects = store.objects if isinstance(store, sp.Store) else store
+        objects = store.object_store if isinstance(store, sp.Store) else store
         made.append(Served(objects, ca, certificate, **more))
         return made[-1]
 

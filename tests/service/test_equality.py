@@ -34,7 +34,7 @@ TABLES = [("default", "t"), ("default", "other"), ("private", "secrets")]
 
 
 def check_versions(store: sp.Store, versions: list[int]) -> None:
-    service = MetadataService(store.objects)
+    service = MetadataService(store.object_store)
     for version in versions:
         for db, table in TABLES:
             check_same_table(served(service, db, table, version), store.snapshot(version).log)
@@ -63,7 +63,7 @@ def test_columns_that_have_more_pages_than_a_part_is_listed_for(small_trees, mon
     store.checkpoint()
     write_more(store)
     monkeypatch.setattr(segment_locator, "MANY_PAGES", 1)
-    answer = MetadataService(store.objects).get_table_meta_snapshot("default", "t")
+    answer = MetadataService(store.object_store).get_table_meta_snapshot("default", "t")
 
     assert any(place.is_part for found in answer.places.values() for place in found)
     check_versions(store, [store.snapshot().version])
@@ -88,7 +88,7 @@ def test_after_page_compaction_log_compaction_and_changes_of_the_table(small_tre
 
 def test_after_a_vacuum_kept_versions_are_the_same_and_older_ones_are_expired(small_trees):
     store = store_with_a_past()
-    service = MetadataService(store.objects, staleness_s=1e-6)
+    service = MetadataService(store.object_store, staleness_s=1e-6)
     old = service.get_table_meta_snapshot("default", "t")
     for turn in range(3):
         write_more(store, 1000 * turn)
@@ -119,7 +119,7 @@ def test_where_an_object_has_gone_a_version_is_read_from_what_is_kept_now(small_
     store.checkpoint()
     old = write_more(store)
     write_more(store, 2000)
-    objects = Losing(store.objects)
+    objects = Losing(store.object_store)
     service = MetadataService(objects)
 
     check_same_table(served(service, "default", "t", old), store.snapshot(old).log, places=False)
@@ -130,7 +130,7 @@ def test_changes_carry_a_snapshot_on_and_share_what_it_has_loaded(small_trees):
     store = store_with_a_past()
     store.checkpoint()
     first = write_more(store)
-    service = MetadataService(store.objects, staleness_s=1e-6)
+    service = MetadataService(store.object_store, staleness_s=1e-6)
     before = served(service, "default", "t", first)
     key = (before.answer.table_id, 1)
     before.chain(key).all_pages()
@@ -152,10 +152,10 @@ def test_changes_on_another_checkpoint_do_not_carry_a_snapshot_on(small_trees):
     store = store_with_a_past()
     store.checkpoint()
     first = write_more(store)
-    before = MetadataService(store.objects).get_table_meta_snapshot("default", "t", first)
+    before = MetadataService(store.object_store).get_table_meta_snapshot("default", "t", first)
     store.checkpoint()
     second = write_more(store, 2000)
-    changes = MetadataService(store.objects).collect_table_meta_changes_in_range(
+    changes = MetadataService(store.object_store).collect_table_meta_changes_in_range(
         "default", "t", first + 1, second
     )
 
@@ -172,7 +172,7 @@ def test_changes_older_than_the_checkpoint_are_told_by_location_and_give_the_sam
     store.compact_log()
     store.checkpoint()
     newest = write_more(store, 9000)
-    service = MetadataService(store.objects)
+    service = MetadataService(store.object_store)
     before = served(service, "default", "t", first)
 
     changes = service.collect_table_meta_changes_in_range("default", "t", first + 1, newest)
@@ -184,8 +184,8 @@ def test_changes_older_than_the_checkpoint_are_told_by_location_and_give_the_sam
     assert len(changes.redo_locations) < 15
     assert {edit.version for edits in changes.hot_redo.values() for edit in edits} == {newest}
     for each in changes.redo_locations:
-        assert store.objects.size(each.key) > 0
-    slots_reader = SlotReader(store.objects)
+        assert store.object_store.size(each.key) > 0
+    slots_reader = SlotReader(store.object_store)
     persisted = splices_of(
         slots_reader.commits(first + 1, newest), changes.table_id, store._log.load_manifest
     )
@@ -201,7 +201,7 @@ def test_answers_are_shared_and_never_changed(small_trees):
     store = store_with_a_past()
     store.checkpoint()
     first = write_more(store)
-    service = MetadataService(store.objects, staleness_s=1e-6)
+    service = MetadataService(store.object_store, staleness_s=1e-6)
     one = service.get_table_meta_snapshot("default", "t", first)
     edits = {field_id: list(made) for field_id, made in one.redo.items()}
     write_more(store, 2000)
@@ -219,7 +219,7 @@ def test_bulk_commits_are_answered_with_promises_that_are_kept_when_they_are_ask
     store = store_with_a_past(versions=1)
     monkeypatch.setattr(placement, "MANIFEST_PAGES", 1)
     newest = write_more(store)
-    answer = MetadataService(store.objects).get_table_meta_snapshot("default", "t")
+    answer = MetadataService(store.object_store).get_table_meta_snapshot("default", "t")
     assert any(isinstance(edit.added, UnloadedRun) for edits in answer.redo.values() for edit in edits)
 
     check_versions(store, [newest])
@@ -227,16 +227,16 @@ def test_bulk_commits_are_answered_with_promises_that_are_kept_when_they_are_ask
 
 def test_unknown_tables_versions_and_tags_give_the_errors_of_an_opened_store():
     store = store_with_a_past(versions=2)
-    service = MetadataService(store.objects)
+    service = MetadataService(store.object_store)
     newest = store.snapshot().version
 
-    with pytest.raises(TableNotFoundError, match=r"no table 'default.othr'.*'other'"):
+    with pytest.raises(TableNotFoundError, match=r"table 'default.othr'.*'other'"):
         service.get_table_meta_snapshot("default", "othr")
-    with pytest.raises(TableNotFoundError, match="no namespace 'nowhere'"):
+    with pytest.raises(TableNotFoundError, match="namespace 'nowhere'"):
         service.get_table_meta_snapshot("nowhere", "t")
     with pytest.raises(VersionNotFoundError, match=f"versions 0 to {newest}"):
         service.get_table_meta_snapshot("default", "t", newest + 1)
-    with pytest.raises(VersionNotFoundError, match="no tag 'x'"):
+    with pytest.raises(VersionNotFoundError, match="find tag 'x'"):
         service.moment(tag="x")
     with pytest.raises(VersionNotFoundError, match="created after"):
         service.moment(timestamp_us=5)
@@ -245,7 +245,7 @@ def test_unknown_tables_versions_and_tags_give_the_errors_of_an_opened_store():
 
 
 def test_suggestions_never_name_tables_of_other_namespaces():
-    service = MetadataService(store_with_a_past(versions=1).objects)
+    service = MetadataService(store_with_a_past(versions=1).object_store)
 
     with pytest.raises(TableNotFoundError) as caught:
         service.get_table_meta_snapshot("default", "secrets")
@@ -257,7 +257,7 @@ def test_pieces_that_a_snapshot_does_not_name_are_refused(small_trees):
     store = store_with_a_past()
     store.checkpoint()
     newest = write_more(store)
-    service = MetadataService(store.objects)
+    service = MetadataService(store.object_store)
     of_others = service.get_table_meta_snapshot("private", "secrets")
     digests = {p.location.digest for found in of_others.places.values() for p in found}
     own = service.get_table_meta_snapshot("default", "t")
@@ -278,7 +278,7 @@ def test_pieces_that_a_snapshot_does_not_name_are_refused(small_trees):
 def test_times_and_tags_name_the_versions_that_they_name_in_the_store():
     store = store_with_a_past(versions=3)
     store.tag("release", 5)
-    service = MetadataService(store.objects)
+    service = MetadataService(store.object_store)
 
     assert service.moment(tag="release").version == 5
     for version in range(store.snapshot().version + 1):
@@ -288,7 +288,7 @@ def test_times_and_tags_name_the_versions_that_they_name_in_the_store():
 
 
 def test_tables_are_listed_with_their_namespaces():
-    service = MetadataService(store_with_a_past(versions=1).objects)
+    service = MetadataService(store_with_a_past(versions=1).object_store)
 
     assert [names[:2] for names in service.tables()] == [TABLES[1], TABLES[0], TABLES[2]]
     assert service.tables(0) == []

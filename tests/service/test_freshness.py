@@ -77,7 +77,7 @@ def test_many_threads_that_begin_at_once_cost_what_one_does(small_trees):
     store = store_with_a_past()
     store.checkpoint()
     write_more(store)
-    alone, shared = MeteredStore(store.objects), MeteredStore(store.objects)
+    alone, shared = MeteredStore(store.object_store), MeteredStore(store.object_store)
 
     def ask(service: MetadataService) -> None:
         answer = service.get_table_meta_snapshot("default", "t")
@@ -95,7 +95,7 @@ def test_many_threads_that_begin_at_once_cost_what_one_does(small_trees):
 
 def test_within_the_bound_storage_is_not_asked_and_after_it_once():
     store = store_with_a_past(versions=1)
-    meter, clock = MeteredStore(store.objects), Clock()
+    meter, clock = MeteredStore(store.object_store), Clock()
     service = MetadataService(meter, clock.runtime, staleness_s=1.0)
     first = service.moment().version
     write_more(store)
@@ -114,7 +114,7 @@ def test_within_the_bound_storage_is_not_asked_and_after_it_once():
 
 
 def test_nobody_asks_storage_while_nobody_calls():
-    meter, clock = MeteredStore(store_with_a_past(versions=1).objects), Clock()
+    meter, clock = MeteredStore(store_with_a_past(versions=1).object_store), Clock()
     service = MetadataService(meter, clock.runtime)
     service.moment()
     before = meter.counts.requests
@@ -127,7 +127,7 @@ def test_nobody_asks_storage_while_nobody_calls():
 def test_a_version_that_somebody_has_just_committed_is_looked_for_sooner():
     store = store_with_a_past(versions=1)
     clock = Clock()
-    service = MetadataService(store.objects, clock.runtime, staleness_s=10.0)
+    service = MetadataService(store.object_store, clock.runtime, staleness_s=10.0)
     service.moment()
     version = write_more(store)
 
@@ -136,7 +136,7 @@ def test_a_version_that_somebody_has_just_committed_is_looked_for_sooner():
 
 
 def test_versions_that_do_not_come_cost_no_request_for_each_question():
-    meter, clock = MeteredStore(store_with_a_past(versions=1).objects), Clock()
+    meter, clock = MeteredStore(store_with_a_past(versions=1).object_store), Clock()
     service = MetadataService(meter, clock.runtime, staleness_s=10.0)
     service.moment()
     before, began = meter.counts.requests, clock.now_s
@@ -149,7 +149,7 @@ def test_versions_that_do_not_come_cost_no_request_for_each_question():
 
 
 def test_when_storage_fails_all_who_wait_are_told_and_later_ones_try_again():
-    store = Unreliable(store_with_a_past(versions=1).objects)
+    store = Unreliable(store_with_a_past(versions=1).object_store)
     clock = Clock()
     service = MetadataService(store, clock.runtime, staleness_s=1.0)
     newest = service.moment().version
@@ -175,7 +175,7 @@ def test_when_storage_fails_all_who_wait_are_told_and_later_ones_try_again():
 def test_pieces_that_nobody_named_cost_no_request(small_trees):
     store = store_with_a_past()
     store.checkpoint()
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     service = MetadataService(meter, staleness_s=3600.0)
     version = service.get_table_meta_snapshot("default", "t").version
     before = meter.counts.requests
@@ -193,7 +193,7 @@ def test_old_versions_are_opened_once_for_all_clients(small_trees):
     old = write_more(store)
     for turn in range(3):
         write_more(store, 1000 * turn)
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     service = MetadataService(meter, staleness_s=3600.0)
     service.moment()
     service.get_table_meta_snapshot("default", "t", old)
@@ -206,7 +206,7 @@ def test_old_versions_are_opened_once_for_all_clients(small_trees):
 def test_names_are_listed_once_for_all_clients(small_trees):
     store = store_with_a_past()
     store.checkpoint()
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     service = MetadataService(meter, staleness_s=3600.0)
     service.tables()
     before = meter.counts.requests
@@ -220,7 +220,7 @@ def test_names_are_listed_once_for_all_clients(small_trees):
 
 def test_times_are_read_once():
     store = store_with_a_past(versions=3)
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     service = MetadataService(meter, staleness_s=3600.0)
     time_us = store.snapshot(4).log.state.timestamp_us
     service.moment(timestamp_us=time_us)

@@ -80,7 +80,7 @@ class Gated(MeteredStore):
 
 @pytest.fixture(scope="module")
 def fuzzed(ca, certificate):
-    served = Served(store_with_a_past(versions=2).objects, ca, certificate, question_bytes=8192)
+    served = Served(store_with_a_past(versions=2).object_store, ca, certificate, question_bytes=8192)
     client = fl.FlightClient(served.url, tls_root_certs=served.ca)
     options = fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {token()}".encode())], timeout=60)
     yield served, client, options
@@ -178,7 +178,7 @@ def test_answers_come_in_messages_of_bounded_size(serve):
 
 def test_a_call_that_takes_too_long_is_refused_and_still_counts_until_its_work_ends(serve, monkeypatch):
     store = store_with_a_past(versions=1)
-    gated = Gated(store.objects)
+    gated = Gated(store.object_store)
     served = serve(gated)
     client = served.connect()
     gated.closed = True
@@ -197,7 +197,7 @@ def test_a_call_that_takes_too_long_is_refused_and_still_counts_until_its_work_e
 
 
 def test_a_client_does_not_wait_longer_than_it_said(serve):
-    gated = Gated(store_with_a_past(versions=1).objects)
+    gated = Gated(store_with_a_past(versions=1).object_store)
     client = serve(gated).connect(timeout_s=30.0)
     client._calls._timeout_s = 0.3
     gated.closed = True
@@ -210,7 +210,7 @@ def test_a_client_does_not_wait_longer_than_it_said(serve):
 
 
 def test_too_many_calls_at_once_are_refused_and_come_through_when_they_try_again(serve):
-    gated = Gated(store_with_a_past(versions=1).objects)
+    gated = Gated(store_with_a_past(versions=1).object_store)
     served = serve(gated, calls=1)
     blocked, hasty, patient = served.connect(), served.connect(), served.connect(retry_s=60.0)
     gated.closed = True
@@ -227,7 +227,7 @@ def test_too_many_calls_at_once_are_refused_and_come_through_when_they_try_again
 
 
 def test_when_it_ends_calls_in_flight_are_done_and_new_ones_refused(serve):
-    gated = Gated(store_with_a_past(versions=1).objects)
+    gated = Gated(store_with_a_past(versions=1).object_store)
     served = serve(gated, drain_s=60.0)
     inside, late = served.connect(), served.connect()
     gated.closed = True
@@ -256,7 +256,7 @@ def test_when_it_ends_calls_in_flight_are_done_and_new_ones_refused(serve):
 
 
 def test_a_call_that_hangs_is_left_behind_when_the_time_is_up(serve):
-    gated = Gated(store_with_a_past(versions=1).objects)
+    gated = Gated(store_with_a_past(versions=1).object_store)
     served = serve(gated)
     client = served.connect()
     gated.closed = True
@@ -275,7 +275,7 @@ def test_a_call_that_hangs_is_left_behind_when_the_time_is_up(serve):
 
 def test_a_client_goes_on_when_the_service_comes_back(ca, certificate):
     store = store_with_a_past(versions=2)
-    first = Served(store.objects, ca, certificate)
+    first = Served(store.object_store, ca, certificate)
     client = first.connect(retry_s=60.0)
     rows = client.snapshot().table("t").read()
     first.serving.drain()
@@ -283,7 +283,7 @@ def test_a_client_goes_on_when_the_service_comes_back(ca, certificate):
     back: list[Served] = []
 
     def come_back() -> None:
-        back.append(Served(store.objects, ca, certificate, port=first.serving.port))
+        back.append(Served(store.object_store, ca, certificate, port=first.serving.port))
 
     timer = threading.Timer(0.5, come_back)
     timer.start()

@@ -181,7 +181,7 @@ def test_errors_are_those_of_an_opened_store(serve):
         client.snapshot(10_000)
     with pytest.raises(InvalidInputError, match="not several"):
         client.snapshot(1, tag="x")
-    with pytest.raises(sp.SparkPagesError, match="no column 'x'"):
+    with pytest.raises(sp.SparkPagesError, match="column 'x'"):
         client.snapshot().table("t").read(["x"])
 
 
@@ -215,7 +215,7 @@ def test_many_clients_cost_storage_what_one_does(serve, small_trees):
     write_more(store)
 
     def requests_of(clients: int) -> int:
-        meter = MeteredStore(store.objects)
+        meter = MeteredStore(store.object_store)
         served = serve(meter, staleness_s=3600.0)
         for _ in range(clients):
             client = served.connect()
@@ -229,7 +229,7 @@ def test_many_clients_cost_storage_what_one_does(serve, small_trees):
 def test_requests_to_storage_grow_with_the_commits(serve, small_trees):
     store = store_with_a_past()
     store.checkpoint()
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     served = serve(meter)
     clients = [served.connect() for _ in range(6)]
     for client in clients:

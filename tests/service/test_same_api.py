@@ -172,7 +172,7 @@ def test_a_token_sees_the_namespaces_that_it_may_read_and_types_with_the_catalog
 
 
 def test_many_clients_ask_storage_no_more_than_one(past, serve):
-    meter = MeteredStore(past.objects)
+    meter = MeteredStore(past.object_store)
     served = serve(Store(meter), staleness_s=600.0)
 
     def ask() -> int:

@@ -62,7 +62,7 @@ def served():
         txn.append("big", {"b": [os.urandom(1000) for _ in range(20_000)]})
     store.checkpoint()
     settings = ServiceSettings(calls=PLACES, deadline_s=0.3, message_bytes=MESSAGE)
-    serving = Serving(store.objects, settings, verifier=None)
+    serving = Serving(store.object_store, settings, verifier=None)
     yield store, serving, f"grpc://127.0.0.1:{serving.port}"
     serving.drain()
 

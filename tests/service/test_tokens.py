@@ -202,7 +202,7 @@ def test_bytes_of_pages_of_other_namespaces_are_not_handed_out(serve, small_tree
     served = serve(store)
     client = served.connect("read:default")
     version = store.snapshot().version
-    fresh = sp.Store(store.objects).snapshot()
+    fresh = sp.Store(store.object_store).snapshot()
     mine, theirs = fresh.table("t").pages(), fresh.table("private.secrets").pages()
     paths = set(mine["path"].to_pylist()) & set(theirs["path"].to_pylist())
     assert paths, "the checkpoint should have one file for both tables"
@@ -225,9 +225,9 @@ def test_bytes_of_pages_of_other_namespaces_are_not_handed_out(serve, small_tree
         ask("default", "t", start, size)
     with pytest.raises(AccessDeniedError):
         ask("private", "secrets", start, size)
-    whole = store.objects.size(path)
+    whole = store.object_store.size(path)
     told = ask("default", "t", 0, whole)
-    really = store.objects.get_range(path, 0, whole)
+    really = store.object_store.get_range(path, 0, whole)
     assert told[start : start + size] == bytes(size) != really[start : start + size]
     own = next(row for row in mine.to_pylist() if row["path"] == path)
     first, last = own["offset"], own["offset"] + own["actual_len"]

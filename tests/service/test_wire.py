@@ -40,7 +40,7 @@ def frames():
     store.checkpoint()
     first = write_more(store)
     write_more(store, 2000)
-    service = MetadataService(store.objects)
+    service = MetadataService(store.object_store)
     answer = service.get_table_meta_snapshot("default", "t")
     changes = service.collect_table_meta_changes_in_range("default", "t", first + 1)
     return answer, changes
@@ -154,7 +154,7 @@ def test_extents_join_pages_that_touch_and_leave_out_what_lies_between(frames):
 
     store = store_with_a_past()
     store.checkpoint()
-    snapshot: LogSnapshot = type(store)(store.objects).snapshot().log
+    snapshot: LogSnapshot = type(store)(store.object_store).snapshot().log
     definition = next(d for d in snapshot.tables() if d.name == "t")
     pages = snapshot.chain((definition.table_id, 1)).all_pages()
     for path, (starts, ends) in Extents.of(pages, blooms=False).by_path.items():

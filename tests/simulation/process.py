@@ -276,7 +276,7 @@ class Process:
         if opened and head is not None:  # as if it had refreshed before the schedule began
             newest = self.log._newest
             self._at_once = True
-            newest.snapshot = head if head.checkpoint is None else newest.bind(head.state)
+            newest.snapshot = head if head.checkpoint is None else newest.open(head.state)
             self.log._slots.identity.learn(head.state.store_id)
             self.log._slots.identity.look(head.state.version + 1)
             self._at_once = False

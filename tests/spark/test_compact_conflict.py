@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.compact_pages import main
-from spark_pages.job_result import CONFLICT, ended
+from spark_pages.job_result import CONFLICT, exit_code_of
 from spark_pages.log.log import Log
 from spark_pages.spark import compact_pages
 from spark_pages.spark.compact import each_table
@@ -128,7 +128,7 @@ def test_of_several_tables_one_that_conflicts_keeps_no_other_from_being_compacte
 
     told = each_table(own_history.url, None, None, partial(compact_pages, spark))
 
-    assert ended(told) == CONFLICT
+    assert exit_code_of(told) == CONFLICT
     found = {each["table"]: each for each in told["tables"]}
     assert (told["ok"], found["flights"]["ok"], found["zebra"]["ok"]) == (False, False, True)
     assert found["flights"]["error"]["type"] == "CommitConflictError"

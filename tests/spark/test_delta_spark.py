@@ -42,7 +42,7 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(
             del counts["0"]
     for each in (SEGMENTS, PARTS, ROOTS):
         (folder(store) / each.root / "unpublished.parquet").write_bytes(b"not named by any Delta commit")
-    before = {info.key for info in store.objects.list("")}
+    before = {info.key for info in store.object_store.list("")}
     published = store.snapshot()
 
     ended = subprocess.run(
@@ -67,4 +67,4 @@ def test_delta_spark_reads_every_version_and_can_neither_write_nor_delete(
     assert (told["there before"], told["exported versions"]) == ([False], 2)
     assert told["exported bytes"][0] == told["exported bytes"][1] > 0
     assert sp.open(store.url).snapshot().table("descriptors").num_rows == len(told["ids"])
-    assert before <= {info.key for info in store.objects.list("")}
+    assert before <= {info.key for info in store.object_store.list("")}

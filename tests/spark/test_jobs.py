@@ -214,10 +214,10 @@ def test_orphans_by_anti_join_are_those_that_the_local_search_finds(
         f"_log/checkpoints/{1:020d}-{'ab' * 32}.parquet",
     ]
     for key in strays:
-        store.objects.put(key, b"x" * 100)
+        store.object_store.put(key, b"x" * 100)
     young = f"pages/{own_history.latest + 50:020d}-{'ab' * 16}-0.pages"
-    store.objects.put(young, b"x")
-    store.objects.put("_log/segments/part-00000-ab-c000.snappy.parquet", b"of a Delta client")
+    store.object_store.put(young, b"x")
+    store.object_store.put("_log/segments/part-00000-ab-c000.snappy.parquet", b"of a Delta client")
 
     assert find_orphans(spark, own_history.url).num_rows == 0  # no writer is refused yet
     store.vacuum(retention=2)
@@ -238,8 +238,8 @@ def test_what_a_damaged_checkpoint_names_is_no_orphan(
     with store.transaction() as txn:
         txn.update("flights", "delay", rows=[0], values=[-1.0])
     store.vacuum(retention=1)
-    for info in store.objects.list(lost):
-        store.objects.delete(info.key)
+    for info in store.object_store.list(lost):
+        store.object_store.delete(info.key)
 
     with pytest.raises((PySparkException, ObjectNotFoundError), match=lost):
         find_orphans(spark, own_history.url)
@@ -251,7 +251,7 @@ def test_orphans_are_looked_for_again_where_another_vacuum_came_between(
     store, trees = own_history.store, orphans._trees
     store.vacuum(retention=4)
     orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
-    store.objects.put(orphan, b"x")
+    store.object_store.put(orphan, b"x")
 
     def overtaken(*arguments: Any) -> Any:
         monkeypatch.setattr(orphans, "_trees", trees)
@@ -266,12 +266,12 @@ def test_orphans_are_looked_for_again_where_another_vacuum_came_between(
 def test_vacuum_plans_by_default_and_deletes_when_told_to(spark: SparkSession, own_history: History) -> None:
     store = own_history.store
     orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
-    store.objects.put(orphan, b"x" * 100)
+    store.object_store.put(orphan, b"x" * 100)
     rows = store.snapshot().table("flights").read()
-    before = {info.key for info in store.objects.list("pages/")}
+    before = {info.key for info in store.object_store.list("pages/")}
 
     planned = vacuum(spark, own_history.url, 1)
-    assert before <= {info.key for info in store.objects.list("pages/")}
+    assert before <= {info.key for info in store.object_store.list("pages/")}
     done = vacuum(spark, own_history.url, 1, apply=True)
     again = vacuum(spark, own_history.url, 1, apply=True)
 
@@ -283,7 +283,7 @@ def test_vacuum_plans_by_default_and_deletes_when_told_to(spark: SparkSession, o
     told = sp.open(own_history.url).history().to_pylist()
     deletions = [row["parameters"] for row in told if row["operation"] == "delete objects"]
     assert deletions.count('{"bytes": "100", "objects": "1"}') == 1
-    assert orphan not in {info.key for info in store.objects.list("pages/")}
+    assert orphan not in {info.key for info in store.object_store.list("pages/")}
     assert sp.open(own_history.url).snapshot().table("flights").read().equals(rows)
     assert store.verify("all").ok
 

@@ -100,7 +100,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     store.checkpoint()
     assert store.snapshot().table("t").pages("text").num_rows > 100
     orphan = f"pages/{1:020d}-{'cd' * 16}-0.pages"
-    store.objects.put(orphan, b"x" * 100)
+    store.object_store.put(orphan, b"x" * 100)
     expected = store.snapshot().table("t").read()
     vacuum = [str(folder(store)), "--retention", "1", "--orphans", "--apply"]
 
@@ -116,7 +116,7 @@ def test_jobs_that_rewrite_delete_and_publish_may_be_killed_and_run_again(
     assert published["ok"]
     assert published["checkpoint"] is not None
     assert done["applied"]
-    assert orphan not in {info.key for info in store.objects.list("pages/")}
+    assert orphan not in {info.key for info in store.object_store.list("pages/")}
     assert store.verify("all").ok
     assert sp.open(store.url).snapshot().table("t").read().equals(expected)
 

@@ -114,11 +114,11 @@ def test_polars_reads_the_descriptors_of_every_version(store: sp.Store) -> None:
 def test_nothing_is_copied_and_a_small_change_is_published_in_few_bytes(store: sp.Store) -> None:
     publish_delta(store.url)
     change(store, 1)
-    before = {info.key: info.size_bytes for info in store.objects.list("")}
+    before = {info.key: info.size_bytes for info in store.object_store.list("")}
 
     done = publish_delta(store.url, history=False)
 
-    new = {i.key: i.size_bytes for i in store.objects.list("") if i.key not in before}
+    new = {i.key: i.size_bytes for i in store.object_store.list("") if i.key not in before}
     assert all("/_delta_log/" in key for key in new)
     assert sum(new.values()) == done.bytes_written
     assert 0 < done.files_added <= 6
@@ -207,7 +207,7 @@ def test_delta_rs_reads_guarded_tables_and_can_neither_write_nor_delete(
         change(store, number)
         publish_delta(store.url)
     (folder(store) / published.root / "unpublished.parquet").write_bytes(b"not named by any Delta commit")
-    before = {info.key for info in store.objects.list("")}
+    before = {info.key for info in store.object_store.list("")}
     root = f"{store.url}/{published.root}"
 
     ended = {}
@@ -219,7 +219,7 @@ def test_delta_rs_reads_guarded_tables_and_can_neither_write_nor_delete(
         else:
             ended[name] = "done"
 
-    kept = {info.key for info in store.objects.list("")}
+    kept = {info.key for info in store.object_store.list("")}
     nothing_to_do = {"compact", "z-order"} if published is not SEGMENTS else set()
     assert {name for name, how in ended.items() if how == "done"} - nothing_to_do == LET_THROUGH
     assert before <= kept
@@ -240,7 +240,7 @@ def test_a_delta_client_reads_a_long_log_from_its_checkpoint(
     for version in range(newest + 1):
         (log / f"{version:020d}.json").unlink()  # so that only the checkpoint tells
 
-    state = DeltaLog(store.objects, Runtime(), SEGMENTS).state()
+    state = DeltaLog(store.object_store, Runtime(), SEGMENTS).state()
 
     assert newest == 2
     assert state.version == 4
@@ -412,7 +412,7 @@ def test_two_publications_at_once_publish_everything_once(store: sp.Store) -> No
 def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
     store: sp.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objects = store.objects
+    objects = store.object_store
     log, create = DeltaLog(objects, Runtime(), SEGMENTS), type(objects).create
 
     def silent(self: object, key: str, data: bytes) -> object:

@@ -147,7 +147,7 @@ def test_duckdb_reads_order_and_first_rows_at_every_version_that_vacuum_leaves_a
 
     store.vacuum(retention=1, orphans=True)
     newest = published.publish()
-    keys = {each.key for each in store.objects.list("_log/segments")}
+    keys = {each.key for each in store.object_store.list("_log/segments")}
     after, ended = by_duckdb(store, tmp_path / "after", (KEPT, newest))
 
     for version, found in (*before.items(), *after.items()):
@@ -157,7 +157,7 @@ def test_duckdb_reads_order_and_first_rows_at_every_version_that_vacuum_leaves_a
     assert len(ended) == 3
     assert "done" not in ended.values()
     assert "spark_pages-published" in ended["INSERT INTO segments FROM segments"]
-    left = {each.key for each in store.objects.list("_log/segments")}
+    left = {each.key for each in store.object_store.list("_log/segments")}
     assert left >= keys, "DuckDB writes a file of its own before it asks, and leaves it"
     assert store.verify("all").ok
 

@@ -92,7 +92,7 @@ def test_the_output_may_be_a_checkpoint_of_the_store_itself(
     assert (first["version"], newest["version"]) == (older, own_history.latest)
     for result in (first, newest):
         assert result["equal_to_local"], result["differences"]
-        assert own_history.store.objects.size(result["output"]) > 0
+        assert own_history.store.object_store.size(result["output"]) > 0
     head = sp.open(own_history.url).snapshot().log
     assert head.checkpoint.ref.location.key == newest["output"]
 

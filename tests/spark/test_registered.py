@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> sp.Store:
     """Registered, replaced, empty, shortened and lengthened pages, before and after a checkpoint."""
     store = sp.create(str(tmp_path / "store"))
     pages = write_file(
-        store.objects, KEY, *(pa.array(range(10 * n, 10 * n + n), pa.int64()) for n in range(5))
+        store.object_store, KEY, *(pa.array(range(10 * n, 10 * n + n), pa.int64()) for n in range(5))
     )
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]))

@@ -115,7 +115,7 @@ def test_every_job_by_spark_submit_reaches_the_store_by_the_name_of_a_profile(
     expected_ids = local_ids(store, checkpoint["version"])
     rebuilt = job("reconstruct_snapshot")
     stray = f"pages/{1:020d}-{'cd' * 16}-0.pages"
-    store.objects.put(stray, b"nothing names this")
+    store.object_store.put(stray, b"nothing names this")
     vacuumed = job("vacuum", "--retention", "1", "--orphans", "--apply")
     verified = job("verify")
     exported = job("export", "--table", "flights", "--output", str(tmp_path / "exported"))
@@ -130,7 +130,7 @@ def test_every_job_by_spark_submit_reaches_the_store_by_the_name_of_a_profile(
     assert checkpoint["version"] == published["checkpoint"] == rebuilt["version"]
     assert rebuilt["equal_to_local"]
     assert vacuumed["orphans"] >= 1
-    assert stray not in {info.key for info in after.objects.list("pages/")}
+    assert stray not in {info.key for info in after.object_store.list("pages/")}
     assert (verified["ok"], verified["faults"]) == (True, [])
     assert pq.read_table(tmp_path / "exported").sort_by("id")["delay"].equals(rows["delay"])
     assert ids == expected_ids

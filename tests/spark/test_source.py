@@ -181,7 +181,7 @@ def test_sql_text_rules_pages_out_where_rows_are_planned(history: History) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"filter": "idd = 1"}, "no column 'idd' in flights"),
+        ({"filter": "idd = 1"}, "find column 'idd': flights has none"),
         ({"filter": "id ="}, "filter"),
         ({"filter": "id = 1", "view": "chains"}, "rows of a table"),
     ],
@@ -316,8 +316,8 @@ def test_an_option_that_would_have_no_effect_is_refused(options: dict[str, str],
             r"view 'rows' has no option 'versionas'.*Did you mean versionAsOf",
         ),
         (
-            {"table": "planes", "grain": "pages"},
-            r"view 'rows' has no option 'grain'. It has columns, filter, ",
+            {"table": "planes", "granularity": "pages"},
+            r"view 'rows' has no option 'granularity'. It has columns, filter, ",
         ),
         ({"table": "planes", "view": "pages", "columns": "a"}, "view 'pages' has no option 'columns'"),
         ({"table": "planes", "view": "pages", "partitions": "2"}, "view 'pages' has no option 'partitions'"),
@@ -456,9 +456,9 @@ NEVER_NULL = {"id", "later", "text", "one", "list"}
 @pytest.mark.parametrize(
     ("version", "found", "expected"),
     [
-        (1, "found", NEVER_NULL),
-        (2, "found", NEVER_NULL - {"later"}),
-        (3, "found", NEVER_NULL),
+        (1, "inferred", NEVER_NULL),
+        (2, "inferred", NEVER_NULL - {"later"}),
+        (3, "inferred", NEVER_NULL),
         (1, "declared", set()),
         (1, None, set()),
     ],
@@ -490,7 +490,7 @@ def test_statistics_that_nobody_gave_prove_nothing(half_empty: sp.Store, monkeyp
 
 
 def test_a_nullability_that_is_no_word_of_ours_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="nullability is 'maybe': expected declared or found"):
+    with pytest.raises(InvalidInputError, match="nullability is 'maybe': expected declared or inferred"):
         SourceOptions({"path": "/data/shop", "nullability": "maybe"})
 
 
@@ -513,4 +513,4 @@ def test_a_task_of_a_store_on_this_machine_starts_no_thread(history: History, mo
     for part in reader.partitions():
         assert sum(batch.num_rows for batch in reader.read(part)) > 0
 
-    assert {how["ahead"] for how in asked} == {False}
+    assert {how["prefetch"] for how in asked} == {False}

@@ -231,7 +231,7 @@ def test_files_of_the_attempt_that_lost_are_orphans_and_vacuum_finds_them(
 
 
 def page_files(store: sp.Store) -> set[str]:
-    return {info.key for info in store.objects.list("pages/")}
+    return {info.key for info in store.object_store.list("pages/")}
 
 
 def attempt(key: str) -> str:

@@ -283,11 +283,11 @@ def test_the_feed_is_the_same_however_the_versions_are_cut(history: History) -> 
 
 
 def test_the_feed_of_one_version_is_what_the_store_says_of_it(history: History) -> None:
-    for grain in ("rows", "pages"):
+    for granularity in ("rows", "pages"):
         for version in range(history.latest + 1):
-            found = Feed(history.url, grain, None).read(version, version)
-            expected = history.store.changes(version, version, grain=grain)
-            assert found.select(expected.column_names).equals(expected), (grain, version)
+            found = Feed(history.url, granularity, None).read(version, version)
+            expected = history.store.changes(version, version, granularity=granularity)
+            assert found.select(expected.column_names).equals(expected), (granularity, version)
 
 
 def test_only_the_change_feed_can_be_read_as_a_stream(spark: SparkSession, history: History) -> None:

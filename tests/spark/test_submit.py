@@ -14,7 +14,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, InternalError, InvalidInputError
-from spark_pages.job_result import CONFLICT, NOT_FOUND, USAGE, failure
+from spark_pages.job_result import CONFLICT, NOT_FOUND, USAGE, failure_document
 from spark_pages.spark import submit
 from spark_pages.spark.session import find_java
 from spark_pages.spark.submit import _absolute, _result
@@ -146,7 +146,7 @@ def test_a_job_that_fails_in_spark_says_why_in_one_line_and_the_rest_on_stderr(
 
 
 def test_the_error_of_a_job_arrives_as_the_class_that_it_was() -> None:
-    said = json.dumps(failure("CommitConflictError", "overtaken", "Retry."))
+    said = json.dumps(failure_document("CommitConflictError", "overtaken", "Retry."))
     ended = subprocess.CompletedProcess(["job"], CONFLICT, said, "")
 
     with pytest.raises(CommitConflictError, match=r"overtaken Retry\."):

@@ -97,7 +97,7 @@ def test_jobs_of_upkeep_that_run_twice_at_once_leave_a_store_that_is_sound(
             txn.update("flights", "delay", rows=[number], values=[-1.0])
     orphans = {f"pages/{1:020d}-{'cd' * 16}-{n}.pages" for n in range(40)}
     for key in orphans:
-        store.objects.put(key, b"x" * 100)
+        store.object_store.put(key, b"x" * 100)
     shown = store.snapshot()
     rows = shown.table("flights").read()
 
@@ -110,7 +110,7 @@ def test_jobs_of_upkeep_that_run_twice_at_once_leave_a_store_that_is_sound(
     assert {each["version"] for each in rebuilt} == {shown.version}
     assert len({each["compacted"] for each in compacted}) == 1
     assert sum(each["orphans"] for each in vacuumed) >= len(orphans)
-    assert not orphans & {info.key for info in store.objects.list("pages/")}
+    assert not orphans & {info.key for info in store.object_store.list("pages/")}
     assert [(each["ok"], each["faults"]) for each in verified] == [(True, []), (True, [])]
     assert verified[0]["pages_read"] == verified[1]["pages_read"] > 0
     assert sp.open(url).snapshot().table("flights").read().equals(rows)

@@ -122,10 +122,12 @@ def test_changes_are_those_of_the_feed(spark: SparkSession, history: History) ->
     table_id = history.store.snapshot().table("flights").definition.table_id
     expected = Feed(history.url, "rows", table_id).read(history.checkpoint, history.latest)
 
-    found = view(spark, history, "changes", table="flights", startingVersion=history.checkpoint, grain="rows")
-    pages = view(spark, history, "changes", grain="pages")
+    found = view(
+        spark, history, "changes", table="flights", startingVersion=history.checkpoint, granularity="rows"
+    )
+    pages = view(spark, history, "changes", granularity="pages")
 
-    of_pages = as_frame(spark, history.store.changes(0, history.latest, grain="pages"))
+    of_pages = as_frame(spark, history.store.changes(0, history.latest, granularity="pages"))
     assert_df_equality(found, as_frame(spark, expected), ignore_nullable=True, ignore_row_order=True)
     assert_df_equality(pages, of_pages, ignore_nullable=True, ignore_row_order=True)
 
@@ -133,7 +135,7 @@ def test_changes_are_those_of_the_feed(spark: SparkSession, history: History) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"grain": "cells"}, "grain is 'cells'"),
+        ({"granularity": "cells"}, "granularity is 'cells'"),
         ({"endingVersion": "99"}, "endingVersion is 99"),
         ({"startingVersion": "9", "endingVersion": "3"}, "startingVersion is after endingVersion"),
     ],

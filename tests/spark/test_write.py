@@ -47,7 +47,7 @@ def write(rows: DataFrame, store: sp.Store, mode: str = "append", **options: Any
 
 
 def page_files(store: sp.Store) -> set[str]:
-    return {info.key for info in store.objects.list("pages/")}
+    return {info.key for info in store.object_store.list("pages/")}
 
 
 def test_an_append_is_one_commit_and_spark_reads_what_local_readers_read(
@@ -275,7 +275,9 @@ def test_a_job_of_the_same_application_and_number_adds_nothing_twice(
     files = page_files(store)
 
     write(rows, store, appId="nightly", appVersion=7)
-    with pytest.raises(Exception, match=r"InvalidInputError: Number 6 of application 'nightly' never landed"):
+    with pytest.raises(
+        Exception, match=r"InvalidInputError: Cannot commit number 6 of application 'nightly'"
+    ):
         write(rows, store, appId="nightly", appVersion=6)
 
     assert sp.open(store.url).snapshot().table("flights").num_rows == ROWS + 10

@@ -38,7 +38,7 @@ def many_pages():
 @pytest.fixture
 def store(many_pages):
     """The same with empty caches."""
-    return type(many_pages)(many_pages.objects)
+    return type(many_pages)(many_pages.object_store)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def large():
         pa.table({"n": pa.array(range(page * 8000, (page + 1) * 8000), pa.int64())}) for page in range(60)
     ]
     made = store_with(*pages)
-    return type(made)(made.objects)
+    return type(made)(made.object_store)
 
 
 @pytest.mark.parametrize(

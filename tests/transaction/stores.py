@@ -37,8 +37,9 @@ def store_with(*tables: pa.Table, schema: pa.Schema | None = None) -> Store:
     return store
 
 
-LOOKS = 9
-"""Requests of one look for newer slots: the first slot, and the next 1, 2, 3, 5, 9, 17, 33 and 65."""
+LOOKS = 10
+"""Requests of one look for newer slots: the first slot, the newest one known, and the next 1, 2, 3, 5,
+9, 17, 33 and 65."""
 
 
 class Meter(MeteredStore):
@@ -56,7 +57,7 @@ class Meter(MeteredStore):
 
 def metered(store: Store) -> tuple[Store, Meter]:
     """The same store opened anew, with every request counted."""
-    meter = Meter(store.objects)
+    meter = Meter(store.object_store)
     return Store(meter), meter
 
 
@@ -69,7 +70,7 @@ class Doubting:
     """Storage that, while it is `broken`, answers nothing; creates land all the same, or not, as told."""
 
     def __init__(self, store: Store, lands: bool) -> None:
-        self._inner = store.objects
+        self._inner = store.object_store
         self._lands = lands
         self.broken = False
 

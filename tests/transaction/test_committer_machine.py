@@ -15,9 +15,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError, ConstraintError, InvalidInputError
@@ -26,7 +25,7 @@ from spark_pages.storage.store import Doubtful
 from spark_pages.store import Store
 from spark_pages.transaction import page_writer
 from spark_pages.transaction.transaction import Transaction
-from tests.effort import LONG
+from tests.effort import run_machine
 from tests.invariants import check_against_replay, check_snapshot
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
@@ -149,7 +148,7 @@ class Landings(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         first = sp.create(f"memory://{uuid4().hex}", properties=ALONE)
-        self.objects = first.objects
+        self.objects = first.object_store
         self.between = [MeanwhileStore(self.objects) for _ in range(HANDLES)]
         self.stores = [Store(each, Runtime(sleep_s=lambda _: None)) for each in self.between]
         with first.transaction() as txn:
@@ -442,9 +441,9 @@ class Landings(RuleBasedStateMachine):
     @rule(data=st.data())
     def changes(self, data: st.DataObject) -> None:
         start, end = sorted(data.draw(st.sampled_from(self.readable())) for _ in range(2))
-        for grain in ("rows", "pages"):
-            told = Store(self.objects).changes(start + 1, end, grain=grain)
-            assert self.feeds.setdefault((start, end, grain), told).equals(told), (
+        for granularity in ("rows", "pages"):
+            told = Store(self.objects).changes(start + 1, end, granularity=granularity)
+            assert self.feeds.setdefault((start, end, granularity), told).equals(told), (
                 "the same, wherever it is read"
             )
         self.check_rows(start, end)
@@ -487,27 +486,15 @@ class Landings(RuleBasedStateMachine):
             snapshot, rows = fresh.snapshot(version=version), self.versions[version].tables
             found = {name: snapshot.table(name).read().to_pydict() for name in TABLES}
             assert found == {name: as_table(rows[name]).to_pydict() for name in TABLES}
-        for (start, end, grain), told in self.feeds.items():
+        for (start, end, granularity), told in self.feeds.items():
             if start >= self.oldest:
-                assert fresh.changes(start + 1, end, grain=grain).equals(told)
+                assert fresh.changes(start + 1, end, granularity=granularity).equals(told)
         assert fresh.verify("all").ok
 
 
-def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        Landings,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            phases=list(Phase) if LONG else [Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
+@pytest.mark.sampled
 @pytest.mark.parametrize("inline_bytes", [64 << 10, 300])
 def test_transactions_land_in_every_order_as_a_plain_model_says(small_trees, monkeypatch, inline_bytes):
     monkeypatch.setattr(page_writer, "INLINE_TRANSACTION_BYTES", inline_bytes)
 
-    run(examples=400 if LONG else 6, steps=40 if LONG else 12)
+    run_machine(Landings, 6, steps=12, shrinks=False)

@@ -49,7 +49,7 @@ DEFAULTS = {"delay": 1, "gate": None}
 
 def both(flights, change, first, append):
     """A change of the table and an append to it that both have read version 1, in the order of commits."""
-    changing, appending = flights.transaction(), Store(flights.objects).transaction()
+    changing, appending = flights.transaction(), Store(flights.object_store).transaction()
     change(changing)
     assert appending.snapshot.version == 1
     append(appending)
@@ -104,7 +104,7 @@ def blind(
     flights: Store, change: Callable[[Transaction], object], more: Callable[[Transaction], object]
 ) -> Transaction:
     """An append to the table as it was in version 1, that then does more after the table was changed."""
-    other = Store(flights.objects)
+    other = Store(flights.object_store)
     other.snapshot()
     txn = Transaction(other._log, other._wrap, other._runtime, operation="append", memory_bytes=1 << 16)
     txn.append("flights", rows(4))
@@ -165,7 +165,7 @@ def test_a_column_that_is_dropped_takes_an_append_with_it_only_where_that_came_f
 
 
 def test_an_update_of_one_column_and_the_end_of_another_both_happen(flights):
-    one, two = flights.transaction(), Store(flights.objects).transaction()
+    one, two = flights.transaction(), Store(flights.object_store).transaction()
     two.update("flights", "n", [0], [77])
     one.drop_column("flights", "s")
 
@@ -191,14 +191,14 @@ def test_a_column_that_no_row_may_be_without_conflicts_with_rows_that_lack_it(fl
 def test_an_append_from_a_process_that_has_not_looked_for_long_meets_a_renamed_table_with_more_columns(
     flights, small_trees
 ):
-    late = Store(flights.objects)
+    late = Store(flights.object_store)
     late.snapshot()
     with flights.transaction() as txn:
         txn.rename_table("flights", "departures")
         txn.add_column("departures", pa.field("delay", pa.int64()), default=1)
     flights.checkpoint()
     for count in (1, 50_000):
-        with Store(flights.objects).transaction() as txn:  # so that the checkpoint is named
+        with Store(flights.object_store).transaction() as txn:  # so that the checkpoint is named
             txn.append("departures", pa.table({"n": [0], "s": ["0"], "delay": [0]}))
 
         with late.transaction() as txn:
@@ -238,7 +238,7 @@ def test_rows_of_one_group_commit_and_a_new_column_fit_together(flights):
 def test_serializable_isolation_conflicts_with_any_change_of_a_table_that_was_read(flights):
     with flights.transaction() as txn:
         txn.create_table("planes", SCHEMA)
-    one = Store(flights.objects).transaction(isolation="serializable")
+    one = Store(flights.object_store).transaction(isolation="serializable")
     one.append("planes", one.table("flights").read())
     with flights.transaction() as txn:
         txn.truncate_table("flights")

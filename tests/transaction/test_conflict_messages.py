@@ -21,7 +21,7 @@ def told(error: CommitConflictError) -> tuple[object, ...]:
 
 def test_a_table_that_was_changed_before_a_transaction_looked():
     store = store_with(ROWS)
-    late = Store(store.objects)
+    late = Store(store.object_store)
     read = late.snapshot().version
     txn = late.transaction()
     txn.append("t", ROWS)
@@ -43,7 +43,7 @@ def test_a_tag_that_moves_while_it_is_deleted(monkeypatch):
     read = store.snapshot().version
 
     def late(*args, **given):
-        Store(store.objects).tag("kept", version=2, replace=True)
+        Store(store.object_store).tag("kept", version=2, replace=True)
         return commit(*args, **given)
 
     monkeypatch.setattr(log, "commit", late)
@@ -60,9 +60,9 @@ def test_how_often_was_tried_what_is_refused_on_the_newest_state(monkeypatch):
     read = store.snapshot().version
 
     def late(*args, **given):
-        with Store(store.objects).transaction() as txn:
+        with Store(store.object_store).transaction() as txn:
             txn.append("t", ROWS)
-        Store(store.objects).tag("kept", version=2, replace=True)
+        Store(store.object_store).tag("kept", version=2, replace=True)
         return commit(*args, **given)
 
     monkeypatch.setattr(log, "commit", late)
@@ -78,7 +78,7 @@ def test_a_vacuum_that_a_tag_has_overtaken():
         txn.append("t", ROWS)
     plan = store.vacuum_plan(retention=1)
     head = store.snapshot().version
-    Store(store.objects).tag("held", version=1)
+    Store(store.object_store).tag("held", version=1)
     with store.transaction() as txn:
         txn.append("t", ROWS)
 
@@ -90,7 +90,7 @@ def test_a_vacuum_that_a_tag_has_overtaken():
 
 def test_a_transaction_that_others_overtake_until_its_time_is_up():
     store = store_with(ROWS)
-    late = Store(store.objects).transaction()
+    late = Store(store.object_store).transaction()
     read = late.snapshot.version
     late.append("t", ROWS)
     late._log._driver._timeout_s = 0.0
@@ -115,7 +115,7 @@ def test_a_table_that_was_only_read_is_told_by_its_name(compacted):
     late = store.transaction(isolation="serializable")
     late.table("t").read()
     late.append("other", ROWS)
-    with Store(store.objects).transaction() as txn:
+    with Store(store.object_store).transaction() as txn:
         txn.append("t", ROWS)
 
     with pytest.raises(CommitConflictError, match="it changed rows of table 't', on which"):

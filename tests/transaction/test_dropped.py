@@ -60,7 +60,7 @@ def test_a_transaction_without_a_name_is_not_called_none(store):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_transaction_that_is_dropped_with_changes_warns_and_names_itself(store, change):
-    write_file(store.objects, "imports/a.pages", pa.array([1, 2], pa.int64()))
+    write_file(store.object_store, "imports/a.pages", pa.array([1, 2], pa.int64()))
     with told_of_drops(1):
         txn = store.transaction(operation="nightly load")
         CHANGES[change](txn)
@@ -106,7 +106,7 @@ def test_a_commit_that_failed_has_told_already(store):
             other.update("t", "n", [1], [6])
         with pytest.raises(CommitConflictError):
             conflicting.commit()
-        write_file(store.objects, "imports/a.pages", pa.array([1, 2], pa.int64()))
+        write_file(store.object_store, "imports/a.pages", pa.array([1, 2], pa.int64()))
         ragged = store.transaction()
         ragged.add_column("t", pa.field("m", pa.int64()))
         ragged.directory("t").register_page("n", "imports/a.pages", 0)

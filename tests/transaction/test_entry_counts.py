@@ -55,7 +55,7 @@ def test_fewer_rows_are_a_prefix_and_more_are_null_behind_side_by_side_in_one_ca
     for _ in range(2):  # first from storage or one cache, then from the other
         assert rows(store) == expected
         assert rows(store, version=2) == full
-    assert rows(Store(store.objects)) == expected
+    assert rows(Store(store.object_store)) == expected
     page = store.snapshot().table("t").directory.latest("n")
     assert (page.entry_count, page.payload_entries) == (count, size)
     assert store.verify(pages="all").ok
@@ -71,11 +71,11 @@ def test_a_page_in_a_file_stays_where_it_is_and_a_small_one_stays_in_the_log():
     assert (after.disk_path, after.offset, after.checksum) == (
         before.disk_path, before.offset, before.checksum,
     )  # fmt: skip
-    assert len(store.objects.list("pages/")) == 1
+    assert len(store.object_store.list("pages/")) == 1
     small = of_size(10)
     resize(small, 3)
     assert small.snapshot().table("t").directory.latest("n").kind is PageKind.INLINE
-    assert small.objects.list("pages/") == []
+    assert small.object_store.list("pages/") == []
 
 
 def test_a_small_page_does_not_rest_on_the_home_that_a_checkpoint_gave_it():
@@ -168,13 +168,13 @@ def test_checkpoints_and_reconstruction_from_commits_agree(size):
     resize(store, size + 2)
     expected = rows(store)
 
-    again = Store(store.objects)
+    again = Store(store.object_store)
 
     assert rows(again) == expected
     assert rows(again, version=3) == expected[:3]
     store.checkpoint()
-    assert rows(Store(store.objects)) == expected
-    page = Store(store.objects).snapshot().table("t").directory.latest("n")
+    assert rows(Store(store.object_store)) == expected
+    page = Store(store.object_store).snapshot().table("t").directory.latest("n")
     assert (page.entry_count, page.payload_entries) == (size + 2, size)
     assert store.verify(pages="all").ok
 
@@ -204,10 +204,10 @@ def test_change_feed_and_blame_tell_the_rows_that_came_and_went():
     assert grown.select(["change", "entry_count"]).to_pylist() == [
         {"change": "entry_count_changed", "entry_count": 7}
     ]
-    assert store.changes(3, 3, grain="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
+    assert store.changes(3, 3, granularity="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
         {"change": "removed", "first_row": 4, "end_row": 10}
     ]
-    assert store.changes(4, 4, grain="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
+    assert store.changes(4, 4, granularity="rows").select(["change", "first_row", "end_row"]).to_pylist() == [
         {"change": "inserted", "first_row": 4, "end_row": 7}
     ]
     assert store.blame("t", "n", 3).version == 2
@@ -242,7 +242,7 @@ def test_a_count_that_is_the_one_it_has_is_no_commit():
 
 def test_the_directory_shows_the_new_count_before_the_commit():
     store = of_size(10)
-    write_file(store.objects, KEY, pa.array([1, 2]))
+    write_file(store.object_store, KEY, pa.array([1, 2]))
 
     with store.transaction() as txn:
         directory = txn.directory("t")
@@ -350,4 +350,4 @@ def test_rows_behind_the_payload_are_null_whatever_the_type(values):
     resize(store, 4)
 
     assert rows(store) == [*values.to_pylist(), None, None]
-    assert pending("n", KEY, write_file(store.objects, KEY, values)).entry_count == 2
+    assert pending("n", KEY, write_file(store.object_store, KEY, values)).entry_count == 2

@@ -72,7 +72,7 @@ def test_a_stream_is_never_read_as_a_whole_and_makes_the_same_pages():
     def batches():
         for start in range(0, len(values), 10_000):
             yield pa.record_batch([values.slice(start, 10_000)], ["n"])
-            written = sum(info.size_bytes for info in store.objects.list("pages/"))
+            written = sum(info.size_bytes for info in store.object_store.list("pages/"))
             most[0] = max(most[0], start * 8 - written)
 
     txn = small(store, memory_bytes=1 << 20)
@@ -90,11 +90,11 @@ def test_a_stream_is_never_read_as_a_whole_and_makes_the_same_pages():
 def test_pages_that_were_written_early_bear_the_newest_version_and_are_durable_before_the_commit():
     store = store_with(pa.table({"n": noise(10)}))
     txn = small(store, memory_bytes=1 << 18)
-    with Store(store.objects).transaction() as other:
+    with Store(store.object_store).transaction() as other:
         other.append("t", {"n": [5]})
 
     txn.append("t", {"n": noise(100_000)})
-    early = [info.key for info in store.objects.list("pages/")]
+    early = [info.key for info in store.object_store.list("pages/")]
     txn.commit()
 
     assert early
@@ -108,14 +108,14 @@ def test_a_crash_after_pages_were_written_leaves_orphans_that_vacuum_finds():
     txn = small(store, memory_bytes=1 << 18)
     txn.append("t", {"n": noise(100_000)})
     txn.rollback()
-    orphans = {info.key for info in store.objects.list("pages/")}
+    orphans = {info.key for info in store.object_store.list("pages/")}
     with store.transaction() as other:
         other.append("t", {"n": [1]})
 
     store.vacuum(retention=1, orphans=True)
 
     assert orphans
-    assert not orphans & {info.key for info in store.objects.list("pages/")}
+    assert not orphans & {info.key for info in store.object_store.list("pages/")}
     assert store.snapshot().table("t").num_rows == 11
 
 
@@ -133,7 +133,7 @@ class Full(MeteredStore):
 
 
 def test_an_early_page_file_that_cannot_be_written_fails_the_transaction_and_nothing_is_seen():
-    objects = Full(store_with(pa.table({"n": noise(10)})).objects)
+    objects = Full(store_with(pa.table({"n": noise(10)})).object_store)
     store = Store(objects)
     txn = small(store, memory_bytes=1 << 18)
     objects.full = True
@@ -162,7 +162,7 @@ class Slow(MeteredStore):
 
 
 def test_no_commit_names_a_page_file_that_is_not_durable_yet():
-    objects = Slow(store_with(pa.table({"n": noise(10)})).objects)
+    objects = Slow(store_with(pa.table({"n": noise(10)})).object_store)
     txn = small(Store(objects), memory_bytes=1 << 19)
     txn.append("t", {"n": noise(16_384)})
 
@@ -219,7 +219,7 @@ def test_codec_and_size_of_pages_are_properties_of_the_table_and_of_its_columns(
 
     def first(column: str):
         page = store.snapshot().table("t").directory.locate_row(column, 0).page
-        return parse_header(store.objects.get_range(page.disk_path, page.offset, 64))
+        return parse_header(store.object_store.get_range(page.disk_path, page.offset, 64))
 
     assert [first(column).codec for column in "abc"] == [Codec.ZSTD, Codec.NONE, Codec.ZSTD]
     sizes = [first(column).arrow_size for column in "abc"]
@@ -231,7 +231,7 @@ def test_codec_and_size_of_pages_are_properties_of_the_table_and_of_its_columns(
             txn.append("t", pa.table([text.slice(0, 300)] * 3, schema=schema))
     store.compact_pages("t")
     last = store.snapshot().table("t").directory.latest("b")
-    compacted = store.objects.get_range(last.disk_path, last.offset, 64)
+    compacted = store.object_store.get_range(last.disk_path, last.offset, 64)
     assert (last.entry_count, parse_header(compacted).codec) == (600, Codec.NONE)
     assert first("b").codec == Codec.NONE, "an update keeps it"
 
@@ -239,8 +239,11 @@ def test_codec_and_size_of_pages_are_properties_of_the_table_and_of_its_columns(
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"codec": "lz5"}, "'codec' of table 'x' is 'lz5': expected lz4 or none or zstd"),
-        ({"codec.m": "lz4"}, "'codec.m' of table 'x' names no column: it has n"),
+        (
+            {"codec": "lz5"},
+            "'codec' of table 'x' with value 'lz5': it is not a codec. Set it to 'lz4' or 'none' or 'zstd'",
+        ),
+        ({"codec.m": "lz4"}, "'codec.m' of table 'x': it ends in no column of the table. End it in one of n"),
         ({"page_bytes": "many"}, "'page_bytes' of table 'x' is 'many'"),
         ({"page_bytes.n": "12"}, "from 1024"),
     ],
@@ -293,7 +296,7 @@ def test_an_update_of_a_whole_table_stays_in_its_budget():
 
     txn.commit()
 
-    assert len(store.objects.list("pages/")) > 4, "pages were written in several files, as they came"
+    assert len(store.object_store.list("pages/")) > 4, "pages were written in several files, as they came"
     assert store.snapshot().table("t").read()["n"].combine_chunks().equals(new)
     check_store(store)
 
@@ -436,7 +439,7 @@ def test_every_type_comes_back_with_its_type_over_tiny_appends_updates_and_compa
     store.compact_pages()
     updated.append(store.snapshot().table("t").read()["v"])
     store.checkpoint()
-    updated.append(Store(store.objects).snapshot().table("t").read()["v"])
+    updated.append(Store(store.object_store).snapshot().table("t").read()["v"])
 
     assert [each.to_pylist() == values.to_pylist() for each in found] == [True]
     assert [each.to_pylist() == expected for each in updated] == [True] * 3

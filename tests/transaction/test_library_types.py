@@ -226,7 +226,7 @@ def test_a_frame_is_stored_and_read_back_equal(frame):
     with store.transaction() as txn:
         txn.append("t", frame)
 
-    found = Store(store.objects).snapshot().table("t").read()
+    found = Store(store.object_store).snapshot().table("t").read()
     for name in whole.column_names:
         assert (name, repr(found[name].to_pylist())) == (name, repr(whole[name].to_pylist()))
     assert store.verify(pages="all").ok
@@ -243,7 +243,7 @@ def test_values_of_a_frame_may_be_anywhere_inside_of_others_whatever_is_done_to_
         txn.update("t", rows=[0], values=rows.slice(2, 1))
     store.compact_pages()
 
-    table = Store(store.objects).snapshot().table("t")
+    table = Store(store.object_store).snapshot().table("t")
 
     found, taken = table.read(), table.take([4, 0])
     for name in rows.column_names:

@@ -27,7 +27,7 @@ def store():
 
 
 def test_every_registered_page_has_an_id_of_its_own_by_which_it_is_found(store):
-    pages = write_file(store.objects, KEY, numbers(0, 3), numbers(3, 6), numbers(0, 6))
+    pages = write_file(store.object_store, KEY, numbers(0, 3), numbers(3, 6), numbers(0, 6))
     with store.transaction() as txn:
         directory = txn.directory("t")
         found = directory.register_batch(
@@ -47,7 +47,7 @@ def test_every_registered_page_has_an_id_of_its_own_by_which_it_is_found(store):
 
 
 def test_an_id_stays_while_more_is_staged_and_goes_with_the_page(store):
-    pages = write_file(store.objects, KEY, numbers(0, 3), numbers(3, 6))
+    pages = write_file(store.object_store, KEY, numbers(0, 3), numbers(3, 6))
     with store.transaction() as txn:
         directory = txn.directory("t")
         first = directory.register_page_with_sizes("n", KEY, 0, 4096, pages[0].actual_len, 3)
@@ -95,7 +95,7 @@ def test_nulls_of_a_new_column_have_provisional_ids_too(store):
 @given(st.lists(st.tuples(st.sampled_from("nm"), st.integers(0, 3), st.booleans()), max_size=8))
 def test_the_chain_shows_what_was_registered_under_the_ids_that_were_given(steps):
     store = store_with(pa.table({"n": numbers(0, 4), "m": numbers(0, 4)}))
-    pages = write_file(store.objects, KEY, *(numbers(0, count) for count in (1, 2, 3, 4)))
+    pages = write_file(store.object_store, KEY, *(numbers(0, count) for count in (1, 2, 3, 4)))
     expected = {"n": [None], "m": [None]}
     txn = store.transaction()
     directory = txn.directory("t")
@@ -115,7 +115,7 @@ def test_the_chain_shows_what_was_registered_under_the_ids_that_were_given(steps
 
 
 def test_a_page_whose_number_of_rows_changes_keeps_its_id(store):
-    write_file(store.objects, KEY, numbers(0, 3))
+    write_file(store.object_store, KEY, numbers(0, 3))
     with store.transaction() as txn:
         directory = txn.directory("t")
         ids = [directory.register_page(name, KEY, 0).page_id for name in ("n", "m")]
@@ -127,7 +127,7 @@ def test_a_page_whose_number_of_rows_changes_keeps_its_id(store):
 
 
 def test_a_page_with_the_rows_of_the_one_that_it_replaces_takes_its_place(store):
-    write_file(store.objects, KEY, numbers(0, 10))
+    write_file(store.object_store, KEY, numbers(0, 10))
     with store.transaction() as txn:
         directory = txn.directory("t")
         actual = directory.register_page("m", KEY, 0).actual_len
@@ -139,7 +139,7 @@ def test_a_page_with_the_rows_of_the_one_that_it_replaces_takes_its_place(store)
 
 
 def test_what_a_page_reserves_covers_no_other_page(store):
-    pages = write_file(store.objects, KEY, numbers(0, 3), numbers(3, 6))
+    pages = write_file(store.object_store, KEY, numbers(0, 3), numbers(3, 6))
     actual = pages[0].actual_len
     with (
         pytest.raises(InvalidInputError, match="covers other data, which begins at 4096"),
@@ -156,9 +156,9 @@ def test_what_a_page_reserves_covers_no_other_page(store):
 
 @pytest.mark.parametrize("more", [1, 3])
 def test_a_page_may_reserve_zeros_behind_it_and_be_registered_for_several_columns(store, more):
-    (page,) = write_file(store.objects, "imports/one.pages", numbers(0, 3))
-    data = bytes(store.objects.get("imports/one.pages")) + bytes(4096 * more)
-    store.objects.put(KEY, data)
+    (page,) = write_file(store.object_store, "imports/one.pages", numbers(0, 3))
+    data = bytes(store.object_store.get("imports/one.pages")) + bytes(4096 * more)
+    store.object_store.put(KEY, data)
 
     with store.transaction() as txn:
         txn.directory("t").register_batch(

@@ -47,12 +47,12 @@ def keyed(*key: str, count: int = 4) -> Store:
 
 def append(store: Store, *numbers: int, part: int = 0) -> None:
     """The rows come from another process."""
-    with Store(store.objects).transaction("append") as txn:
+    with Store(store.object_store).transaction("append") as txn:
         txn.append("t", rows(numbers, part))
 
 
 def update(store: Store, row: int, value: object, column: str = "n") -> None:
-    with Store(store.objects).transaction("correct") as txn:
+    with Store(store.object_store).transaction("correct") as txn:
         txn.update("t", column, [row], [value])
 
 
@@ -63,7 +63,7 @@ def appending(store: Store, *numbers: int, **given: str) -> Transaction:
 
 
 def column(store: Store, name: str = "n") -> list[object]:
-    return Store(store.objects).snapshot().table("t").read()[name].to_pylist()
+    return Store(store.object_store).snapshot().table("t").read()[name].to_pylist()
 
 
 # what leaves the keys alone
@@ -86,7 +86,7 @@ def test_an_append_lands_behind_appends_with_other_keys() -> None:
     [
         lambda store: update(store, 1, "another", "s"),
         lambda store: update(store, 1, 77),
-        lambda store: compact_table(Store(store.objects).transaction, "t", Runtime()),
+        lambda store: compact_table(Store(store.object_store).transaction, "t", Runtime()),
     ],
     ids=["an update of what is no key", "an update to another key", "page compaction"],
 )
@@ -99,7 +99,7 @@ def test_an_append_lands_behind(other: Callable[[Store], object]) -> None:
     txn.commit()
 
     assert column(store)[-1] == 10
-    assert Store(store.objects).snapshot().table("t").num_rows == 6
+    assert Store(store.object_store).snapshot().table("t").num_rows == 6
     check_store(store)
 
 
@@ -126,7 +126,7 @@ def test_what_is_compared_once_more_is_what_landed_and_not_what_the_transaction_
     store = keyed(count=50_000)
     with store.transaction() as txn:
         txn.append("t", rows(range(-50_000, 0)))
-    other = Store(store.objects)
+    other = Store(store.object_store)
     txn = other.transaction()
     txn.append("t", rows([*range(100_000, 150_000)]))
 
@@ -207,7 +207,7 @@ def test_a_table_that_became_another_is_a_conflict(ddl: Callable[[Transaction], 
     store = keyed()
     txn = appending(store, 10)
 
-    with Store(store.objects).transaction() as other:
+    with Store(store.object_store).transaction() as other:
         ddl(other)
     with pytest.raises(CommitConflictError):
         txn.commit()
@@ -243,7 +243,7 @@ def test_whatever_lands_keys_are_unique_and_only_what_clashes_is_refused(
         return
     touched: set[int] = set()
     for step in others:
-        other = Store(store.objects).transaction()
+        other = Store(store.object_store).transaction()
         after = _take(other, step, held)
         if len(set(after)) == len(after):
             other.commit()

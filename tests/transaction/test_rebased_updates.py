@@ -56,20 +56,20 @@ def store_of_appends(appends: int, **properties: str) -> Store:
 
 def append(store: Store, *numbers: int) -> None:
     """The rows come one by one from another process."""
-    other = Store(store.objects)
+    other = Store(store.object_store)
     for number in numbers:
         with other.transaction("append") as txn:
             txn.append("t", rows(number))
 
 
 def update(store: Store, row: int, value: int, column: str = "n") -> None:
-    with Store(store.objects).transaction("correct") as txn:
+    with Store(store.object_store).transaction("correct") as txn:
         txn.update("t", column, [row], [value])
 
 
 def compact(store: Store) -> None:
     """All small pages become one, whoever is writing."""
-    compact_table(Store(store.objects).transaction, "t", Runtime())
+    compact_table(Store(store.object_store).transaction, "t", Runtime())
 
 
 def updating(store: Store, row: int, value: int, **given: str) -> Transaction:
@@ -79,7 +79,7 @@ def updating(store: Store, row: int, value: int, **given: str) -> Transaction:
 
 
 def numbers(store: Store) -> list[int]:
-    return Store(store.objects).snapshot().table("t").read()["n"].to_pylist()
+    return Store(store.object_store).snapshot().table("t").read()["n"].to_pylist()
 
 
 def swap(store: Store) -> None:
@@ -146,7 +146,7 @@ def test_an_update_of_several_columns_is_anew_in_those_whose_pages_went():
     update(store, 1, 88)
     txn.commit()
 
-    assert Store(store.objects).snapshot().table("t").read().to_pydict() == {
+    assert Store(store.object_store).snapshot().table("t").read().to_pydict() == {
         "n": [20, 88, 22],
         "s": ["nil", "row 1", "two"],
     }
@@ -181,8 +181,8 @@ def test_what_is_too_large_for_the_commit_is_written_anew_in_files_and_manifests
     expected = [-1 if not row % 2 else row for row in range(29_999)]
     assert numbers(store) == [*expected, -2]
     (landed,) = store._log.commits(version, version + 1)
-    manifests = {info.key for info in store.objects.list("_log/manifests/") if str(token) in info.key}
-    files = {info.key for info in store.objects.list("pages/") if str(token) in info.key}
+    manifests = {info.key for info in store.object_store.list("_log/manifests/") if str(token) in info.key}
+    files = {info.key for info in store.object_store.list("pages/") if str(token) in info.key}
     assert len(manifests) == 2, "that of the first try is an orphan"
     assert len(files) == 2, "most pages are still in that of the first try"
     assert {key[:26] for key in files} == {f"pages/{read:020d}"}, "by which vacuum judges them"
@@ -198,15 +198,17 @@ def test_an_update_is_not_written_anew_where_a_newer_release_asks_for_more_by_no
     txn = store.transaction()
     changed = list(range(0, 30_000, 2))
     txn.update("t", "s", rows=changed, values=[uuid4().hex for _ in changed])
-    with Store(store.objects).transaction() as other:
+    with Store(store.object_store).transaction() as other:
         other.update("t", "s", [29_999], ["another row of a page"])
-    ask(Store(store.objects))
+    ask(Store(store.object_store))
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         txn.commit()
 
     token = str(txn._heading.token)
-    assert len([info for info in store.objects.list("pages/") if token in info.key]) == 1, "of the first try"
+    assert len([info for info in store.object_store.list("pages/") if token in info.key]) == 1, (
+        "of the first try"
+    )
 
 
 def test_a_pair_of_exactly_once_lands_once_with_an_update_that_is_anew():
@@ -231,7 +233,7 @@ def test_change_feed_blame_and_history_tell_of_the_update_and_of_nothing_that_wa
     swap(store)
     version = txn.commit()
 
-    (change,) = store.changes(version, version, table="t", grain="rows").to_pylist()
+    (change,) = store.changes(version, version, table="t", granularity="rows").to_pylist()
     assert [change[name] for name in ("column", "change", "first_row", "end_row")] == ["n", "updated", 1, 2]
     assert [store.blame("t", "n", row).version for row in range(4)] == [2, version, 4, 5]
     (told,) = store.history(limit=1).to_pylist()
@@ -250,7 +252,7 @@ OTHERS: dict[str, Callable[[Store], None]] = {
     "a compaction, then an update": lambda store: (compact(store), update(store, 1, 88)),
     "an update that is taken back": lambda store: (
         update(store, 1, 88),
-        Store(store.objects).restore(version=4),
+        Store(store.object_store).restore(version=4),
     ),
     "a truncation": lambda store: table_change(store, lambda txn: txn.truncate_table("t")),
     "a truncation, and as many rows again": lambda store: (
@@ -276,7 +278,7 @@ OTHERS: dict[str, Callable[[Store], None]] = {
 
 
 def table_change(store: Store, change: Callable[[Transaction], object]) -> None:
-    with Store(store.objects).transaction("change") as txn:
+    with Store(store.object_store).transaction("change") as txn:
         change(txn)
 
 
@@ -293,13 +295,13 @@ def test_an_update_conflicts_with_whatever_may_have_changed_its_row(meanwhile):
         compact(store)
     txn = updating(store, 1, 77)
     OTHERS[meanwhile](store)
-    before = Store(store.objects).snapshot()
+    before = Store(store.object_store).snapshot()
 
     with pytest.raises(CommitConflictError, match="Nothing was committed, after") as failure:
         txn.commit()
 
     assert failure.value.context["read_version"] < failure.value.context["conflicting_version"]
-    assert Store(store.objects).snapshot().version == before.version
+    assert Store(store.object_store).snapshot().version == before.version
     check_store(store)
 
 
@@ -394,7 +396,7 @@ def test_a_vacuum_that_has_passed_the_version_read_is_in_the_way_as_ever():
 
     swap(store)
     append(store, 4)
-    Store(store.objects).vacuum(retention=1)
+    Store(store.object_store).vacuum(retention=1)
     with pytest.raises(CommitConflictError):
         txn.commit()
 
@@ -462,14 +464,14 @@ def test_only_pages_that_others_have_taken_out_are_rewritten_anew(monkeypatch):
     text = store.snapshot().table("t").read()["s"].to_pylist()
     assert text[0::2] == [f"new {row}" for row in changed]
     assert [row for row in range(1, 60_000, 2) if text[row] != f"row {row}"] == [1, 30_001, 59_999]
-    feed = store.changes(version, version, grain="rows")
+    feed = store.changes(version, version, granularity="rows")
     touched = zip(feed["first_row"].to_pylist(), feed["end_row"].to_pylist(), strict=True)
     assert sorted(row for first, end in touched for row in range(first, end)) == changed
     check_store(store)
 
 
 def other_text(store: Store, *of: int) -> None:
-    with Store(store.objects).transaction("correct") as txn:
+    with Store(store.object_store).transaction("correct") as txn:
         txn.update("t", "s", list(of), ["another row of the page"] * len(of))
 
 
@@ -533,7 +535,7 @@ def test_a_row_that_is_touched_while_the_update_is_done_anew_is_a_conflict(monke
 
 
 def test_an_update_is_not_done_anew_once_the_time_of_its_commit_is_up():
-    objects = store_of_appends(3).objects
+    objects = store_of_appends(3).object_store
     seconds = count(0, 61)
     store = Store(objects, replace(Runtime(), monotonic_s=lambda: next(seconds), sleep_s=lambda _: None))
     txn = updating(store, 1, 77)
@@ -612,7 +614,7 @@ class Beside:
         getattr(self, f"do_{what}")(which, of)
 
     def do_open(self, which: int, changed: set[int]) -> None:
-        txn = Store(self.store.objects).transaction()
+        txn = Store(self.store.object_store).transaction()
         values = [next(self.values) for _ in changed]
         txn.update("t", "n", sorted(changed), values)
         self.open[which] = txn, dict(zip(sorted(changed), values, strict=True))
@@ -669,7 +671,7 @@ def test_counters_in_rows_of_one_page_lose_no_step_beside_appends_and_compaction
     stepped: list[int] = []
 
     def steps(row: int) -> None:
-        mine = Store(store.objects)
+        mine = Store(store.object_store)
         for _ in range(12):
             with suppress(CommitConflictError):  # another one was at the same counter
                 with mine.transaction() as txn:

@@ -170,7 +170,7 @@ def test_a_check_over_a_column_that_is_new_in_the_transaction_holds_for_updated_
 
 
 def beside(store: Store) -> Store:
-    return Store(store.objects)
+    return Store(store.object_store)
 
 
 def test_rows_with_a_column_that_another_process_has_added_are_appended():

@@ -47,7 +47,7 @@ def store() -> Store:
 
 
 def test_a_registered_page_stands_behind_the_rows_of_its_column(store):
-    write_file(store.objects, KEY, numbers(10, 15))
+    write_file(store.object_store, KEY, numbers(10, 15))
 
     with store.transaction() as txn:
         page = txn.directory("t").register_page("n", KEY, 0)
@@ -60,8 +60,8 @@ def test_a_registered_page_stands_behind_the_rows_of_its_column(store):
 
 def test_a_batch_publishes_pages_of_several_columns_and_files_in_the_order_given():
     store = store_with(pa.table({"n": numbers(0, 2), "s": ["a", "b"]}))
-    pages_n = write_file(store.objects, "imports/n.pages", numbers(2, 4), numbers(4, 6))
-    pages_s = write_file(store.objects, "imports/s.pages", pa.array(["c", "d", None, "f"]))
+    pages_n = write_file(store.object_store, "imports/n.pages", numbers(2, 4), numbers(4, 6))
+    pages_s = write_file(store.object_store, "imports/s.pages", pa.array(["c", "d", None, "f"]))
 
     with store.transaction() as txn:
         txn.directory("t").register_batch(
@@ -79,7 +79,7 @@ def test_a_batch_publishes_pages_of_several_columns_and_files_in_the_order_given
 
 
 def test_a_batch_of_one_file_is_read_in_two_requests(store):
-    pages = write_file(store.objects, KEY, *(numbers(i, i + 3) for i in range(50)))
+    pages = write_file(store.object_store, KEY, *(numbers(i, i + 3) for i in range(50)))
     again, meter = metered(store)
     with again.transaction() as txn:
         directory = txn.directory("t")
@@ -91,7 +91,7 @@ def test_a_batch_of_one_file_is_read_in_two_requests(store):
 
 
 def test_statistics_are_made_from_the_page_and_a_filter_skips_by_them(store):
-    write_file(store.objects, KEY, numbers(1000, 1010), numbers(2000, 2010))
+    write_file(store.object_store, KEY, numbers(1000, 1010), numbers(2000, 2010))
     with store.transaction() as txn:
         directory = txn.directory("t")
         directory.register_page("n", KEY, 0)
@@ -105,7 +105,7 @@ def test_statistics_are_made_from_the_page_and_a_filter_skips_by_them(store):
 
 
 def test_given_statistics_are_kept_if_they_are_true_and_refused_if_not(store):
-    pages = write_file(store.objects, KEY, numbers(5, 8))
+    pages = write_file(store.object_store, KEY, numbers(5, 8))
     wide = PageStats(0, page_stats(numbers(0, 1)).min, page_stats(numbers(9, 10)).max, exact=False)
     wrong = PageStats(0, page_stats(numbers(6, 7)).min, page_stats(numbers(9, 10)).max, exact=False)
 
@@ -125,7 +125,7 @@ def test_given_statistics_are_kept_if_they_are_true_and_refused_if_not(store):
 def test_given_statistics_of_a_page_with_a_nan_say_so_or_are_refused(wrong):
     store = store_with(schema=pa.schema([("x", pa.float64())]))
     values = pa.array([1.0, float("nan"), 2.0])
-    pages, true = write_file(store.objects, KEY, values), page_stats(values)
+    pages, true = write_file(store.object_store, KEY, values), page_stats(values)
 
     with store.transaction() as txn:
         directory = txn.directory("t")
@@ -153,7 +153,7 @@ def test_statistics_that_can_be_true_of_no_page_are_refused(stats, said):
 
 
 def test_the_directory_shows_what_is_staged_and_nobody_else_sees_it(store):
-    write_file(store.objects, KEY, numbers(10, 15))
+    write_file(store.object_store, KEY, numbers(10, 15))
     with store.transaction() as txn:
         directory = txn.directory("t")
         assert directory.latest("n").entry_count == 10
@@ -177,7 +177,7 @@ def test_the_directory_shows_what_is_staged_and_nobody_else_sees_it(store):
 
 
 def test_pages_of_a_table_that_is_new_in_the_transaction_may_be_registered(store):
-    write_file(store.objects, KEY, pa.array([1.5, None]))
+    write_file(store.object_store, KEY, pa.array([1.5, None]))
 
     with store.transaction() as txn:
         txn.create_table("u", pa.schema([("x", pa.float64())]))
@@ -189,7 +189,7 @@ def test_pages_of_a_table_that_is_new_in_the_transaction_may_be_registered(store
 
 
 def test_registration_appends_and_updates_commit_together(store):
-    write_file(store.objects, KEY, numbers(20, 22))
+    write_file(store.object_store, KEY, numbers(20, 22))
 
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": numbers(10, 12)}))
@@ -201,7 +201,7 @@ def test_registration_appends_and_updates_commit_together(store):
 
 
 def test_rows_and_pages_stand_in_the_order_in_which_they_were_staged(store):
-    pages = write_file(store.objects, KEY, numbers(20, 22), numbers(40, 41))
+    pages = write_file(store.object_store, KEY, numbers(20, 22), numbers(40, 41))
 
     with store.transaction() as txn:
         directory = txn.directory("t")
@@ -213,14 +213,14 @@ def test_rows_and_pages_stand_in_the_order_in_which_they_were_staged(store):
         assert directory.chain("n").num_rows == 16
 
     assert column(store) == [*range(10), 10, 20, 21, 30, 40, 50]
-    assert store.changes(3, 3, grain="rows").select(["first_row", "end_row"]).to_pylist() == [
+    assert store.changes(3, 3, granularity="rows").select(["first_row", "end_row"]).to_pylist() == [
         {"first_row": 10, "end_row": 16}
     ]
     assert {store.blame("t", "n", row).version for row in range(10, 16)} == {3}
 
 
 def test_a_transaction_that_fails_leaves_nothing_of_what_it_registered(store):
-    write_file(store.objects, KEY, numbers(20, 22))
+    write_file(store.object_store, KEY, numbers(20, 22))
 
     txn = store.transaction()
     directory = txn.directory("t")
@@ -238,7 +238,7 @@ def test_a_transaction_that_fails_leaves_nothing_of_what_it_registered(store):
 
 def test_columns_that_would_differ_in_length_are_refused():
     store = store_with(pa.table({"n": numbers(0, 2), "s": ["a", "b"]}))
-    write_file(store.objects, KEY, numbers(2, 5))
+    write_file(store.object_store, KEY, numbers(2, 5))
 
     with pytest.raises(RaggedTableError, match="n"), store.transaction() as txn:
         txn.directory("t").register_page("n", KEY, 0)
@@ -248,7 +248,7 @@ def test_columns_that_would_differ_in_length_are_refused():
 
 def test_columns_may_differ_in_length_while_pages_are_registered_one_by_one():
     store = store_with(pa.table({"n": numbers(0, 2), "m": numbers(0, 2)}))
-    write_file(store.objects, KEY, numbers(2, 5))
+    write_file(store.object_store, KEY, numbers(2, 5))
 
     with store.transaction() as txn:
         directory = txn.directory("t")
@@ -262,7 +262,7 @@ def test_columns_may_differ_in_length_while_pages_are_registered_one_by_one():
 
 def test_columns_of_an_unaligned_table_grow_as_they_like():
     store = sp.create("memory://unaligned-registration", properties=QUIET)
-    write_file(store.objects, KEY, numbers(0, 5))
+    write_file(store.object_store, KEY, numbers(0, 5))
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64()), ("m", pa.int64())]), aligned=False)
         txn.directory("t").register_page("n", KEY, 0)
@@ -275,7 +275,7 @@ def test_columns_of_an_unaligned_table_grow_as_they_like():
 
 @pytest.mark.parametrize("rows", [0, 3, 4, 9])
 def test_the_rows_of_a_registered_page_are_as_many_as_its_entry_count_says(store, rows):
-    pages = write_file(store.objects, KEY, numbers(100, 104))
+    pages = write_file(store.object_store, KEY, numbers(100, 104))
 
     with store.transaction() as txn:
         txn.directory("t").register_page_with_sizes(
@@ -290,7 +290,7 @@ def test_the_rows_of_a_registered_page_are_as_many_as_its_entry_count_says(store
 
 
 def test_the_last_page_gives_way_to_one_with_other_rows(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
     before = store.snapshot()
 
     with store.transaction() as txn:
@@ -301,7 +301,7 @@ def test_the_last_page_gives_way_to_one_with_other_rows(store):
 
 
 def test_a_page_of_the_same_batch_or_transaction_may_be_replaced(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53), numbers(60, 62), numbers(70, 71))
+    pages = write_file(store.object_store, KEY, numbers(50, 53), numbers(60, 62), numbers(70, 71))
 
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": numbers(10, 12)}))
@@ -315,7 +315,7 @@ def test_a_page_of_the_same_batch_or_transaction_may_be_replaced(store):
 
 
 def test_an_empty_page_is_legal_and_can_be_filled_later(store):
-    pages = write_file(store.objects, KEY, numbers(0, 0), numbers(70, 75))
+    pages = write_file(store.object_store, KEY, numbers(0, 0), numbers(70, 75))
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("n", KEY, pages, 0)])
     assert store.snapshot().table("t").directory.latest("n").entry_count == 0
@@ -329,12 +329,12 @@ def test_an_empty_page_is_legal_and_can_be_filled_later(store):
 
 
 def sp_again(store: Store) -> Store:
-    return Store(store.objects)
+    return Store(store.object_store)
 
 
 def test_there_must_be_a_last_page_to_replace_and_else_nothing_of_the_batch_is_staged():
     store = store_with(schema=pa.schema([("n", pa.int64()), ("m", pa.int64())]))
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
 
     with store.transaction() as txn:
         directory = txn.directory("t")
@@ -346,7 +346,7 @@ def test_there_must_be_a_last_page_to_replace_and_else_nothing_of_the_batch_is_s
 
 
 def test_a_page_cannot_be_updated_and_replaced_in_one_transaction(store):
-    pages = write_file(store.objects, KEY, numbers(50, 60))
+    pages = write_file(store.object_store, KEY, numbers(50, 60))
 
     txn = store.transaction()
     txn.update("t", "n", rows=[3], values=[7])
@@ -360,7 +360,7 @@ def test_a_page_cannot_be_updated_and_replaced_in_one_transaction(store):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_pages_cannot_be_staged_on_a_table_that_the_transaction_truncates(store, when):
-    pages = write_file(store.objects, KEY, numbers(50, 60))
+    pages = write_file(store.object_store, KEY, numbers(50, 60))
 
     with store.transaction() as txn:
         directory = txn.directory("t") if when == "before" else None
@@ -372,7 +372,7 @@ def test_pages_cannot_be_staged_on_a_table_that_the_transaction_truncates(store,
 
 
 def test_a_directory_is_asked_for_again_once_its_table_has_changed(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
 
     with store.transaction() as txn:
         stale = txn.directory("t")
@@ -392,7 +392,7 @@ def test_a_directory_is_asked_for_again_once_its_table_has_changed(store):
 
 
 def test_a_page_of_a_column_that_is_new_in_the_transaction_may_be_registered(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
 
     with store.transaction() as txn:
         txn.add_column("t", pa.field("m", pa.int64()), 7)
@@ -409,7 +409,7 @@ def test_a_page_that_the_transaction_has_compacted_cannot_be_replaced(store):
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": noise(9_000)}))
     run = store.snapshot().table("t").directory.chain("n").all_pages()
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
     new = store.snapshot().table("t").directory.latest("n")
     kept = NewPage(
         new.entry_count, new.payload_entries, new.kind, new.disk_path, new.offset, new.alloc_len,
@@ -430,7 +430,7 @@ def test_a_page_that_the_transaction_has_compacted_cannot_be_replaced(store):
 
 
 def test_replacing_the_last_page_by_other_rows_conflicts_with_an_append_in_between(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
     txn = store.transaction()
     txn.directory("t").register_batch([pending("n", KEY, pages, replace_last=True)])
     with store.transaction() as other:
@@ -443,7 +443,7 @@ def test_replacing_the_last_page_by_other_rows_conflicts_with_an_append_in_betwe
 
 
 def test_replacing_the_last_page_by_other_rows_conflicts_with_an_empty_page_behind_it(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53), numbers(0, 0))
+    pages = write_file(store.object_store, KEY, numbers(50, 53), numbers(0, 0))
     txn = store.transaction()
     txn.directory("t").register_batch([pending("n", KEY, pages, 0, replace_last=True)])
     with store.transaction() as other:
@@ -456,7 +456,7 @@ def test_replacing_the_last_page_by_other_rows_conflicts_with_an_empty_page_behi
 
 
 def test_replacing_the_last_page_by_as_many_rows_goes_with_an_append_in_between(store):
-    pages = write_file(store.objects, KEY, numbers(50, 60))
+    pages = write_file(store.object_store, KEY, numbers(50, 60))
     txn = store.transaction()
     txn.directory("t").register_batch([pending("n", KEY, pages, replace_last=True)])
     with store.transaction() as other:
@@ -468,7 +468,7 @@ def test_replacing_the_last_page_by_as_many_rows_goes_with_an_append_in_between(
 
 
 def test_two_that_replace_the_same_last_page_conflict(store):
-    pages = write_file(store.objects, KEY, numbers(50, 60))
+    pages = write_file(store.object_store, KEY, numbers(50, 60))
     txn = store.transaction()
     txn.directory("t").register_batch([pending("n", KEY, pages, replace_last=True)])
     with store.transaction() as other:
@@ -479,7 +479,7 @@ def test_two_that_replace_the_same_last_page_conflict(store):
 
 
 def test_registrations_never_conflict_with_appends(store):
-    pages = write_file(store.objects, KEY, numbers(50, 53))
+    pages = write_file(store.object_store, KEY, numbers(50, 53))
     txn = store.transaction()
     txn.directory("t").register_batch([pending("n", KEY, pages)])
     with store.transaction() as other:
@@ -494,7 +494,7 @@ def test_registrations_never_conflict_with_appends(store):
 
 
 def test_unknown_tables_and_columns_and_the_stores_own_table_are_refused(store):
-    write_file(store.objects, KEY, numbers(0, 3))
+    write_file(store.object_store, KEY, numbers(0, 3))
 
     with store.transaction() as txn:
         with pytest.raises(TableNotFoundError):
@@ -506,7 +506,7 @@ def test_unknown_tables_and_columns_and_the_stores_own_table_are_refused(store):
 
 
 def test_a_page_of_another_type_is_refused(store):
-    write_file(store.objects, KEY, pa.array([1, 2], pa.int32()))
+    write_file(store.object_store, KEY, pa.array([1, 2], pa.int32()))
 
     with store.transaction() as txn, pytest.raises(SchemaMismatchError, match="int32"):
         txn.directory("t").register_page("n", KEY, 0)
@@ -514,7 +514,7 @@ def test_a_page_of_another_type_is_refused(store):
 
 def test_nulls_are_refused_where_the_column_may_have_none():
     store = store_with(schema=pa.schema([pa.field("n", pa.int64(), nullable=False)]))
-    pages = write_file(store.objects, KEY, pa.array([1, None]), numbers(0, 2))
+    pages = write_file(store.object_store, KEY, pa.array([1, None]), numbers(0, 2))
 
     with store.transaction() as txn:
         directory = txn.directory("t")
@@ -528,7 +528,7 @@ def test_nulls_are_refused_where_the_column_may_have_none():
 
 
 def test_as_many_rows_as_could_never_be_read_are_refused(store):
-    pages = write_file(store.objects, KEY, numbers(0, 2), numbers(0, 0))
+    pages = write_file(store.object_store, KEY, numbers(0, 2), numbers(0, 0))
 
     with store.transaction() as txn:
         for index in (0, 1):
@@ -538,12 +538,12 @@ def test_as_many_rows_as_could_never_be_read_are_refused(store):
 
 def test_a_thousand_registered_pages_are_listed_in_a_manifest():
     store = store_with(pa.table({"n": numbers(0, 1)}))
-    pages = write_file(store.objects, KEY, *(numbers(i, i + 2) for i in range(1001)))
+    pages = write_file(store.object_store, KEY, *(numbers(i, i + 2) for i in range(1001)))
 
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("n", KEY, pages, i) for i in range(1001)])
 
-    assert [info.key for info in store.objects.list("_log/manifests/")]
+    assert [info.key for info in store.object_store.list("_log/manifests/")]
     assert column(sp_again(store))[-4:] == [999, 1000, 1000, 1001]
     store.checkpoint()
     assert store.verify(pages="all").ok
@@ -567,7 +567,7 @@ def test_a_page_of_each_type_that_is_stored_may_be_registered():
     store = store_with(schema=pa.schema([pa.field(name, each.type) for name, each in values.items()]))
     with store.transaction() as txn:
         for name, each in values.items():
-            write_file(store.objects, f"imports/{name}.pages", each)
+            write_file(store.object_store, f"imports/{name}.pages", each)
             txn.directory("t").register_page(name, f"imports/{name}.pages", 0)
 
     found = store.snapshot().table("t").read()
@@ -577,7 +577,7 @@ def test_a_page_of_each_type_that_is_stored_may_be_registered():
 
 
 def test_numpy_numbers_do_as_sizes(store):
-    pages = write_file(store.objects, KEY, numbers(0, 3))
+    pages = write_file(store.object_store, KEY, numbers(0, 3))
     sizes = np.array([pages[0].alloc_len, pages[0].actual_len, 3])
 
     with store.transaction() as txn:

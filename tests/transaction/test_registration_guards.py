@@ -50,7 +50,7 @@ def stream_of(*batches: pa.RecordBatch, compression: str | None = None) -> bytes
 def register(data: bytes, kind: pa.DataType) -> None:
     """Put the bytes below the root and register the page at their beginning."""
     store = store_with(schema=pa.schema([("x", kind)]))
-    store.objects.put(KEY, data)
+    store.object_store.put(KEY, data)
     with store.transaction() as txn:
         txn.directory("t").register_page("x", KEY, 0)
 
@@ -143,7 +143,7 @@ def test_a_link_put_in_the_place_of_a_registered_file_is_not_followed(tmp_path):
     store = sp.create(str(tmp_path / "store"))
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]))
-        write_file(store.objects, KEY, pa.array([7]))
+        write_file(store.object_store, KEY, pa.array([7]))
         txn.directory("t").register_page("n", KEY, 0)
     file = tmp_path / "store" / KEY
     Path(tmp_path / "outside").write_bytes(file.read_bytes())
@@ -158,7 +158,7 @@ def test_a_link_in_the_place_of_a_registered_file_is_a_fault_and_the_rest_is_ver
     store = sp.create(str(tmp_path / "store"))
     with store.transaction() as txn:
         txn.create_table("t", pa.schema([("n", pa.int64())]))
-    pages = write_file(store.objects, "imports/day-1.pages", pa.array([1, 2]))
+    pages = write_file(store.object_store, "imports/day-1.pages", pa.array([1, 2]))
     with store.transaction() as txn:
         txn.directory("t").register_batch([pending("n", "imports/day-1.pages", pages)])
     file = tmp_path / "store" / "imports" / "day-1.pages"
@@ -198,7 +198,7 @@ def test_sizes_that_cannot_be_are_refused_when_they_are_told(wrong):
 
 def test_sizes_and_checksums_that_are_not_those_of_the_page_are_refused():
     store = store_with(pa.table({"n": [1]}))
-    pages = write_file(store.objects, KEY, pa.array([1, 2]), pa.array([3]))
+    pages = write_file(store.object_store, KEY, pa.array([1, 2]), pa.array([3]))
     right = pending("n", KEY, pages)
 
     with store.transaction() as txn:
@@ -222,7 +222,7 @@ def test_sizes_and_checksums_that_are_not_those_of_the_page_are_refused():
 def test_a_file_that_is_not_padded_to_its_reserve_is_refused():
     store = store_with(pa.table({"n": [1]}))
     page = encode_page(pa.array([1, 2]))
-    store.objects.put(KEY, page.data)
+    store.object_store.put(KEY, page.data)
 
     with store.transaction() as txn, pytest.raises(InvalidInputError, match="pad the file"):
         txn.directory("t").register_page("n", KEY, 0)
@@ -232,7 +232,7 @@ def test_a_header_that_promises_more_than_the_file_holds_moves_only_the_header()
     store, meter = metered(store_with(pa.table({"n": [1]})))
     head = HEADER.pack(b"SPPG", 1, 1, 0, 1 << 30, 1 << 30, 1 << 20, 0, bytes(16))
     data = head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)) + bytes(4096 - 64)
-    store.objects.put(KEY, data)
+    store.object_store.put(KEY, data)
     with store.transaction() as txn:
         directory = txn.directory("t")
         before = meter.counts.bytes_read
@@ -255,7 +255,7 @@ def test_every_flipped_bit_of_a_foreign_page_is_refused_and_named():
         for bit in (*range(8 * page.actual_len), *padding):
             flipped = bytearray(page.data + bytes(page.alloc_len - page.actual_len))
             flipped[bit // 8] ^= 1 << bit % 8
-            store.objects.put(KEY, bytes(flipped))
+            store.object_store.put(KEY, bytes(flipped))
 
             with pytest.raises((DamageError, InvalidInputError), match=KEY):
                 directory.register_page("n", KEY, 0)
@@ -265,10 +265,10 @@ def test_every_flipped_bit_of_a_foreign_page_is_refused_and_named():
 
 def test_a_registered_file_that_is_another_one_later_is_damage_that_names_it():
     store = store_with(pa.table({"n": [1]}))
-    write_file(store.objects, KEY, pa.array([1, 2]))
+    write_file(store.object_store, KEY, pa.array([1, 2]))
     with store.transaction() as txn:
         txn.directory("t").register_page("n", KEY, 0)
-    write_file(store.objects, KEY, pa.array([3, 4]))
+    write_file(store.object_store, KEY, pa.array([3, 4]))
 
     with pytest.raises(DamageError, match=f"{KEY}@0"):
         store.snapshot().table("t").read()

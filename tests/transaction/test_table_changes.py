@@ -43,9 +43,9 @@ def live_rows_of_table_zero(store: Store) -> list[tuple]:
 
 def check_like_a_newcomer(store: Store) -> None:
     """A process that opens the store, with and without a checkpoint, sees the same."""
-    assert rows_of(Store(store.objects)) == rows_of(store)
+    assert rows_of(Store(store.object_store)) == rows_of(store)
     store.checkpoint()
-    assert rows_of(Store(store.objects)) == rows_of(store)
+    assert rows_of(Store(store.object_store)) == rows_of(store)
     assert store.verify().ok
 
 
@@ -206,7 +206,7 @@ def test_the_catalogs_own_table_stays(flights):
 
 @pytest.mark.parametrize("default", [None, 5])
 def test_a_new_column_has_one_value_in_all_rows_and_no_page_is_written_for_them(flights, default):
-    files = len(flights.objects.list("pages/"))
+    files = len(flights.object_store.list("pages/"))
 
     with flights.transaction() as txn:
         txn.append("flights", rows(4))
@@ -218,7 +218,7 @@ def test_a_new_column_has_one_value_in_all_rows_and_no_page_is_written_for_them(
         60,
         default,
     ]
-    assert len(flights.objects.list("pages/")) == files
+    assert len(flights.object_store.list("pages/")) == files
     check_like_a_newcomer(flights)
 
 
@@ -260,7 +260,7 @@ def test_a_dropped_column_is_gone_and_earlier_versions_keep_it(flights):
 
     assert values(flights) == {"n": [1, 2, 3, 4, 5]}
     assert values(flights, version=before)["s"] == ["1", "2", "3"]
-    with pytest.raises(InvalidInputError, match="the only column"):
+    with pytest.raises(InvalidInputError, match=r"Cannot drop column .* the only one"):
         flights.transaction().drop_column("flights", "n")
     check_like_a_newcomer(flights)
 
@@ -304,7 +304,7 @@ def test_a_transaction_reads_the_tables_that_it_has_changed(flights):
 def test_changes_of_different_tables_never_conflict_and_the_catalog_tells_of_both(flights):
     with flights.transaction() as txn:
         txn.create_table("planes", SCHEMA)
-    one, two = flights.transaction(), Store(flights.objects).transaction()
+    one, two = flights.transaction(), Store(flights.object_store).transaction()
     one.rename_column("flights", "s", "text")
     two.rename_column("planes", "s", "text")
     two.create_table("airports", SCHEMA)
@@ -344,8 +344,8 @@ def test_versions_stay_readable_over_changes_of_tables_compaction_and_vacuum(fli
     flights.vacuum(retention=4)
     note()
 
-    check_versions_stay(flights.objects, history)
-    check_nothing_needed_is_gone(flights.objects)
+    check_versions_stay(flights.object_store, history)
+    check_nothing_needed_is_gone(flights.object_store)
     flights.restore(version=min(v for v in history if v > flights.snapshot().version - 4))
     check_like_a_newcomer(flights)
 

@@ -74,7 +74,7 @@ def test_a_long_stream_of_appends_writes_one_object_each_reads_nothing_and_leave
         version = append(store, rows(index)).version
         counts = meter.counts - before
         requests.append((counts.creates, counts.requests))
-        sizes.append(store.objects.size(f"_log/{version:020d}.avro"))
+        sizes.append(store.object_store.size(f"_log/{version:020d}.avro"))
         if not index % 100:
             store.checkpoint()
             store.snapshot().table("t")  # asks for the catalog of the checkpoint, once
@@ -96,15 +96,15 @@ def test_the_tail_is_carried_over_a_checkpoint_and_by_a_process_that_has_just_op
     append(store, rows(3))
     over_checkpoint = entries(store)
     for index in range(4, 7):
-        append(Store(store.objects), rows(index))
-    append(Store(store.objects), rows(7))
+        append(Store(store.object_store), rows(index))
+    append(Store(store.object_store), rows(7))
 
     assert over_checkpoint == [4]
     assert entries(store) == [4, 4]
     assert store.snapshot().table("t").read().equals(rows(0, 8))
     check_store(store)
     store.checkpoint()
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_a_checkpoint_after_a_stream_of_appends_leaves_the_segments_before_it_alone(small_trees):
@@ -124,14 +124,14 @@ def test_a_checkpoint_after_a_stream_of_appends_leaves_the_segments_before_it_al
     written = [key for key in (meter.counts - before).keys if key.startswith("_log/segments/")]
     assert entries(store)[60:] == [16, 4]
     assert len(set(written)) == 1, "one tail run, and nothing of the base"
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_two_processes_that_append_at_once_both_land_and_neither_fails():
     store = new_store()
     for index in range(3):
         append(store, rows(index))
-    first, second = store.transaction(), Store(store.objects).transaction()
+    first, second = store.transaction(), Store(store.object_store).transaction()
     first.append("t", rows(3))
     second.append("t", rows(4))
 
@@ -150,7 +150,7 @@ def test_an_append_that_has_looked_at_its_table_is_no_conflict_with_another_eith
     txn = store.transaction()
     assert txn.table("t").num_rows == 3
     txn.append("t", rows(3))
-    append(Store(store.objects), rows(4))
+    append(Store(store.object_store), rows(4))
 
     txn.commit()
 
@@ -183,7 +183,7 @@ def test_an_update_of_the_tail_by_another_process_is_not_undone():
         append(store, rows(index))
     txn = store.transaction()
     txn.append("t", rows(3))
-    with Store(store.objects).transaction() as other:
+    with Store(store.object_store).transaction() as other:
         other.update("t", "n", [1], [77])
 
     txn.commit()
@@ -229,7 +229,7 @@ def test_what_changed_and_who_wrote_a_row_is_told_as_of_a_plain_append():
     store = new_store()
     versions = [append(store, rows(index)).version for index in range(8)]
 
-    changed = store.changes(versions[2] + 1, versions[3], table="t", grain="rows")
+    changed = store.changes(versions[2] + 1, versions[3], table="t", granularity="rows")
 
     assert {(row["first_row"], row["end_row"]) for row in changed.to_pylist()} == {(3, 4)}
     assert [store.blame("t", "n", row).version for row in range(8)] == versions
@@ -344,7 +344,7 @@ def test_an_append_to_two_tables_carries_both_or_none():
     txn = store.transaction()
     txn.append("t", rows(3))
     txn.append("u", rows(3))
-    with Store(store.objects).transaction() as other:
+    with Store(store.object_store).transaction() as other:
         other.append("u", rows(9))
 
     txn.commit()
@@ -356,7 +356,7 @@ def test_an_append_to_two_tables_carries_both_or_none():
 
 def test_a_swap_asks_storage_for_nothing_before_its_commit():
     store = new_store()
-    meter = MeteredStore(store.objects)
+    meter = MeteredStore(store.object_store)
     mine = Store(meter)
     for index in range(3):
         append(mine, rows(index))
@@ -366,7 +366,7 @@ def test_a_swap_asks_storage_for_nothing_before_its_commit():
 
     append(mine, rows(3))
 
-    assert entries(Store(store.objects)) == [4]
+    assert entries(Store(store.object_store)) == [4]
 
     assert ((meter.counts - before).creates, (meter.counts - before).requests) == (1, 1)
 
@@ -408,7 +408,7 @@ def test_an_append_of_a_row_to_twenty_columns_is_an_object_of_12_kib_unless_it_t
         with store.transaction() as txn:
             txn.append("wide", row)
         assert (meter.counts - before).creates == 1
-        sizes.append(store.objects.size(f"_log/{txn.version:020d}.avro"))
+        sizes.append(store.object_store.size(f"_log/{txn.version:020d}.avro"))
 
     identity = 70  # bytes of the store's id, and of its field in the schema
     assert sorted(sizes)[17] <= (12 << 10) + identity, "three of four"

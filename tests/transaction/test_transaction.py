@@ -77,12 +77,14 @@ def test_pages_that_go_to_a_page_file_are_read_before_they_are_written():
         txn.append("t", many)
 
         assert txn.table("t").read() == many
-        assert not store.objects.list("pages/")
+        assert not store.object_store.list("pages/")
 
 
 def test_pages_that_are_on_their_way_to_a_page_file_are_read_when_they_are_there():
     made = store_with(ROWS)
-    store = Store(made.objects, Runtime(spawn=lambda work: lambda _timeout_s: work()))  # only when waited for
+    store = Store(
+        made.object_store, Runtime(spawn=lambda work: lambda _timeout_s: work())
+    )  # only when waited for
 
     with store.transaction(memory_bytes=1) as txn:
         txn.append("t", pa.table({"n": [4]}))
@@ -262,7 +264,7 @@ def test_an_append_asks_storage_for_nothing_but_its_commit():
 
 def test_a_reader_of_the_transaction_sees_what_another_process_has_committed_before():
     store = store_with(ROWS)
-    other = Store(store.objects)
+    other = Store(store.object_store)
     store.snapshot()
     with other.transaction() as txn:
         txn.append("t", ROWS)
@@ -273,7 +275,7 @@ def test_a_reader_of_the_transaction_sees_what_another_process_has_committed_bef
 
 def test_an_append_to_a_table_that_another_process_has_just_created_finds_it():
     store = store_with(ROWS)
-    other = Store(store.objects)
+    other = Store(store.object_store)
     store.snapshot()
     with other.transaction() as txn:
         txn.create_table("new", ROWS.schema)
@@ -301,7 +303,7 @@ def test_a_large_append_that_is_put_behind_others_again_and_again_writes_its_pag
     txn.commit()
 
     counts = meter.counts - before
-    (file,) = others.objects.list("pages/")
+    (file,) = others.object_store.list("pages/")
     assert counts.creates > 1, "it has lost a slot"
     assert counts.puts == 1
     assert counts.bytes_written < file.size_bytes * 1.1
@@ -316,13 +318,13 @@ def truncated(store: Store) -> None:
     (parent,) = store._log.commits(head.state.version, head.state.version + 1)
     made = commit(head.state.version + 1, record(70, intents=(intent,)), parent=parent)
     made = replace(made, timestamp_us=parent.timestamp_us + 1)
-    store.objects.create(commit_key(made.version), encode_commit(made)[0])
+    store.object_store.create(commit_key(made.version), encode_commit(made)[0])
 
 
 def test_an_append_that_begins_after_a_truncation_by_another_process_does_not_conflict_with_it():
     store = store_with(ROWS)
     store.snapshot()
-    truncated(Store(store.objects))
+    truncated(Store(store.object_store))
 
     with store.transaction() as txn:
         txn.append("t", pa.table({"n": [9]}))
@@ -334,7 +336,7 @@ def test_an_append_of_a_transaction_that_had_read_before_the_truncation_does_con
     store = store_with(ROWS)
     txn = store.transaction()
     txn.table("t")
-    truncated(Store(store.objects))
+    truncated(Store(store.object_store))
     txn.append("t", pa.table({"n": [9]}))
 
     with pytest.raises(CommitConflictError, match="truncate"):
@@ -449,7 +451,7 @@ class Stopping:
     """Storage whose creates wait until they may go on; from the second on, who asks is stopped by ^C."""
 
     def __init__(self, store: Store, lands: bool) -> None:
-        self._inner = store.objects
+        self._inner = store.object_store
         self._lands = lands
         self.creates = 0
         self.may_go_on = threading.Event()

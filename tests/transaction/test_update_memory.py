@@ -149,15 +149,15 @@ def test_a_transaction_that_reads_what_it_has_updated_stays_below_its_memory(tmp
 def test_what_was_rewritten_to_be_read_is_not_held_for_the_commit():
     noise = [pa.array(np.random.default_rng(seed).integers(0, 1 << 62, 40_000)) for seed in range(2)]
     store = store_with(pa.table({"n": noise[0]}))
-    pages = store.objects.list("pages/")
+    pages = store.object_store.list("pages/")
 
     with store.transaction(memory_bytes=4 * MIB) as txn:
         txn.update("t", "n", np.arange(40_000), noise[1])
         for _ in range(8):  # 0.3 MB each
             assert txn.table("t").take([7], ["n"])["n"].to_pylist() == [noise[1][7].as_py()]
-        assert store.objects.list("pages/") == pages, "a quarter of the memory may wait"
+        assert store.object_store.list("pages/") == pages, "a quarter of the memory may wait"
 
-    assert len(store.objects.list("pages/")) == len(pages) + 1
+    assert len(store.object_store.list("pages/")) == len(pages) + 1
 
 
 def test_updates_of_single_rows_need_no_file_and_are_joined_now_and_then(monkeypatch):
@@ -539,20 +539,20 @@ class Others:
         """Two rows that lie apart, in every column."""
         rows = [8 * (number % 10), 8 * ((number + 4) % 10)]
         values = {name: [value(name, number + row) for row in rows] for name in KINDS}
-        with Store(self._store.objects).transaction() as other:
+        with Store(self._store.object_store).transaction() as other:
             other.update("t", rows=rows, values=pa.table(values, SCHEMA))
         for name, each in values.items():
             self._model[name][rows[0]], self._model[name][rows[1]] = each
 
     def append(self, number: int) -> None:
         row = {name: [value(name, number)] for name in KINDS}
-        with Store(self._store.objects).transaction() as other:
+        with Store(self._store.object_store).transaction() as other:
             other.append("t", pa.table(row, SCHEMA))
         for name, each in row.items():
             self._model[name] += each
 
     def compact(self, _: int) -> None:
-        compact_table(Store(self._store.objects).transaction, "t", Runtime())
+        compact_table(Store(self._store.object_store).transaction, "t", Runtime())
 
 
 @settings(max_examples=60, deadline=None)
@@ -586,7 +586,7 @@ def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, 
                 getattr(others, then)(index)
         txn.commit()
 
-        assert Store(store.objects).snapshot().table("t").read().to_pydict() == model
+        assert Store(store.object_store).snapshot().table("t").read().to_pydict() == model
         check_store(store)
 
 
@@ -598,7 +598,7 @@ def test_pages_that_others_have_taken_out_are_rewritten_and_those_between_them_a
         txn.append("t", {"n": range(80)})
     txn = store.transaction()
     txn.update("t", "n", np.arange(0, 80, 2), -np.arange(0, 80, 2))
-    with Store(store.objects).transaction() as other:
+    with Store(store.object_store).transaction() as other:
         other.update("t", "n", [1, 41], [1000, 1041])
     rewritten = []
     real = rewritten_pages._rewritten
@@ -611,5 +611,5 @@ def test_pages_that_others_have_taken_out_are_rewritten_and_those_between_them_a
     expected = [-row if row % 2 == 0 else row for row in range(80)]
     expected[1], expected[41] = 1000, 1041
     assert rewritten == [10, 2]
-    assert numbers(Store(store.objects)) == expected
+    assert numbers(Store(store.object_store)) == expected
     check_store(store)

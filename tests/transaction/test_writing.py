@@ -142,25 +142,25 @@ def test_a_constant_page_can_be_updated():
 def test_data_that_does_not_fit_the_schema_is_refused_and_nothing_is_written(data, message):
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())])
     store = store_with(schema=schema)
-    before = store.objects.list("")
+    before = store.object_store.list("")
 
     with pytest.raises(SchemaMismatchError, match=message), store.transaction() as txn:
         txn.append("t", pa.table(data))
 
     assert store.snapshot().version == 1
-    assert [each.key for each in store.objects.list("")] == [each.key for each in before]
+    assert [each.key for each in store.object_store.list("")] == [each.key for each in before]
 
 
 def test_an_exception_in_the_block_leaves_nothing():
     store = store_with(TABLE)
-    before = [each.key for each in store.objects.list("")]
+    before = [each.key for each in store.object_store.list("")]
 
     with pytest.raises(ZeroDivisionError), store.transaction() as txn:  # noqa: PT012 - the block fails as a whole
         txn.append("t", TABLE)
         txn.create_table("u", TABLE.schema)
         raise ZeroDivisionError
 
-    assert [each.key for each in store.objects.list("")] == before
+    assert [each.key for each in store.object_store.list("")] == before
     assert store.snapshot().tables() == ["t"]
     with pytest.raises(InvalidInputError, match="has ended: open another"):
         txn.append("t", TABLE)
@@ -200,7 +200,7 @@ def test_an_older_number_of_an_application_is_found_where_it_landed_or_refused(c
     if checkpoint:
         store.checkpoint()
         store.compact_log()
-    store = Store(store.objects)
+    store = Store(store.object_store)
     before = store.snapshot().version
 
     def again(number):
@@ -211,7 +211,7 @@ def test_an_older_number_of_an_application_is_found_where_it_landed_or_refused(c
     assert [again(number) for number in (10, 20, 30)] == [3, 24, 45]
     for passed_over in (5, 15, 29):
         with pytest.raises(
-            InvalidInputError, match=f"Number {passed_over} of application 'etl' never landed"
+            InvalidInputError, match=f"Cannot commit number {passed_over} of application 'etl'"
         ):
             again(passed_over)
     store.vacuum(retention=1)
@@ -248,7 +248,7 @@ def test_an_older_number_that_is_committed_beside_a_newer_one_learns_that_it_cam
     second.append("t", TABLE)
     second.commit()
 
-    with pytest.raises(InvalidInputError, match="Number 1 of application 'etl' never landed"):
+    with pytest.raises(InvalidInputError, match="Cannot commit number 1 of application 'etl'"):
         first.commit()
     assert len(column(store)) == 6
 
@@ -294,7 +294,7 @@ def test_who_meets_itself_brought_by_another_process_is_told_where_that_landed(d
     with store.transaction() as txn:
         txn.create_table("keyed", KEYED.schema)
         txn.add_constraint("keyed", "key", primary_key=["n"])
-    other = Store(store.objects)
+    other = Store(store.object_store)
     once, again = (
         each.transaction(app_id="etl", app_version=7, isolation=isolation) for each in (other, store)
     )
@@ -316,7 +316,7 @@ def test_exactly_once_survives_a_checkpoint():
         with store.transaction(app_id="etl", app_version=7) as txn:
             txn.append("t", TABLE)
         store.checkpoint()
-        store = Store(store.objects)
+        store = Store(store.object_store)
 
     assert len(column(store)) == 6
 
@@ -374,7 +374,7 @@ def test_small_appends_ride_in_the_commit_and_large_ones_in_a_page_file():
     kinds = pages.numbers("kind").tolist()
     assert kinds[0] == PageKind.INLINE
     assert set(kinds[1:]) == {PageKind.FILE}
-    assert len(store.objects.list("pages/")) == 1
+    assert len(store.object_store.list("pages/")) == 1
 
 
 def test_a_transaction_of_many_pages_lists_them_in_a_manifest():
@@ -387,12 +387,12 @@ def test_a_transaction_of_many_pages_lists_them_in_a_manifest():
 
     txn.commit()
 
-    assert len(store.objects.list("_log/manifests/")) == 1
-    assert len(store.objects.get(f"_log/{txn.version:020d}.avro")) < 20_000
+    assert len(store.object_store.list("_log/manifests/")) == 1
+    assert len(store.object_store.get(f"_log/{txn.version:020d}.avro")) < 20_000
     assert store.snapshot().table("u").read().column(0).to_pylist() == list(range(10_000))
     check_store(store)
     store.checkpoint()
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_page_compaction_keeps_rows_and_readers_of_older_versions():
@@ -416,7 +416,7 @@ def test_a_store_is_made_once_and_opened_only_where_there_is_one(url):
     with pytest.raises(StoreNotFoundError):
         store_module.open(url + "other")
     with pytest.raises(StoreExistsError):
-        Store(first.objects)._log.create(lambda _: store_module.first_record(first._runtime, {}))
+        Store(first.object_store)._log.create(lambda _: store_module.first_record(first._runtime, {}))
 
 
 def test_a_table_is_rows_to_whoever_takes_arrow_and_so_to_another_table(store):
@@ -449,7 +449,7 @@ def test_a_row_that_is_not_there_is_told_with_its_column_and_table(store):
         txn.create_table("t", TABLE.schema)
         txn.append("t", TABLE)
     directory = store.snapshot().table("t").directory
-    told = rf"Row 1000 is not in column 'n' of table 't': it has {TABLE.num_rows} rows"
+    told = rf"Cannot find row 1000 of column 'n' of table 't': it has {TABLE.num_rows} rows"
 
     with pytest.raises(RowOutOfRangeError, match=told):
         directory.locate_row("n", 1000)

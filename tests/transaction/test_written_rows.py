@@ -45,7 +45,7 @@ def store(url: str) -> sp.Store:
 def written(store: sp.Store, first: int, count: int) -> WrittenRows:
     snapshot = store.snapshot()
     definition = snapshot.table("t").definition
-    told = write_rows(store.objects, Runtime(), definition, snapshot.version, rows(first, count))
+    told = write_rows(store.object_store, Runtime(), definition, snapshot.version, rows(first, count))
     return pickle.loads(pickle.dumps(told))  # noqa: S301 - it crosses between processes
 
 
@@ -96,7 +96,7 @@ def test_what_was_written_for_an_old_version_lands_behind_what_came_since(store:
         txn.append_written("t", [part])
 
     assert numbers(store) == [*range(15), *range(100, 5100)]
-    touched = store.changes(3, 3, grain="rows").to_pylist()
+    touched = store.changes(3, 3, granularity="rows").to_pylist()
     assert [(row["first_row"], row["end_row"]) for row in touched] == [(15, 5015)] * 2
 
 
@@ -155,7 +155,7 @@ def test_keys_of_written_rows_are_compared_with_those_that_came_since_their_vers
     with nullcontext() if key > 5100 else pytest.raises(ConstraintError, match="'n': 105"):
         txn.commit()
 
-    found = numbers(Store(store.objects))
+    found = numbers(Store(store.object_store))
     assert len(set(found)) == len(found)
     check_store(store)
 

@@ -102,7 +102,7 @@ def _catalog(
         {},
     )
     head: LogSnapshot = store._log.refresh()
-    made = _prepare(store.objects, head, store._pages, plan, store._runtime.token(), {})
+    made = _prepare(store.object_store, head, store._pages, plan, store._runtime.token(), {})
     return commit(store, replace(made, operation=operation))
 
 
@@ -135,7 +135,7 @@ def replace_tail(
             )
         )
     token = store._runtime.token()
-    placed = place_splices(store.objects, splices, lambda _: f"pages/{0:020d}-{token}-0.pages", token)
+    placed = place_splices(store.object_store, splices, lambda _: f"pages/{0:020d}-{token}-0.pages", token)
     made = record(
         store,
         token=token,

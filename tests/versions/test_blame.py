@@ -56,7 +56,7 @@ def test_compactions_and_checkpoints_do_not_count(ten):
     ten.compact_pages("t")
     assert ten.snapshot().table("t").pages().num_rows == 2
 
-    late = Store(ten.objects)
+    late = Store(ten.object_store)
 
     assert versions(late) == [*OF_N, txn.version]
     assert versions(late, "s") == [*OF_S, txn.version]
@@ -174,8 +174,8 @@ def test_where_the_commit_was_cleaned_away_a_version_at_or_before_is_told(ten):
         tuple((record.token, COMMITTED) for record in second.records),
         checkpoint,
     )
-    ten.objects.put(commit_key(2), encode_tombstone(tombstone)[0])
-    late = Store(ten.objects)
+    ten.object_store.put(commit_key(2), encode_tombstone(tombstone)[0])
+    late = Store(ten.object_store)
 
     found = late.blame("t", "s", 5)
 
@@ -189,7 +189,7 @@ def test_a_compaction_behind_which_nothing_can_be_read_gives_the_version_before_
     (compacted,) = (done["version"] for done in ten.compact_pages("t"))
     ten.checkpoint()
     hand.retain(ten, compacted)
-    late = Store(ten.objects)
+    late = Store(ten.object_store)
 
     found = late.blame("t", "n", 3)
 
@@ -206,7 +206,7 @@ def test_a_compaction_behind_which_nothing_can_be_read_gives_the_version_before_
     ],
 )
 def test_what_is_not_there_is_refused_by_name(ten, given, error):
-    told = rf"Row {given[2]} is not in column 'n' of table 't'" if error is RowOutOfRangeError else None
+    told = rf"Cannot find row {given[2]} of column 'n' of table 't'" if error is RowOutOfRangeError else None
 
     with pytest.raises(error, match=told):
         ten.blame(*given)

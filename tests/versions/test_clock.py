@@ -28,7 +28,7 @@ class Silent(WatchedStore):
 
 def commit_ahead(past: Past, clock: Clock, years: int, times: int = 1) -> None:
     """Commit by a clock that is so far ahead, to a storage that does not notice."""
-    store = opened(Silent(past.objects), Clock(clock.now_us + years * YEAR_S * 1_000_000))
+    store = opened(Silent(past.object_store), Clock(clock.now_us + years * YEAR_S * 1_000_000))
     for _ in range(times):
         append(store)
 
@@ -95,7 +95,7 @@ def test_a_reset_makes_time_travel_work_again(past: Past, clock: Clock):
     clock.pass_s(60)
     append(past.store)
 
-    fresh = opened(past.objects, clock)
+    fresh = opened(past.object_store, clock)
     assert stale == right
     assert as_of_now(fresh, clock) == as_of_now(past.store, clock) == reset + 1
     assert fresh.snapshot(timestamp=clock.now_us - 30_000_000).version == reset
@@ -123,7 +123,7 @@ def test_a_second_wrong_clock_after_a_reset_is_reset_as_well(past: Past, clock: 
     commit_ahead(past, clock, years=50)
     newest = past.store.reset_clock()
 
-    assert as_of_now(opened(past.objects, clock), clock) == newest
+    assert as_of_now(opened(past.object_store, clock), clock) == newest
     assert past.store.reset_clock() == newest
 
 
@@ -141,7 +141,7 @@ def test_a_restore_keeps_the_reset(past: Past, clock: Clock):
 
     restored = past.store.restore(version=right)
 
-    assert as_of_now(opened(past.objects, clock), clock) == restored
+    assert as_of_now(opened(past.object_store, clock), clock) == restored
 
 
 def test_a_checkpoint_and_a_vacuum_keep_the_reset(past: Past, clock: Clock):
@@ -150,7 +150,7 @@ def test_a_checkpoint_and_a_vacuum_keep_the_reset(past: Past, clock: Clock):
     append(past.store)
     past.store.vacuum(retention=1)
 
-    fresh = opened(past.objects, clock)
+    fresh = opened(past.object_store, clock)
 
     assert as_of_now(fresh, clock) == fresh.snapshot().version
     assert fresh.verify(pages="all").ok
@@ -166,7 +166,7 @@ def test_times_beyond_the_year_9999_can_be_shown(past: Past, clock: Clock, years
     monkeypatch.setattr("spark_pages.log.commit.driver.MAX_TIME_US", 1 << 63)  # as earlier releases did
     commit_ahead(past, clock, years=years)
 
-    snapshot = opened(past.objects, clock).snapshot()
+    snapshot = opened(past.object_store, clock).snapshot()
 
     assert snapshot.timestamp > datetime(2090, 1, 1, tzinfo=UTC)
     assert "Snapshot(version" in repr(snapshot)

@@ -12,14 +12,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import spark_pages as sp
@@ -30,6 +28,7 @@ from spark_pages.store import Store
 from spark_pages.transaction import placement
 from spark_pages.transaction.transaction import Transaction
 from spark_pages.versions import restore
+from tests.effort import run_machine
 from tests.invariants import check_against_replay, check_snapshot, check_table_zero
 from tests.versions import hand
 
@@ -189,7 +188,7 @@ class OneHistory(RuleBasedStateMachine):
         (new,) = rewrite_runs(
             [(run, PagesWanted(kind, page_bytes))],
             table.page_handler,
-            self.store.objects,
+            self.store.object_store,
             txn.next_page_file,
         )
         field_id = table.definition.field_ids[column]
@@ -240,7 +239,7 @@ class OneHistory(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.store = Store(self.first.objects)
+        self.store = Store(self.first.object_store)
 
     # what is asked of it
 
@@ -292,7 +291,7 @@ class OneHistory(RuleBasedStateMachine):
         start = data.draw(st.integers(-1, max(self.past)))
         end = data.draw(st.integers(max(start, 0), max(self.past)))
         then, now = self.past.get(start, Model()), self.past[end]
-        told = self.store.changes(start + 1, end, grain="rows").to_pylist()
+        told = self.store.changes(start + 1, end, granularity="rows").to_pylist()
         feed: dict[tuple[int, str], dict[str, list[tuple[int, int]]]] = {}
         for row in told:
             assert (now.names.get(row["table_id"]) or then.names[row["table_id"]]) == row["table"]
@@ -364,18 +363,7 @@ def covered(ranges: list[tuple[int, int]]) -> set[int]:
     return {row for start, end in ranges for row in range(start, end)}
 
 
-def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        OneHistory,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
+@pytest.mark.sampled
 @pytest.mark.parametrize(("manifest_pages", "inline_bytes"), [(1000, 1 << 16), (3, 0), (1000, 1500)])
 def test_restore_changes_and_blame_agree_with_a_plain_history(
     small_trees, monkeypatch, manifest_pages, inline_bytes
@@ -384,11 +372,11 @@ def test_restore_changes_and_blame_agree_with_a_plain_history(
     monkeypatch.setattr(restore, "MANIFEST_PAGES", manifest_pages)
     monkeypatch.setattr(restore, "INLINE_TRANSACTION_BYTES", inline_bytes)
 
-    run(examples=5, steps=20)
+    run_machine(OneHistory, 5, steps=20)
 
 
 @pytest.mark.slow
 def test_they_agree_over_long_histories_too(small_trees, monkeypatch):
     monkeypatch.setattr(restore, "INLINE_TRANSACTION_BYTES", 4000)
 
-    run(examples=15, steps=40)
+    run_machine(OneHistory, 15, steps=40)

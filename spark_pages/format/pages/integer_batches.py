@@ -1,4 +1,4 @@
-"""Integers of many pages in fewer bytes at once: what `integer_encoding.narrowed` does for one page. Pure."""
+"""Integers of many pages in fewer bytes at once: what `integer_encoding.encode` does for one page. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIMITS = np.array([1 << 8, 1 << 16, 1 << 32], np.uint64)
 def narrow_rows(
     values: NDArray[Any], start: int
 ) -> Iterator[tuple[NDArray[np.int64], list[TableEntry], NDArray[np.uint8]]]:
-    """What `narrowed` makes of the only buffer of integers in each of several streams.
+    """What `encode` makes of the only buffer of integers in each of several streams.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class NarrowRange:
     data: NDArray[Any]
 
 
-def narrowed(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa.Array]) -> bytes | None:
+def encode(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa.Array]) -> bytes | None:
     """A stream with its integers in narrow form, behind a table of them; None if none can be narrowed.
 
     Parameters
@@ -110,8 +110,8 @@ def narrowed(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa
     return b"".join(parts)
 
 
-def widened(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
-    """The stream that `narrowed` was given.
+def decode(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
+    """The stream that `encode` was given.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def widened(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
         kept = source[at : at + count * narrow].view(f"<u{narrow}")
         at += -(-count * narrow // 8) * 8
         done = start + count * wide
-        widen(kept, stream[start:done].view(f"<u{wide}"), kind, base, first)
+        decode_column(kept, stream[start:done].view(f"<u{wide}"), kind, base, first)
     stream[done:] = source[at:]
     return target
 
@@ -159,7 +159,7 @@ def check_stream_bytes(stored: int, stream_bytes: int, *, where: str = "a page")
         )
 
 
-def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
+def decode_column(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: int) -> None:
     """Fill `out`, of unsigned numbers; sums wrap around, as the differences did."""
     around = (1 << (8 * out.itemsize)) - 1
     if kind == DELTA and (steps := _even_steps(kept)) is not None:
@@ -176,7 +176,7 @@ def widen(kept: NDArray[Any], out: NDArray[Any], kind: int, base: int, first: in
         np.add.accumulate(out, out=out)
 
 
-def widen_rows(
+def decode_columns(
     kept: NDArray[Any], out: NDArray[Any], kind: int, bases: NDArray[np.int64], firsts: NDArray[np.int64]
 ) -> None:
     """The same for several buffers of one length, of shape (n_buffers, n_numbers)."""
@@ -199,7 +199,7 @@ def widen_rows(
         np.add.accumulate(out, axis=1, out=out)
 
 
-def widen_some(
+def decode_entries(
     kept: NDArray[Any], which: NDArray[np.int64], out: NDArray[Any], kind: int, base: int, first: int
 ) -> bool:
     """Some numbers of a buffer, into `out`; False where they hang on all of their neighbours."""

@@ -222,7 +222,7 @@ def match_layouts(
     return nulls, texts
 
 
-def learn(known: bytes, batch: memoryview, schema: pa.Schema) -> None:
+def register(known: bytes, batch: memoryview, schema: pa.Schema) -> None:
     """Streams that begin with the same schema are known from now on.
 
     Parameters

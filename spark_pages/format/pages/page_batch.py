@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from spark_pages.format.pages.integer_encoding import (
     ONE_ENTRY_BYTES,
     TableEntry,
+    decode_column,
+    decode_columns,
+    decode_entries,
     kept_bytes,
-    widen,
-    widen_rows,
-    widen_some,
 )
 from spark_pages.format.pages.ipc_layout import BatchLayout, FlatColumn, Place
 
@@ -202,11 +202,11 @@ class PageBatch:
         target: NDArray[Any] = out.view(_UNSIGNED[wide])
         if pages == 1:
             kept = np.frombuffer(self._memory, _UNSIGNED[narrow], count, begin)
-            widen(kept, target, kind, self._bases[first], self._firsts[first])
+            decode_column(kept, target, kind, self._bases[first], self._firsts[first])
         else:
             rows = self._rows_of(begin, pages, count, _UNSIGNED[narrow])
             bases, firsts = (np.array(each[first:stop]) for each in (self._bases, self._firsts))
-            widen_rows(rows, target.reshape(pages, count), kind, bases, firsts)
+            decode_columns(rows, target.reshape(pages, count), kind, bases, firsts)
 
     def take_into(self, index: int, entries: NDArray[np.int64], out: NDArray[Any]) -> bool:
         """Some numbers of a page are written to `out`, unless all have to be widened for that."""
@@ -215,7 +215,7 @@ class PageBatch:
             out[:] = np.frombuffer(self._memory, out.dtype, self.rows, begin)[entries]
             return True
         kept = np.frombuffer(self._memory, _UNSIGNED[entry[4]], entry[1], begin)
-        return widen_some(kept, entries, out, entry[2], self._bases[index], self._firsts[index])
+        return decode_entries(kept, entries, out, entry[2], self._bases[index], self._firsts[index])
 
     def offsets(self, index: int) -> NDArray[Any]:
         """Where the text of each entry of a page begins, and where that of the last ends."""

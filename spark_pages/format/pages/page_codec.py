@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import xxhash
 
 from spark_pages.arrow.columns import has_dictionary
-from spark_pages.arrow.compact import owned_copy, trimmed
+from spark_pages.arrow.compact import compacted, owned_copy
 from spark_pages.arrow.nested import children, with_children
 from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.format.pages.arrow_message import is_compressed_within
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, BytesLike, Codec, compress, decompress
-from spark_pages.format.pages.integer_encoding import narrowed, widened
-from spark_pages.format.pages.ipc_layout import learn
+from spark_pages.format.pages.integer_encoding import decode, encode
+from spark_pages.format.pages.ipc_layout import register
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch, plain_page
 from spark_pages.format.pages.null_masking import zero_nulls
 from spark_pages.format.pages.page_header import PageHeader, header_fields, sealed_header
@@ -104,7 +104,7 @@ def encode_page(
     plain = None
     stream_size = 0
     if codec is not Codec.NONE and len(data) >= FEWEST_NARROWED:
-        plain = narrowed(head, body, END_OF_STREAM, read().columns)
+        plain = encode(head, body, END_OF_STREAM, read().columns)
     if plain is not None:
         stream_size = size
     else:
@@ -208,7 +208,7 @@ def open_page(
     plain = decompress(codec, payload, size, where=where)
     page = plain_page(plain, stream_size, where=where)
     if page is None:
-        stream = widened(plain, stream_size, where=where) if stream_size else plain
+        stream = decode(plain, stream_size, where=where) if stream_size else plain
         batch = read_payload(stream, where=where)
         if batch.num_rows != entries:
             raise _damage(where, "entries", entries, batch.num_rows)
@@ -227,7 +227,7 @@ def arrow_stream(header: PageHeader, payload: BytesLike, *, where: str) -> pa.Bu
         If sizes cannot be true, or the payload is malformed.
     """
     plain = decompress(header.codec, payload, header.uncompressed_size, where=where)
-    return widened(plain, header.stream_size, where=where) if header.stream_size else plain
+    return decode(plain, header.stream_size, where=where) if header.stream_size else plain
 
 
 def _damage(where: str, what: str, expected: object, found: object) -> DamageError:
@@ -242,7 +242,7 @@ def trimmed_for_ipc(array: pa.Array) -> pa.Array:
     """
     kind = array.type
     if has_dictionary(kind):
-        return _with_used_values(array if pa.types.is_dictionary(kind) else trimmed(array))
+        return _with_used_values(array if pa.types.is_dictionary(kind) else compacted(array))
     return zero_nulls(owned_copy(array))
 
 
@@ -320,7 +320,7 @@ def read_payload(stream: pa.Buffer, *, where: str) -> pa.RecordBatch:
         for column in batch.columns:
             validate_array(column)
         if known.batch_follows:
-            learn(message, memoryview(stream)[length:], known.schema)
+            register(message, memoryview(stream)[length:], known.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, StopIteration, struct.error) as error:
         raise DamageError(
             f"Cannot decode {where}: expected an Arrow stream of one record batch, found {error!r}."

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary
-from spark_pages.arrow.compact import shown_bytes, trimmed
+from spark_pages.arrow.compact import compacted, shown_bytes
 from spark_pages.arrow.nested import children
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.pages.ipc_layout import FlatColumn
@@ -97,7 +97,9 @@ def _entry_bytes(array: pa.Array, target_bytes: int) -> float:
         return float(index_bytes * target_bytes / (target_bytes - shared))
     if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
         return max(float(kind.bit_width) / 8, 1 / 8)
-    size = _bytes_beside(trimmed(array), target_bytes) if has_dictionary(kind) else float(shown_bytes(array))
+    size = (
+        _bytes_beside(compacted(array), target_bytes) if has_dictionary(kind) else float(shown_bytes(array))
+    )
     return max(size / len(array), 1 / 8)
 
 

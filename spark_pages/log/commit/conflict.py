@@ -8,11 +8,14 @@ it appends. So no chain has to be read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from spark_pages.display.text import count
 from spark_pages.model.actions import CatalogIntent, IntentKind, Splice, TransactionRecord
-from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.ids import CATALOG_TABLE, LIVENESS
+from spark_pages.model.row_ranges import RowRanges, intersection
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
 
 _CHANGES_TABLE = frozenset(
@@ -58,7 +61,7 @@ def only_appends(record: TransactionRecord) -> bool:
         or record.tags
         or record.leases
         or record.claims
-        or any(splice.removed for splice in record.splices)
+        or any(splice.removed or splice.field_id == LIVENESS for splice in record.splices)
     )
 
 
@@ -66,9 +69,15 @@ def without_pages(mine: TransactionRecord) -> TransactionRecord:
     """The same for `find_overlap`, but for pages that give way to others with the same rows.
 
     For a transaction whose rows are compared in their place, and that says anew which pages hold them.
+    Splices of a liveness chain lengthen it no more: where it ends is found anew, too.
     """
-    splices = (replace(each, removed=()) if each.row_preserving else each for each in mine.splices)
-    return replace(mine, splices=tuple(splices))
+
+    def without(splice: Splice) -> Splice:
+        if splice.field_id == LIVENESS:
+            return replace(splice, removed=(), added_entries=splice.removed_entries)
+        return replace(splice, removed=()) if splice.row_preserving else splice
+
+    return replace(mine, splices=tuple(map(without, mine.splices)))
 
 
 def find_overlap(
@@ -96,6 +105,7 @@ def find_overlap(
             _names(mine, other)
             or _tables(mine, other)
             or _pages(mine, other, named)
+            or _liveness(mine, other, named)
             or _reads(reads, other, named)
             or _retention(mine, other)
             or _claims(mine, other, named)
@@ -162,7 +172,7 @@ def _outlives(mine: TransactionRecord, alter: CatalogIntent) -> bool:
         return False
     growth: dict[int, int] = {}
     for splice in mine.splices:
-        if splice.table_id == alter.table_id:
+        if splice.table_id == alter.table_id and splice.field_id != LIVENESS:
             more = splice.added_entries - splice.removed_entries
             growth[splice.field_id] = growth.get(splice.field_id, 0) + more
     there = alter.definition.field_ids.values()
@@ -178,6 +188,8 @@ def _lets(alter: CatalogIntent, written: Splice) -> bool:
     """Whether an alter is right behind a splice for the definition before."""
     if alter.columns is None or alter.definition is None:
         return False
+    if written.field_id == LIVENESS:
+        return True
     adds = any(field_id in alter.definition.field_ids.values() for field_id in alter.columns)
     return not adds or written.added_entries >= written.removed_entries
 
@@ -188,6 +200,8 @@ def _pages(mine: TransactionRecord, other: TransactionRecord, named: Named) -> s
     resized: set[int] = set()
     for splice in other.splices:
         removed.setdefault((splice.table_id, splice.field_id), set()).update(splice.removed)
+        if splice.field_id == LIVENESS:
+            continue  # its length is not that of the table
         if not splice.row_preserving or not splice.removed:  # an empty page too ends another's tail
             resized.add(splice.table_id)
     for splice in mine.splices:
@@ -199,9 +213,88 @@ def _pages(mine: TransactionRecord, other: TransactionRecord, named: Named) -> s
                 f"both replace {count(len(both), 'page')} of {named(splice.table_id, splice.field_id)}, "
                 f"the first of them {min(both):016x}"
             )
-        if not splice.row_preserving and splice.table_id in resized:
+        if not splice.row_preserving and splice.table_id in resized and splice.field_id != LIVENESS:
             return f"both change the number of rows of {named(splice.table_id, None)}"
     return None
+
+
+_END = 1 << 62
+"""One past any row."""
+
+
+@dataclass(eq=False, slots=True)
+class _Marks:
+    """What a transaction does to the liveness chain of a table, and to rows that others may delete.
+
+    Attributes
+    ----------
+    marked
+        Ranges of rows whose liveness it changes.
+    resizes
+        Whether it changes the length of the liveness chain.
+    end_row
+        End of what it puts behind that chain.
+    touched
+        Ranges of rows that it touches in columns, new rows apart, and those that it takes away.
+    lost
+        First row that it takes away at the end of a column.
+    """
+
+    marked: list[tuple[int, int]] = field(default_factory=list)
+    resizes: bool = False
+    end_row: int = 0
+    touched: list[tuple[int, int]] = field(default_factory=list)
+    lost: int = _END
+
+    def add(self, splice: Splice) -> None:
+        end_row = splice.first_row + splice.added_entries
+        if splice.field_id == LIVENESS:
+            self.marked += splice.touched_rows(splice.first_row)
+            self.resizes |= not splice.row_preserving
+            if splice.added_entries > splice.removed_entries:
+                self.end_row = max(self.end_row, end_row)
+            return
+        if splice.is_append:
+            return
+        self.touched += splice.touched_rows(splice.first_row)
+        if splice.added_entries < splice.removed_entries:
+            self.lost = min(self.lost, end_row)
+            self.touched.append((end_row, _END))
+
+    def obstructs(self, other: _Marks) -> bool:
+        """Whether the rows that it touches, or takes away, are in the way of the other's deletes."""
+        return self.lost < other.end_row or _meet(self.touched, other.marked)
+
+
+def _liveness(mine: TransactionRecord, other: TransactionRecord, named: Named) -> str | None:
+    """A row that one deletes is one that the other has changed; or both lengthen a liveness chain."""
+    new = _created(mine)
+    tables = {s.table_id for each in (mine, other) for s in each.splices if s.field_id == LIVENESS} - new
+    for table_id in sorted(tables):
+        marks, others = _marks(mine, table_id), _marks(other, table_id)
+        if marks.resizes and others.resizes:
+            return f"both delete rows of {named(table_id, None)} behind those that were deleted before"
+        if others.obstructs(marks):
+            return f"it changed rows of {named(table_id, None)} that this transaction deletes"
+        if marks.obstructs(others):
+            return f"it deleted rows of {named(table_id, None)} that this transaction changes"
+    return None
+
+
+def _marks(record: TransactionRecord, table_id: int) -> _Marks:
+    marks = _Marks()
+    for splice in record.splices:
+        if splice.table_id == table_id:
+            marks.add(splice)
+    return marks
+
+
+def _meet(one: list[tuple[int, int]], two: list[tuple[int, int]]) -> bool:
+    """Whether some range of the one has a row in common with one of the other."""
+    if not one or not two:
+        return False
+    sets = [RowRanges.joined(np.array(each, np.int64)) for each in (one, two)]
+    return intersection(sets).num_rows > 0
 
 
 def _claims(mine: TransactionRecord, other: TransactionRecord, named: Named) -> str | None:

@@ -20,12 +20,13 @@ from spark_pages.log.commit.protocol_types import (
     Yield,
 )
 from spark_pages.log.commit_cache import CommitCache
-from spark_pages.log.fairness import Before
+from spark_pages.log.fairness import CommitSchedule
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.log.times import MAX_RECORDED_US, MAX_TIME_US, ahead_of
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Runtime
+from spark_pages.storage.store import Created
 
 Result = TypeVar("Result")
 
@@ -208,6 +209,8 @@ class CommitDriver:
                 began = self._runtime.monotonic_s()
                 answer = self._slots.store.create(key, data)
                 self.pace.create_took(self._runtime.monotonic_s() - began)
+                if isinstance(answer, Created):
+                    self._slots.identity.note_created(key, answer.stamp)
                 return answer
             case ReadSlot(version):
                 return self._read_slot(version)
@@ -346,7 +349,7 @@ class Backoff:
         """Seconds to wait after another commit took the slot for the n-th time."""
         return 0.0 if tries == 1 else self._request_s * _LOSS_REQUESTS * self._runtime.jitter()
 
-    def for_newcomers(self, before: Before) -> float:
+    def for_newcomers(self, before: CommitSchedule) -> float:
         """Seconds that a slot is left free for writers that are new or slow: they find it, then fill it."""
         rested_s = self._runtime.monotonic_s() - self._moved_s
         if before.slow:
@@ -355,7 +358,7 @@ class Backoff:
             return 0.0
         return self._request_s * (_FREE_REQUESTS + self._runtime.jitter() / 2)
 
-    def for_turn(self, before: Before) -> Iterator[float]:
+    def for_turn(self, before: CommitSchedule) -> Iterator[float]:
         """Seconds to wait before each look whether others have committed, until they are given up.
 
         Notes
@@ -378,5 +381,5 @@ class Backoff:
             yield max(0.0, wait_s)
             wait_s = began_s + max(0.0, wait_s) + look_s - now_s()
 
-    def _patience_s(self, before: Before) -> float:
+    def _patience_s(self, before: CommitSchedule) -> float:
         return (before.writers + _PATIENCE_REQUESTS) * self._request_s

@@ -119,10 +119,10 @@ class CommitGroup:
     def __init__(self, commit_together: CommitTogether, patience_s: Callable[[], float]) -> None:
         self._commit_together = commit_together
         self._patience_s = patience_s
-        self.begin_anew()
+        self.restart()
         _all.add(self)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Nobody waits and nobody leads: a forked child has none of the threads that did."""
         self.turn = OneAtATime()
         self.key_turn = threading.Lock()
@@ -229,10 +229,10 @@ def _settle(tickets: Sequence[_Ticket], outcomes: Sequence[Outcome]) -> None:
         ticket.result = None if isinstance(outcome, Deferred) else outcome
 
 
-def _begin_all_anew() -> None:
+def _restart_all() -> None:
     for each in list(_all):
-        each.begin_anew()
+        each.restart()
 
 
 if hasattr(os, "register_at_fork"):  # not where nothing forks
-    os.register_at_fork(after_in_child=_begin_all_anew)
+    os.register_at_fork(after_in_child=_restart_all)

@@ -52,7 +52,7 @@ from spark_pages.log.commit.protocol_types import (
     Wait,
     Yield,
 )
-from spark_pages.log.fairness import NOBODY, SLOW, before, is_for_slow, is_lagging, should_recheck
+from spark_pages.log.fairness import NOBODY, SLOW, is_for_slow, is_lagging, schedule, should_recheck
 from spark_pages.log.identity import foreign_error
 from spark_pages.log.replay import Fold, LoadManifest, replay
 from spark_pages.log.state import LogState
@@ -185,7 +185,7 @@ def _let_others(
         first = NOBODY
         if writer and not late:
             gives_way = gave_way != state.version and is_for_slow(state.turns, state.properties)
-            first = SLOW if gives_way else before(state.turns, state.properties, writer, arrived)
+            first = SLOW if gives_way else schedule(state.turns, state.properties, writer, arrived)
         if not first.writers and knows_head:
             return state
         came = _slots((yield Yield(state.version + 1, first)))

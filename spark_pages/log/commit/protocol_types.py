@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_pages.errors import CommitUnknownError, InvalidInputError
 from spark_pages.format.commit import EncodedTransaction
 from spark_pages.log.commit.conflict import Named, Overlap, by_ids
-from spark_pages.log.fairness import Before
+from spark_pages.log.fairness import CommitSchedule
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit, Tombstone, TransactionRecord
 from spark_pages.storage.store import CreateOutcome
@@ -50,7 +50,7 @@ class Yield:
     """
 
     start: int
-    before: Before
+    before: CommitSchedule
 
 
 @dataclass(frozen=True, slots=True)

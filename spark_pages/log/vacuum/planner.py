@@ -166,7 +166,7 @@ class VacuumPlanner:
         state = base_state(self._tree, base) if base else LogState()
         state = replay(state, self._slots.commits(state.version + 1, oldest + 1), self._log.load_manifest)
         ref = write_checkpoint(
-            self._store, state, self._log.bind(state).checkpoint, self._runtime.token(), self._runtime.map
+            self._store, state, self._log.open(state).checkpoint, self._runtime.token(), self._runtime.map
         ).ref
         base_state(self._tree, ref)  # read back before anything rests on it
         return ref

@@ -42,7 +42,10 @@ class ManifestReader:
         self._kept.move_to_end(key)
         listed = self._kept[key]
         if listed[0].num_rows != manifest.num_pages:
-            raise DamageError(f"{key} should list {manifest.num_pages} pages but lists {listed[0].num_rows}.")
+            raise DamageError(
+                f"Cannot read manifest {key}: it should list {manifest.num_pages} pages but lists "
+                f"{listed[0].num_rows}."
+            )
         return listed
 
     def _keep(self, key: str, listed: Listed) -> None:

@@ -9,9 +9,11 @@ import pyarrow as pa
 from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.catalog.resolve import show_name
 from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import TableDefinition
 
 _SHOWN = 6
+_LIVENESS_FIELD = pa.field("the liveness chain", pa.bool_())
 
 
 class TableNames:
@@ -34,6 +36,8 @@ class TableNames:
         definition = self._tables.get(key[0])
         if definition is None:
             return None
+        if key[1] == LIVENESS:
+            return _LIVENESS_FIELD
         names = [name for name, field_id in definition.field_ids.items() if field_id == key[1]]
         return definition.schema.field(names[0]) if names else None
 
@@ -61,7 +65,7 @@ class TableNames:
             (table_id, field_id)
             for table_id, definition in self._tables.items()
             if first[0] <= table_id <= last[0]
-            for field_id in definition.field_ids.values()
+            for _, field_id in definition.chains
         )
         inside: list[ChainKey] = [key for key in known if first <= key <= last]
         inside = inside or [first, last]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import nulls_of, valid_of
@@ -30,6 +31,7 @@ from spark_pages.io.file_writer import padding_of
 from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.model.page_schema import STATS_SCHEMA
 from spark_pages.model.run import PageRun
@@ -130,6 +132,9 @@ class PageValues:
                 del values[index]
             elif column is not None and not _fits(column, array):
                 what = f"holds values of type {array.type} that do not fit its column of type {column.type}"
+                self._add(FaultKind.CONTRADICTION, what, pages[index], some)
+            elif some.chain[1] == LIVENESS and pc.any(pc.invert(array)).as_py():
+                what = "holds an entry that is neither true, as of a live row, nor null, as of a dead one"
                 self._add(FaultKind.CONTRADICTION, what, pages[index], some)
             elif column is not None and not column.nullable and nulls_of(array):
                 what = "holds nulls in a column that is not nullable"

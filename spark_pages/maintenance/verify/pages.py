@@ -85,7 +85,7 @@ class PageCheck:
             return
         chosen = self._choose(np.flatnonzero(good))
         for start, stop in _batches(run.numbers("actual_len")[chosen]):
-            some = taken(run, chosen[start:stop])
+            some = run_at(run, chosen[start:stop])
             self._reader.read(PagesToRead(some, chain, holder, self._names.field(chain)))
 
     def check_segment(self, segment: Segment, run: PageRun, holder: str) -> None:
@@ -106,7 +106,7 @@ class PageCheck:
         for chain, start, stop in segment.chains():
             index = np.flatnonzero(foreign[start:stop]) + start
             if len(index):
-                self.check(taken(run, index), chain, holder)
+                self.check(run_at(run, index), chain, holder)
 
     def homes(self) -> set[str]:
         """Page files that only checkpoints name."""
@@ -216,7 +216,7 @@ class PageCheck:
         return f"{pages} of {self._names.show(trouble.chain)}, added by {versions}, {rows}"
 
 
-def taken(run: PageRun, positions: NDArray[np.int64]) -> PageRun:
+def run_at(run: PageRun, positions: NDArray[np.int64]) -> PageRun:
     """Some pages of a run, in order."""
     index = pa.array(positions)
     return PageRun(run.pages.take(index), lambda: run.stats.take(index))
@@ -230,8 +230,8 @@ def stream(pieces: tuple[Piece, ...] | list[Piece]) -> Iterator[PageRun]:
             pages, rows = sum(part.num_pages for part in parts), sum(part.num_rows for part in parts)
             if (pages, rows) != (piece.num_pages, piece.num_rows):
                 raise DamageError(
-                    f"A part of a checkpoint should hold {piece.num_pages} pages with {piece.num_rows} rows "
-                    f"of a chain, but holds {pages} with {rows}."
+                    f"Cannot read a part of a checkpoint: it should hold {piece.num_pages} pages with "
+                    f"{piece.num_rows} rows of a chain, but holds {pages} with {rows}."
                 )
             yield from stream(parts)
         elif piece.num_pages:

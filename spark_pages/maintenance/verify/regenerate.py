@@ -26,7 +26,7 @@ from spark_pages.log.replay import replay
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.maintenance.verify.checkpoints import SurveyedTree
-from spark_pages.maintenance.verify.pages import taken
+from spark_pages.maintenance.verify.pages import run_at
 from spark_pages.maintenance.verify.walk import Survey
 from spark_pages.model.actions import CheckpointRef, ManifestRef
 from spark_pages.model.ids import page_id
@@ -214,7 +214,7 @@ def _manifest(reader: TreeReader, survey: Survey, version: int, manifest: Manife
             here = (ordinals >= 0) & (ordinals < manifest.num_pages)
             here[here] = missing[ordinals[here]]
             if here.any():
-                chosen = taken(run, np.flatnonzero(here))
+                chosen = run_at(run, np.flatnonzero(here))
                 pages.append(chosen.pages)
                 stats.append(chosen.stats)
                 missing[ordinals[here]] = False

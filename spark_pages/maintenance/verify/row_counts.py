@@ -10,6 +10,7 @@ from spark_pages.maintenance.verify.faults import RESTORE, FaultKind, Findings
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.model.actions import Commit, IntentKind
 from spark_pages.model.chain_tree import ChainKey
+from spark_pages.model.ids import LIVENESS
 from spark_pages.model.table import TableDefinition
 
 
@@ -37,8 +38,7 @@ class ChainLengths:
             for intent in record.intents:
                 touched.add(intent.table_id)
                 if intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE) and intent.definition is not None:
-                    for field_id in intent.definition.field_ids.values():
-                        rows[intent.table_id, field_id] = 0
+                    rows.update(dict.fromkeys(intent.definition.chains, 0))
             for splice in record.splices:
                 chain = (splice.table_id, splice.field_id)
                 rows[chain] = rows.get(chain, 0) + splice.added_entries - splice.removed_entries
@@ -68,4 +68,11 @@ class ChainLengths:
             lengths = {name: rows.get((table.table_id, number), 0) for name, number in columns}
             if len(set(lengths.values())) > 1:
                 what = f"{key} {verb} the columns of {table.name!r} of different length: {lengths}."
+                self._findings.add(FaultKind.CONTRADICTION, key, what, RESTORE)
+            marked, length = rows.get((table.table_id, LIVENESS), 0), max(lengths.values(), default=0)
+            if marked > length:
+                what = (
+                    f"{key} {verb} the liveness chain of {table.name!r} with {marked} rows, but the table "
+                    f"has {length}."
+                )
                 self._findings.add(FaultKind.CONTRADICTION, key, what, RESTORE)

@@ -119,7 +119,7 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
                 if slot.id_of_store not in ("", store_id):
                     survey.foreign.append(slot)
                     key = commit_key(version)
-                    slot = DamageError(f"{key} holds a commit of another store.", key=key)
+                    slot = DamageError(f"Cannot read commit {key}: it belongs to another store.", key=key)
             if isinstance(slot, SparkPagesError):
                 survey.errors[version] = slot
                 digest = None
@@ -181,7 +181,9 @@ def _read_once(store: ObjectStore, version: int) -> tuple[Commit | Tombstone | S
     except SparkPagesError as error:
         return error, data
     if slot.version != version:
-        return DamageError(f"{key} holds commit {slot.version}: objects were swapped.", key=key), data
+        return DamageError(
+            f"Cannot read commit {key}: it holds version {slot.version}, so objects were swapped.", key=key
+        ), data
     return slot, data
 
 

@@ -114,7 +114,10 @@ def look(
     """What `verify` finds, in the form that `repair` plans from."""
     as_choice(pages, "pages", ("all", "sample", "none"))
     if not 0 <= fraction <= 1:
-        raise InvalidInputError(f"The fraction of pages to read is {fraction}: expected 0 to 1.")
+        raise InvalidInputError(
+            f"Cannot verify a fraction {fraction} of the pages: expected 0 to 1.",
+            hint="Pass a `fraction` such as 0.1.",
+        )
     survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))
     survey.run()
     tell_strangers(survey.strangers, _folders(survey).folders, survey.findings)
@@ -122,7 +125,9 @@ def look(
         return survey
     if survey.slots.head < 0:
         raise StoreNotFoundError(
-            f"There is no spark_pages store at {store.url}.", hint="Look at the address.", url=store.url
+            f"Cannot verify {store.url}: there is no spark_pages store.",
+            hint="Look at the address; `spark-pages create URL` creates a store.",
+            url=store.url,
         )
     _check_table_zero(survey)
     check_ranges(survey)

@@ -31,7 +31,7 @@ from spark_pages.maintenance.verify.foreign_objects import strangers_in
 from spark_pages.maintenance.verify.manifests import ManifestReader
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_values import PageReader, PagesRead
-from spark_pages.maintenance.verify.pages import PageCheck, PagesMode, rows_of, stream, taken
+from spark_pages.maintenance.verify.pages import PageCheck, PagesMode, rows_of, run_at, stream
 from spark_pages.maintenance.verify.row_counts import ChainLengths
 from spark_pages.maintenance.verify.slots import ROUND, SlotSurvey, survey_slots, tokens_of
 from spark_pages.model.actions import (
@@ -285,7 +285,7 @@ class Survey:
             for run in stream(snapshot.chain(key).pieces):
                 newer = (run.page_ids >> ORDINAL_BITS) > since
                 if newer.any():
-                    chosen = taken(run, newer.nonzero()[0])
+                    chosen = run_at(run, newer.nonzero()[0])
                     self._name_files(chosen.pages)
                     self.pages.check(chosen, key, f"the log up to version {state.version}")
 

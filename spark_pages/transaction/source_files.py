@@ -1,0 +1,234 @@
+"""Files of rows, opened as streams: Parquet, CSV, JSON lines, Arrow IPC and ORC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from spark_pages.errors import InvalidInputError, SchemaMismatchError
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
+    ".orc": "orc",
+}
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_TEXT = ("csv", "tsv", "json")
+_WILD = "*?["
+# Files are decoded a few row groups or blocks ahead, so that a stream of any length takes some 100 MB.
+_BATCH_ROWS = 1 << 16
+_BATCHES_AHEAD = 4
+_FILES_AHEAD = 1
+# Types of CSV columns follow from the first block: 8 MiB are some 50,000 rows, which show most types.
+_CSV_BLOCK_BYTES = 8 << 20
+
+
+def open_files(path: str | PathLike[str]) -> pa.RecordBatchReader:
+    """Open a file, a folder or the files of a glob as one stream, in the order of their names.
+
+    Parameters
+    ----------
+    path
+        A local path, or an address that pyarrow opens (``s3://``, ``gs://``, ``abfs://``). The format follows
+        from the ending; text may be compressed, as in ``x.csv.gz``. In a folder, ``day=7`` names a column.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is no such file, or its format is not known.
+    SchemaMismatchError
+        If the files differ in schema.
+
+    Notes
+    -----
+    Reads the footer or the first block of each file at once, and the rest as the stream is read. In CSV,
+    empty fields are null and ``""`` is empty text.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text:
+        raise InvalidInputError(
+            f"Cannot read rows from {text!r}: expected the path of a file or folder as text.",
+            hint="Decode it first.",
+        )
+    try:
+        filesystem, base = _filesystem_of(text)
+        names, root = _listed(filesystem, base, text)
+        kind = _format_of(names, text)
+        return _stream(filesystem, names, kind, root)
+    except (InvalidInputError, SchemaMismatchError):
+        raise
+    except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
+        raise InvalidInputError(
+            f"Cannot read rows from {text!r}: {_first_line(error)}",
+            hint="Check the path and that the file is whole; its ending names its format.",
+        ) from error
+
+
+def _filesystem_of(text: str) -> tuple[fs.FileSystem, str]:
+    if "://" in text:
+        scheme, rest = text.split("://", 1)
+        head = rest.split("*")[0].split("?")[0].split("[")[0]
+        found, _ = fs.FileSystem.from_uri(f"{scheme}://{head.rpartition('/')[0] or head}")
+        return found, rest if scheme != "file" else "/" + rest.lstrip("/")
+    return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+
+
+def _listed(filesystem: fs.FileSystem, path: str, text: str) -> tuple[list[str], str | None]:
+    """List the files in the order of their names, and the folder they were looked for in, if it was one."""
+    if any(sign in path for sign in _WILD):
+        folder = path[: min(path.index(sign) for sign in _WILD if sign in path)].rpartition("/")[0]
+        wanted = path.split("/")
+        found = [name for name in _files_in(filesystem, folder) if _matches(name.split("/"), wanted)]
+        if not found:
+            raise InvalidInputError(
+                f"Cannot read rows from {text!r}: no file matches.", hint="Check the pattern."
+            )
+        return found, None
+    info = filesystem.get_file_info(path)
+    if info.type == fs.FileType.File:
+        return [path], None
+    if info.type == fs.FileType.Directory:
+        found = _files_in(filesystem, path)
+        if not found:
+            raise InvalidInputError(
+                f"Cannot read rows from {text!r}: the folder has no files.",
+                hint="Files that begin with '.' or '_' are left out.",
+            )
+        return found, path
+    raise InvalidInputError(
+        f"Cannot read rows from {text!r}: there is no such file or folder.", hint="Check the path."
+    )
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Compare a path with a glob part by part: ``*`` stays within a folder, ``**`` does not."""
+    if not pattern or not parts:
+        return not parts and all(wanted == "**" for wanted in pattern)
+    if pattern[0] == "**":
+        return _matches(parts, pattern[1:]) or _matches(parts[1:], pattern)
+    return fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+def _files_in(filesystem: fs.FileSystem, folder: str) -> list[str]:
+    selector = fs.FileSelector(folder or "/", recursive=True, allow_not_found=True)
+    root = folder.rstrip("/").count("/") + 1 if folder else 0
+    return sorted(
+        info.path
+        for info in filesystem.get_file_info(selector)
+        if info.type == fs.FileType.File
+        and not any(part.startswith((".", "_")) for part in info.path.split("/")[root:])
+    )
+
+
+def _format_of(names: Sequence[str], text: str) -> str:
+    """Return the one format that all endings name."""
+    kinds = {name: _format_of_name(name) for name in names}
+    unknown = next((name for name, kind in kinds.items() if kind is None), None)
+    if unknown is not None:
+        raise InvalidInputError(
+            f"Cannot read rows from {text!r}: the ending of {PurePosixPath(unknown).name!r} names no format.",
+            hint=f"Endings are {', '.join(_FORMATS)}; text also with {', '.join(_COMPRESSED)}.",
+        )
+    found = sorted({kind for kind in kinds.values() if kind})
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"Cannot read rows from {text!r}: the files are of several formats, {', '.join(found)}.",
+            hint="Name one of them by a glob, such as 'folder/*.parquet'.",
+        )
+    return found[0]
+
+
+def _format_of_name(name: str) -> str | None:
+    path = PurePosixPath(name.lower())
+    if path.suffix in _COMPRESSED:
+        kind = _FORMATS.get(PurePosixPath(path.stem).suffix)
+        return kind if kind in _TEXT else None
+    return _FORMATS.get(path.suffix)
+
+
+def _stream(
+    filesystem: fs.FileSystem, names: Sequence[str], kind: str, root: str | None
+) -> pa.RecordBatchReader:
+    from pyarrow import dataset  # noqa: PLC0415 - 40 ms, which appends of other data do without
+
+    options: dict[str, Any] = {"filesystem": filesystem, "format": _reader_of(kind)}
+    if root is not None:
+        options |= {"partitioning": "hive", "partition_base_dir": root}
+    found = dataset.dataset(list(names), **options)
+    schema = _common_schema(found, names)
+    if kind in _TEXT:
+        schema = pa.schema(
+            [field if field.type != pa.null() else field.with_type(pa.string()) for field in schema]
+        )
+    scanner = found.replace_schema(schema).scanner(
+        batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+    )
+    return pa.RecordBatchReader.from_batches(schema, _batches_of(scanner, kind, names))
+
+
+def _batches_of(scanner: Any, kind: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read the batches, and say which files a batch that cannot be read belongs to."""
+    shown = PurePosixPath(names[0]).name if len(names) == 1 else f"{len(names)} files"
+    try:
+        yield from scanner.to_batches()
+    except (pa.ArrowException, OSError) as error:
+        hint = "Check that the files are whole."
+        if kind in _TEXT:
+            hint = (
+                "Types follow from the first rows. Where later rows have others, give types yourself: pass "
+                "what pyarrow.csv.open_csv returns with convert_options, or a dataset with a schema."
+            )
+        raise SchemaMismatchError(
+            f"Cannot read rows from {shown!r}: {_first_line(error)}", hint=hint
+        ) from error
+
+
+def _reader_of(kind: str) -> Any:
+    from pyarrow import csv, dataset  # noqa: PLC0415 - as above
+
+    if kind not in ("csv", "tsv"):
+        return kind
+    return dataset.CsvFileFormat(
+        parse_options=csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True),
+        read_options=csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        # Arrow's list of spellings of null would make the text "NA" null, which is the code of Namibia.
+        convert_options=csv.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+
+
+def _common_schema(found: Any, names: Sequence[str]) -> pa.Schema:
+    """Return the schema of all files; a column that is all null in one has the type that it has in others."""
+    schema = found.schema
+    for fragment in found.get_fragments():
+        try:
+            schema = pa.unify_schemas([schema, fragment.physical_schema])
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"Cannot read {len(names)} files as one table: {PurePosixPath(fragment.path).name!r} "
+                f"differs: {_first_line(error)}",
+                hint="Append files of one schema at a time.",
+            ) from error
+    return schema
+
+
+def _first_line(error: Exception) -> str:
+    """Return what Arrow says is wrong, without the file name that it repeats."""
+    line = str(error).strip().split("\n")[0]
+    return line.rpartition("input source '")[2].partition("': ")[2] or line
