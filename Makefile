@@ -53,6 +53,10 @@ test-slow: $(INSTALLED) ## Run what is slow by nature, and the property tests wi
 	SPARK_PAGES_TESTS=$${SPARK_PAGES_TESTS:-slow} \
 	    $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or sampled" $(ARGS)
 
+.PHONY: coverage
+coverage: $(INSTALLED) ## Say how many of the lines that all tests run `make test` runs, and how long both take.
+	$(BIN)/python -m tests.coverage --workers $(WORKERS) $(ARGS)
+
 .PHONY: quick
 quick: $(INSTALLED) ## Run the tests of `make test` that need no Java, in one process.
 	$(BIN)/python -m pytest -m "not spark and not slow" $(ARGS)
