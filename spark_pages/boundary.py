@@ -8,19 +8,31 @@ of the caller's own classes (of a data stream, or a token function) pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, wraps
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from spark_pages.errors import DamageError, InternalError, InvalidInputError, SparkPagesError, StorageError
+from spark_pages.errors import (
+    DamageError,
+    InternalError,
+    InvalidInputError,
+    InvalidKeyError,
+    SparkPagesError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from spark_pages.runtime import is_out_of_threads
 
 Kind = TypeVar("Kind")
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
+
+_logger = logging.getLogger(__name__)
 
 _FOREIGN = frozenset(
     (
@@ -50,6 +62,17 @@ _SPECIAL = frozenset(
 )
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 _MOST_TEXT = 300
+
+
+@contextmanager
+def deferred_damage(url: str) -> Iterator[None]:
+    """Log damage that opening a store meets, so that the faults can be listed; every read raises it again."""
+    try:
+        yield
+    except UnsupportedFormatError:
+        raise
+    except (DamageError, InvalidKeyError) as damage:
+        _logger.warning("The store at %s is damaged: %s %s", url, damage.message, damage.hint or _VERIFY)
 
 
 def guard(act: Callable[Given, Answer]) -> Callable[Given, Answer]:

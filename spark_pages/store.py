@@ -19,7 +19,7 @@ from spark_pages.arguments import (
     check_kind,
     check_texts,
 )
-from spark_pages.boundary import guard, guarded
+from spark_pages.boundary import deferred_damage, guard, guarded
 from spark_pages.catalog.bootstrap import first_record
 from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
 from spark_pages.changes.feed import read_changes
@@ -531,7 +531,7 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
 
         Notes
         -----
-        ``plan.execute()`` does it. A store that cannot be opened is repaired by `spark-pages repair`.
+        ``plan.execute()`` does it.
         """
         return plan_repair(self._objects, self._runtime, pages)
 
@@ -603,10 +603,12 @@ def open(
 
     Notes
     -----
-    Reads the head of the log: the hint, the root of the newest checkpoint, and the commits after it.
+    Reads the head of the log: the hint, the root of the newest checkpoint, and the commits after it. A damaged
+    store opens with a warning, for `Store.verify` and `Store.repair_plan`; what reads it raises the error.
     """
     store = Store(open_object_store(url, storage_options), cache=cache)
-    store._wrap(store._log.refresh())
+    with deferred_damage(store.url):
+        store._wrap(store._log.refresh())
     return store
 
 

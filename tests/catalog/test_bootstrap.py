@@ -81,7 +81,7 @@ def test_a_catalog_that_says_something_else_of_itself_is_refused(flights, column
         flights._log.checkpoint()
 
     for opened in (
-        lambda: sp.open(flights.url),
+        lambda: sp.open(flights.url).snapshot(),
         lambda: Store(flights.object_store).snapshot(),
         flights.snapshot,
     ):
@@ -96,7 +96,7 @@ def test_a_catalog_that_is_not_there_is_refused(flights):
     flights._log.commit(head, lambda _: record)
 
     with pytest.raises(DamageError, match="expected a description of itself"):
-        sp.open(flights.url)
+        sp.open(flights.url).snapshot()
 
 
 def test_what_changes_while_a_process_lives_is_noticed(flights):

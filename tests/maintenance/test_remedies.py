@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ from typer.testing import CliRunner
 import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.errors import DamageError, StoreNotFoundError
+from spark_pages.format.commit import decode_slot, encode_commit
 from spark_pages.maintenance.repair import plan_repair
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.maintenance.verify.verify import verify
+from spark_pages.model.actions import Features
 from spark_pages.storage import open_object_store
 from tests.transaction.stores import QUIET
 
@@ -34,8 +38,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 CALLS: dict[str, Callable[[Path], object]] = {
-    "open": lambda folder: sp.open(str(folder)),
-    "verify of a store that was opened": lambda folder: sp.open(str(folder)).verify(),
+    "snapshot": lambda folder: sp.open(str(folder)).snapshot(),
+    "transaction": lambda folder: sp.open(str(folder)).transaction(),
+    "history": lambda folder: sp.open(str(folder)).history(),
 }
 
 
@@ -52,11 +57,64 @@ def test_damage_of_the_head_is_raised_with_the_verb_that_reports_it(folder, call
     assert HEAD in shown.output
 
 
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_link(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: path.write_bytes(path.read_bytes()[::-1]),
+        make_folder,
+        make_link,
+        make_pipe,
+    ],
+    ids=["empty", "cut", "reversed", "a folder", "a link", "a pipe"],
+)
+def test_a_store_with_a_damaged_slot_opens_with_a_warning_and_verify_names_the_slot(
+    folder, slot, damage, caplog
+):
+    key = f"_log/{slot:020d}.avro"
+    damage(folder / key)
+
+    store = sp.open(str(folder))
+    found = store.verify()
+
+    assert key in {fault.key for fault in found.damage}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert isinstance(store.repair_plan().beyond, tuple)
+    with pytest.raises((DamageError, sp.InvalidKeyError)):
+        store.snapshot()
+
+
+def test_a_store_of_a_newer_release_does_not_open(folder):
+    store = sp.open(str(folder))
+    newer = replace(decode_slot((folder / HEAD).read_bytes(), HEAD), features=Features(reader=("later",)))
+    store.objects.put(HEAD, encode_commit(newer)[0])
+
+    with pytest.raises(sp.UnsupportedFormatError):
+        sp.open(str(folder))
+
+
 def test_damage_with_a_hint_of_its_own_keeps_it(folder):
     (folder / "_log/00000000000000000001.avro").unlink()
 
     with pytest.raises(DamageError) as caught:
-        sp.open(str(folder))
+        sp.open(str(folder)).snapshot()
 
     assert caught.value.hint.startswith("Put the object back")
 

@@ -165,7 +165,7 @@ def test_the_slot_behind_the_head_is_not_taken_for_empty(folder, outside):
     put_in_place(folder, "_log/00000000000000000006.avro", make_pipe, outside)
 
     with pytest.raises(DamageError, match=r"0006.avro' in .* a named pipe lies in its place"):
-        sp.open(str(folder))
+        sp.open(str(folder)).snapshot()
 
 
 def test_a_repair_sweeps_no_folder_behind_a_link(folder, outside):
