@@ -603,8 +603,8 @@ def open(
 
     Notes
     -----
-    Reads the head of the log: the hint, the root of the newest checkpoint, and the commits after it. A damaged
-    store opens with a warning, for `Store.verify` and `Store.repair_plan`; what reads it raises the error.
+    Reads the head of the log: the hint, the root of the newest checkpoint, and the commits after it. A store
+    that is damaged opens with a warning, for `Store.verify` and `Store.repair_plan`; reading it raises.
     """
     store = Store(open_object_store(url, storage_options), cache=cache)
     with deferred_damage(store.url):

@@ -15,6 +15,7 @@ from spark_pages.format.segment import Segment
 from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
 from spark_pages.maintenance.verify.faults import INLINE, NEWER, RESTORE, FaultKind, Findings
 from spark_pages.maintenance.verify.object_names import TableNames
+from spark_pages.maintenance.verify.page_types import type_evidence, wider_types
 from spark_pages.maintenance.verify.page_values import PageReader, PagesToRead
 from spark_pages.model.chain_tree import ChainKey, Piece, UnloadedRun
 from spark_pages.model.ids import format_page_id, page_version
@@ -38,7 +39,8 @@ class PageCheck:
     Parameters
     ----------
     mode
-        How many pages are read: all, some of each run, or none (then places only are checked).
+        How many pages are read: all, some of each run, or none (then descriptors and places only are
+        checked). Of "some" are always those that lie in the log, and those whose type only their bytes prove.
     fraction
         Which part of a run "some" is; at least one page of each.
     sizes
@@ -74,6 +76,7 @@ class PageCheck:
         self._sizes: dict[str, int | None] = dict(sizes)
         self._reader = reader
         self._homes: dict[str, set[int]] = {}
+        self._narrowed: dict[ChainKey, tuple[set[int], pa.Field | None]] = {}
         self.named: set[str] = set()
         self.troubles = Troubles()
 
@@ -83,7 +86,10 @@ class PageCheck:
         good = self._check_numbers(run, chain, holder) & self._check_places(run, chain)
         if self._names.unavailable(chain):
             return
-        chosen = self._choose(np.flatnonzero(good))
+        chosen = self._choose(run, good, self._check_types(run, chain, holder))
+        self._read(run, chosen, chain, holder)
+
+    def _read(self, run: PageRun, chosen: NDArray[np.int64], chain: ChainKey, holder: str) -> None:
         for start, stop in _batches(run.numbers("actual_len")[chosen]):
             some = run_at(run, chosen[start:stop])
             self._reader.read(PagesToRead(some, chain, holder, self._names.field(chain)))
@@ -176,13 +182,42 @@ class PageCheck:
                 self._sizes[key] = None
         return self._sizes[key]
 
-    def _choose(self, candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def check_narrowed(self, run: PageRun, chain: ChainKey, holder: str) -> None:
+        """Check pages of a column that had a wider type once, unless they were as it became narrower."""
+        known, _ = self._narrowed.get(chain, (set(), None))
+        unchecked = np.array([page not in known for page in run.page_ids.tolist()], bool)
+        if unchecked.any():
+            run = taken(run, np.flatnonzero(unchecked))
+            chosen = np.flatnonzero(self._check_types(run, chain, holder))
+            self._read(run, chosen, chain, holder)
+
+    def _check_types(self, run: PageRun, chain: ChainKey, holder: str) -> NDArray[np.bool_]:
+        """Which pages must be read for their type; where none are read, tell what statistics prove."""
+        column = self._names.field(chain)
+        if column is None:
+            return np.zeros(run.num_pages, bool)
+        found = type_evidence(run, column)
+        if self._mode == "none":
+            what = f"has pages whose statistics are of another type than their column, {column.type}"
+            self.troubles.add(FaultKind.CONTRADICTION, holder, chain, what, run.page_ids[found.wrong])
+        if wider_types(column):
+            known, of_column = self._narrowed.get(chain, (set(), column))
+            known = known if of_column == column else set()
+            self._narrowed[chain] = known | set(run.page_ids.tolist()), column
+        return found.wrong | found.open if self._mode != "none" else np.zeros(run.num_pages, bool)
+
+    def _choose(self, run: PageRun, good: NDArray[np.bool_], always: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Positions of the pages to read: a sample, those that lie in the log, and those in question."""
+        candidates = np.flatnonzero(good)
         if self._mode == "all" or not len(candidates):
             return candidates
         if self._mode == "none":
             return candidates[:0]
-        count = max(1, round(len(candidates) * self._fraction))
-        return np.sort(self._random.choice(candidates, count, replace=False))
+        always = good & (always | (run.numbers("kind") != PageKind.FILE))
+        others = np.flatnonzero(good & ~always)
+        count = max(0 if always.any() else 1, round(len(others) * self._fraction))
+        sample = self._random.choice(others, count, replace=False)
+        return np.sort(np.concatenate([np.flatnonzero(always), sample]))
 
     def tell(self, troubles: Sequence[tuple[Trouble, str]]) -> None:
         """Report troubles of one object that differ in their chains alone as one fault.

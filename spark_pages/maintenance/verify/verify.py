@@ -65,8 +65,9 @@ def verify(
     Parameters
     ----------
     pages
-        Which pages are read: "all", "sample" (at least one of each run of pages), or "none". Descriptors and
-        their places are always checked.
+        Which pages are read: "all", "sample", or "none". A sample has at least one of each run of pages, all
+        that lie in the log itself, and all whose type only their bytes prove. Descriptors, their places and
+        the types that statistics tell are always checked.
     fraction
         Part of the pages that a sample reads, from 0 to 1.
     page_reader
@@ -230,7 +231,10 @@ def _check_kept_versions(survey: Survey) -> None:
     for version, names in sorted(keepers.items()):
         try:
             kept = open_state(slots, survey.reader, state, version, survey.manifest_reader.read)
-            LogSnapshot(kept, Checkpoint(kept.base, survey.reader) if kept.base else None).tables()
+            live = LogSnapshot(kept, Checkpoint(kept.base, survey.reader) if kept.base else None).tables()
+            for what in dangling_references(live) if version < state.version else ():
+                key, told = commit_key(version), f"At version {version} ({', '.join(names)}), {what}."
+                survey.findings.add(FaultKind.CONTRADICTION, key, told, REFERENCES)
         except SparkPagesError as error:
             if error.context.get("key") in reported:  # one damaged object is one fault
                 continue

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from spark_pages.arrow.schema_bytes import unavailable
 from spark_pages.errors import DamageError, ObjectNotFoundError, SparkPagesError
 from spark_pages.format.commit import decode_slot
 from spark_pages.format.names import HINT_KEY, LOG, LOST, commit_key
@@ -30,6 +31,7 @@ from spark_pages.maintenance.verify.faults import MEND, REPAIR, RESTORE, UPDATE,
 from spark_pages.maintenance.verify.foreign_objects import strangers_in
 from spark_pages.maintenance.verify.manifests import ManifestReader
 from spark_pages.maintenance.verify.object_names import TableNames
+from spark_pages.maintenance.verify.page_types import wider_types
 from spark_pages.maintenance.verify.page_values import PageReader, PagesRead
 from spark_pages.maintenance.verify.pages import PageCheck, PagesMode, rows_of, run_at, stream
 from spark_pages.maintenance.verify.row_counts import ChainLengths
@@ -346,6 +348,20 @@ class Survey:
                 since = f"after version {base.ref.version}" if base else "of the log"
                 what = f"The commits {since} do not fit on {self.names.show(key)}: {error.message}"
                 self.findings.add(FaultKind.CONTRADICTION, commit_key(state.version), what, RESTORE)
+        self._check_narrowed(state)
+
+    def _check_narrowed(self, state: LogState) -> None:
+        """Check all pages of columns that had a wider type once, whenever they were added."""
+        snapshot = LogSnapshot(state, Checkpoint(state.base, self.reader) if state.base else None)
+        with suppress(*_UNREADABLE):  # told already
+            for definition in snapshot.tables():
+                for name in definition.field_ids:
+                    column = definition.schema.field(name)
+                    if unavailable(column) is None and wider_types(column):
+                        key: ChainKey = (definition.table_id, definition.field_ids[name])
+                        for run in stream(snapshot.chain(key).pieces):
+                            holder = f"the log up to version {state.version}"
+                            self.pages.check_narrowed(run, key, holder)
 
     # what is told last, when everything is known
 
