@@ -57,7 +57,7 @@ def narrowed(
     with monkeypatch.context() as old_rule:
         old_rule.setattr(alterations, "_takes", lambda *_: True)
         txn.commit()
-    return Store(store.objects)
+    return Store(store.object_store)
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

@@ -104,7 +104,7 @@ def test_a_store_with_a_damaged_slot_opens_with_a_warning_and_verify_names_the_s
 def test_a_store_of_a_newer_release_does_not_open(folder):
     store = sp.open(str(folder))
     newer = replace(decode_slot((folder / HEAD).read_bytes(), HEAD), features=Features(reader=("later",)))
-    store.objects.put(HEAD, encode_commit(newer)[0])
+    store.object_store.put(HEAD, encode_commit(newer)[0])
 
     with pytest.raises(sp.UnsupportedFormatError):
         sp.open(str(folder))

@@ -187,7 +187,7 @@ class PageCheck:
         known, _ = self._narrowed.get(chain, (set(), None))
         unchecked = np.array([page not in known for page in run.page_ids.tolist()], bool)
         if unchecked.any():
-            run = taken(run, np.flatnonzero(unchecked))
+            run = run_at(run, np.flatnonzero(unchecked))
             chosen = np.flatnonzero(self._check_types(run, chain, holder))
             self._read(run, chosen, chain, holder)
 
