@@ -14,7 +14,7 @@ from spark_pages.arrow.wider_types import holds_all, under_type
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import DamageError
 from spark_pages.format.bounds import bound_width, decode_bounds, is_bytes, plain_type
-from spark_pages.format.statistics import STATISTIC_MAX_BYTES
+from spark_pages.model.page import STATISTIC_MAX_BYTES
 from spark_pages.model.run import PageRun
 
 Flags = NDArray[np.bool_]
