@@ -40,7 +40,7 @@ def run_machine(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=400 if LONG else examples(usual),
+            max_examples=examples(400) if LONG else examples(usual),
             stateful_step_count=40 if LONG else steps,
             deadline=None,
             phases=list(Phase) if LONG or shrinks else [Phase.generate],

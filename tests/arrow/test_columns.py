@@ -16,6 +16,7 @@ from spark_pages.arrow.columns import (
     optional_text,
     valid_of,
 )
+from tests.effort import examples
 from tests.io.strategies import steady
 
 KINDS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -26,7 +27,7 @@ def maybe(values: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
     return st.lists(st.none() | values, max_size=9) | st.lists(st.none() | values, min_size=65, max_size=80)
 
 
-@settings(steady, max_examples=100)
+@settings(steady, max_examples=examples(100))
 @given(st.data(), st.sampled_from(sorted(KINDS)))
 def test_numbers_become_the_column_that_pyarrow_makes_and_come_back(data, bits):
     values = data.draw(maybe(st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)))
@@ -43,7 +44,7 @@ def test_numbers_become_the_column_that_pyarrow_makes_and_come_back(data, bits):
     ]
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=examples(60))
 @given(maybe(st.binary(max_size=5)), maybe(st.text(max_size=5)), maybe(st.booleans()))
 def test_bytes_text_and_flags_become_the_columns_that_pyarrow_makes(raw, texts, flags):
     assert optional_bytes(raw).equals(pa.array(raw, pa.binary()))

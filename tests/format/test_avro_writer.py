@@ -16,13 +16,14 @@ from spark_pages.model.actions import Splice
 from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.new_page import FEW_PAGES, NewPage
 from spark_pages.model.page import PageKind, PageStats
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.log.records import commit, commits, record, same
 
 LIST = fastavro.parse_schema({"type": "array", "items": "bytes"})
 
 
-@settings(steady, max_examples=200)
+@settings(steady, max_examples=examples(200))
 @given(st.lists(st.binary(max_size=70)), st.integers(0, 3), st.integers(0, 3))
 @example([bytes(63), bytes(64)], 1, 0)
 def test_a_list_is_written_as_fastavro_writes_it(items, before, behind):
@@ -35,7 +36,7 @@ def test_a_list_is_written_as_fastavro_writes_it(items, before, behind):
     assert ours.getvalue() == theirs.getvalue()
 
 
-@settings(steady, max_examples=100)
+@settings(steady, max_examples=examples(100))
 @given(commits)
 def test_a_commit_is_the_same_bytes_whether_its_pages_are_columns_or_values(written):
     columns = [replace(each, own=AddedPages(*each.own.batches)) for each in written.records]

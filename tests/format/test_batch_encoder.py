@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.format.pages.page_codec import EncodedPage
 from spark_pages.io import Codec, encode_page, encode_pages, plan_pages
+from tests.effort import examples
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16(), pa.uint32(), pa.uint64()]
 TIMES = [pa.timestamp("us"), pa.date32(), pa.time64("us"), pa.duration("us")]
@@ -70,7 +71,7 @@ def with_nulls(draw: st.DrawFn, values: pa.Array, rows: int) -> pa.Array:
     return pa.Array.from_buffers(values.type, len(values), [bits, *values.buffers()[1:]])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data(), kind=st.sampled_from([*INTEGERS, *TIMES, *OTHERS]))
 def test_pages_of_every_form_are_the_same(data: st.DataObject, kind: pa.DataType) -> None:
     rows = data.draw(st.sampled_from([1, 8, 16, 31, 32, 33, 64, 320, 3000, 3008]))
@@ -86,7 +87,7 @@ def test_pages_of_every_form_are_the_same(data: st.DataObject, kind: pa.DataType
     check_same(values, bounds, codec)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data(), kind=st.sampled_from(TEXTS))
 def test_pages_of_text_are_the_same(data: st.DataObject, kind: pa.DataType) -> None:
     rows = data.draw(st.lists(st.sampled_from([1, 30, 31, 32, 33, 64, 255, 1000]), min_size=4, max_size=8))

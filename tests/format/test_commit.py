@@ -26,6 +26,7 @@ from spark_pages.format.container import decode_container
 from spark_pages.format.packed_numbers import unpack_numbers
 from spark_pages.model.actions import CheckpointRef, Features, Tombstone, UpkeepNote
 from spark_pages.model.location import Location
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.log.records import append, commit, commits, create, record, same, token
 
@@ -35,7 +36,7 @@ UPKEEP = UpkeepNote("checkpoint", "somebody", 99, 3, 4, 5_000)
 SMALL = commit(4, record(1, (3,), splices=(append(1, 1, 0, 3),)), checkpoint=REF)
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=examples(60))
 @given(commits)
 def test_a_commit_is_read_as_it_was_written_and_the_same_commit_gives_the_same_bytes(written):
     data, digest = encode_commit(written)
@@ -47,7 +48,7 @@ def test_a_commit_is_read_as_it_was_written_and_the_same_commit_gives_the_same_b
     assert encode_commit(read) == (data, digest)
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(commits)
 def test_transactions_that_were_encoded_before_give_the_same_commit_wherever_their_pages_begin(written):
     assume(len({each.token for each in written.records}) == len(written.records))

@@ -19,6 +19,7 @@ from spark_pages.format.commit import decode_slot, encode_commit, is_commit, slo
 from spark_pages.format.container import AvroReader, avro_count
 from spark_pages.format.digest import digest_of
 from spark_pages.log.compaction.compacted_range import CompactedRange, decode_range
+from tests.effort import examples
 from tests.log.records import commit, record
 
 GOOD, _ = encode_commit(commit(1, record(1)))
@@ -135,7 +136,7 @@ def test_any_bytes_are_a_value_or_refused(data):
         assert 0 <= source.position <= len(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=200), st.integers(0, (1 << 62)))
 def test_any_block_of_an_accepted_schema_is_a_commit_or_damage(block, count):
     data = sealed(told(SCHEMA), block, count)

@@ -17,6 +17,7 @@ import spark_pages as sp
 from spark_pages.errors import SchemaMismatchError
 from spark_pages.format.fitting import fitted, from_python, kinds_fit
 from spark_pages.format.inference import LossError
+from tests.effort import examples
 
 NOON = dt.datetime(2026, 1, 1, 12)
 STRUCT = pa.struct([("a", pa.int64())])
@@ -128,7 +129,7 @@ NUMBERS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(NUMBERS), st.sampled_from(NUMBERS), st.data())
 def test_a_number_is_the_same_number_or_refused(kind: pa.DataType, wanted: pa.DataType, data: Any) -> None:
     some = st.one_of(

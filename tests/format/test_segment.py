@@ -26,6 +26,7 @@ from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.page_schema import OPTIONAL_STATS
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.log.records import as_read, new_pages
 
@@ -47,7 +48,7 @@ def neighbours(draw: st.DrawFn) -> list[NewPage]:
     return pages
 
 
-@settings(steady, max_examples=80)
+@settings(steady, max_examples=examples(80))
 @given(lists | neighbours(), st.data())
 def test_a_segment_is_read_as_it_was_written_whatever_of_it_is_derived(pages, data):
     first = data.draw(st.integers(0, 2**62))
@@ -69,7 +70,7 @@ def test_a_segment_is_read_as_it_was_written_whatever_of_it_is_derived(pages, da
         assert (first, stop - first) == (keys.index(key), keys.count(key))
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(st.lists(new_pages, max_size=8))
 def test_statistics_and_manifests_are_read_as_they_were_written(pages):
     batch, stats = page_batches(pages)

@@ -15,10 +15,11 @@ from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainLayout, Piece, UnloadedRun
 from spark_pages.model.row_index import locate_rows
 from spark_pages.model.run import PageRun
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.model.chains import parts_of, pieces_and_counts, promise, run_of
 
-quick = settings(steady, max_examples=40)
+quick = settings(steady, max_examples=examples(40))
 
 
 def linear_search(counts: list[int], row: int) -> tuple[int, int]:

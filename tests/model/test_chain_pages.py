@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import UnloadedRun
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, run_of
 from tests.transaction.stores import store_with
 from tests.versions.hand import numbers
 
-quick = settings(steady, max_examples=40)
+quick = settings(steady, max_examples=examples(40))
 indices = st.one_of(st.none(), st.integers(-40, 40))
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainLayout
 from spark_pages.model.joined_runs import JoinedRuns
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.model.chains import pieces_and_counts, promise, run_of
 
@@ -18,7 +19,7 @@ def spliced(count: int) -> ColumnChain:
     return ColumnChain([run_of([10] * 100)]).apply(edits)
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(pieces_and_counts(), st.data())
 def test_runs_give_the_pages_of_the_rows_and_their_statistics_whatever_was_asked_before(drawn, data):
     pieces, counts = drawn

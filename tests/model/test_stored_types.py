@@ -17,6 +17,7 @@ from spark_pages.arrow.stored_types import (
     stored_type,
     stored_values,
 )
+from tests.effort import examples
 from tests.io.strategies import steady
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("aé\0"), max_size=20))
@@ -46,7 +47,7 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[object]:
     return st.one_of(st.none(), some)
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=examples(60))
 @given(st.data())
 def test_values_of_any_type_are_the_same_under_the_type_that_is_stored(data):
     kind = data.draw(TYPES)
@@ -64,7 +65,7 @@ def test_values_of_any_type_are_the_same_under_the_type_that_is_stored(data):
     assert schema_from_bytes(schema_to_bytes(schema)).equals(schema, check_metadata=True)
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=5), st.data())
 def test_list_views_that_overlap_or_leave_gaps_become_lists(places, data):
     offsets, sizes = zip(*places, strict=True)

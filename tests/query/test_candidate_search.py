@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_pages.model.run import PageRun
 from spark_pages.query.page_bounds import PageBounds
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import metered, store_with
 
@@ -104,7 +105,7 @@ def test_a_filter_loads_segments_of_other_columns_only_where_there_are_candidate
     assert len(segments) == 1
 
 
-@settings(steady, max_examples=12)
+@settings(steady, max_examples=examples(12))
 @given(st.data())
 def test_filters_give_the_same_rows_whatever_was_updated(data):
     values = np.arange(60)

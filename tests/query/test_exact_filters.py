@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import ReadTrace
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with
 
@@ -99,7 +100,7 @@ def numbered(values: pa.Array, sign: str, number: Fraction, wanted: bool = True)
     ]
 
 
-@settings(steady, max_examples=200)
+@settings(steady, max_examples=examples(200))
 @given(columns(), st.sampled_from(list(OPERATORS)), NUMBERS)
 def test_a_number_is_compared_exactly_in_sql_and_in_lists(values, sign, asked):
     rows = pa.table({"x": values, "n": range(len(values))})
@@ -119,7 +120,7 @@ def test_a_number_is_compared_exactly_in_sql_and_in_lists(values, sign, asked):
     ]
 
 
-@settings(steady, max_examples=100)
+@settings(steady, max_examples=examples(100))
 @given(columns(), st.lists(NUMBERS, min_size=1, max_size=4))
 def test_a_list_of_numbers_has_those_that_are_equal_to_one_of_them(values, asked):
     rows = pa.table({"x": values, "n": range(len(values))})

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spark_pages.io import ReadTrace
 from spark_pages.query.predicates.expression_tree import expression_parts
 from spark_pages.query.predicates.predicate import ANY_ROW
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.query.test_filters import ASKED, VALUES, batches, same_rows
 from tests.transaction.stores import store_with
@@ -67,7 +68,7 @@ expressions = st.recursive(
 )
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=examples(60))
 @given(batches(), st.lists(expressions, min_size=1, max_size=8))
 def test_an_expression_gives_the_rows_that_arrow_gives(tables, asked):
     table = store_with(*tables).snapshot().table("t")

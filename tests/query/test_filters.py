@@ -14,6 +14,7 @@ from spark_pages.errors import ColumnNotFoundError, InvalidInputError
 from spark_pages.io import ReadTrace
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.query.predicates.predicate import OPERATORS
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with
 
@@ -66,7 +67,7 @@ def conditions(draw: st.DrawFn) -> tuple[object, ...]:
     return (column, operator, draw(ASKED[column]))
 
 
-@settings(steady, max_examples=50)
+@settings(steady, max_examples=examples(50))
 @given(batches(), st.lists(st.lists(conditions(), min_size=1, max_size=2), min_size=1, max_size=2))
 def test_a_filter_gives_the_rows_that_arrow_gives(tables, condition_lists):
     table = store_with(*tables).snapshot().table("t")

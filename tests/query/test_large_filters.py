@@ -16,6 +16,7 @@ from spark_pages.query.page_bounds import PageBounds
 from spark_pages.query.predicates.expression_tree import expression_parts
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.query.predicates.large_predicates import JoinedPredicate
+from tests.effort import examples
 from tests.transaction.stores import store_with
 
 ROWS = pa.table({"a": list(range(100)), "b": [None if row % 5 == 0 else row % 7 for row in range(100)]})
@@ -112,7 +113,7 @@ def predicates(draw: st.DrawFn) -> pc.Expression:
     return ~joined if draw(st.booleans()) else joined
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(expression=predicates())
 def test_a_large_predicate_is_true_of_the_same_rows_in_parts(expression):
     parsed = parse_filter(expression, ROWS.schema)

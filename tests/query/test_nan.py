@@ -19,6 +19,7 @@ from spark_pages.model.page import PageStats
 from spark_pages.query.page_bounds import PageBounds
 from spark_pages.query.table import Table
 from spark_pages.store import Store
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.query.test_aggregate import foreign
 from tests.transaction.stores import store_with
@@ -104,7 +105,7 @@ def shown(rows: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@settings(steady, max_examples=15)
+@settings(steady, max_examples=examples(15))
 @given(pages=pages_of_floats, filters=st.lists(expressions() | texts() | lists(), min_size=4, max_size=8))
 def test_no_filter_misses_a_row_for_what_statistics_say(kind, pages, filters):
     store = made(pages, kind)

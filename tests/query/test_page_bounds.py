@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spark_pages.io import ReadTrace
 from spark_pages.query.predicates.predicate import AllOf, AnyOf, Condition
 from spark_pages.query.pruning import merged
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with
 
@@ -71,7 +72,7 @@ def test_a_list_reads_the_pages_whose_bounds_hold_one_of_its_values_however_long
 FLOATS = [-math.inf, -1.5, -0.0, 0.0, 2.0, 3.5, math.inf, math.nan]
 
 
-@settings(steady, max_examples=30)
+@settings(steady, max_examples=examples(30))
 @given(
     pages=st.lists(
         st.lists(st.none() | st.sampled_from(FLOATS), min_size=1, max_size=4), min_size=1, max_size=5
@@ -135,7 +136,7 @@ def holds(tree, row: dict[str, int]) -> bool:
     return tests[tree.operator]()
 
 
-@settings(steady, max_examples=150)
+@settings(steady, max_examples=examples(150))
 @given(trees)
 def test_a_merged_tree_holds_for_the_same_rows(tree):
     rows = [{"a": a, "b": b} for a in range(5) for b in range(5)]

@@ -26,12 +26,13 @@ from spark_pages.model.ids import PageId
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PageKind, PageStats
 from spark_pages.store import Store
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.query.test_filters import batches, same_rows
 from tests.transaction.stores import QUIET, store_with
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(batches(), st.data())
 def test_read_scan_and_take_give_what_arrow_gives(tables, data):
     whole = pa.concat_tables(tables)

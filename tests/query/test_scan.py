@@ -23,6 +23,7 @@ from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.query import row_reader, scan
 from spark_pages.query.scan import read_ahead
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import metered, store_with
 
@@ -73,7 +74,7 @@ def until(true) -> bool:
     return False
 
 
-@settings(steady, max_examples=20)
+@settings(steady, max_examples=examples(20))
 @given(st.data())
 def test_windows_give_each_row_asked_for_once_and_in_order(data):
     counts = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))

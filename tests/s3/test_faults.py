@@ -109,6 +109,18 @@ TARGETS = {
 
 NO_HARM = ("real", "trickle")
 USUAL = ("409, not applied", "reset, not applied", "503, applied", "half an answer, applied")
+ONCE = [
+    pytest.param(
+        fault,
+        target,
+        id=f"{fault.name}-{name}",
+        marks=[] if target.creates or fault.name in USUAL else [pytest.mark.slow],
+    )
+    for name, target in TARGETS.items()
+    for fault in FAULTS
+]
+"""Faults that happen to one request: in `make test`, all of them to creates, and the usual ones to others."""
+
 LASTING = [
     pytest.param(fault, target, id=f"{fault.name}-{name}")
     for name, target in TARGETS.items()
@@ -213,8 +225,7 @@ def place(template: tuple[str, Place], proxy: FaultProxy) -> Place:
     return place
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(("fault", "target"), ONCE)
 def test_work_that_meets_one_fault_is_done_once_or_says_that_it_is_not(
     place: Place, proxy: FaultProxy, fault: Fault, target: Target
 ) -> None:

@@ -20,6 +20,7 @@ import spark_pages as sp
 from spark_pages.errors import InvalidInputError, SparkPagesError, StorageError
 from spark_pages.service.failures import from_flight
 from spark_pages.storage import MeteredStore
+from tests.effort import examples
 from tests.service.conftest import Served, token
 from tests.service.stores import store_with_a_past, write_more
 
@@ -104,7 +105,9 @@ def check_refused(ask) -> None:
 
 
 @given(body=st.one_of(st.binary(max_size=200), st.binary(max_size=4).map(lambda head: b"[" * 9000 + head)))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_bytes_that_are_no_question_are_refused_by_name(fuzzed, body):
     _, client, options = fuzzed
 
@@ -118,7 +121,9 @@ def test_bytes_that_are_no_question_are_refused_by_name(fuzzed, body):
     fields=st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=6),
     base=st.sampled_from([{}, _WELL_FORMED]),
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_questions_with_wrong_fields_are_refused_by_name(fuzzed, get, fields, base):
     _, client, options = fuzzed
     asked = json.dumps({**base, **fields, "get": get}).encode()

@@ -26,6 +26,7 @@ from spark_pages.service.wire import (
     frame_of_snapshot,
     snapshot_of_frame,
 )
+from tests.effort import examples
 from tests.service.stores import store_with_a_past, write_more
 
 
@@ -76,7 +77,9 @@ def test_answers_are_the_same_after_their_way_over_the_network(frames):
 
 
 @given(data=st.data())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_headers_that_are_not_understood_are_named_errors(frames, data):
     frame = frame_of_snapshot(frames[0])
     header = json.loads(encode_header(frame.header))

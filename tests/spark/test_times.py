@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError
 from spark_pages.spark.arrow_types import spark_schema, to_spark
+from tests.effort import examples
 from tests.io.strategies import steady
 
 LIMIT = 2**63 - 1
@@ -35,7 +36,7 @@ def batch_and_target(name: str, unit: str, numbers: list[int | None], in_a_list:
     return pa.record_batch({"never": column}), pa.schema([("never", target)])
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(st.sampled_from(sorted(KINDS)), UNITS, st.booleans(), st.data())
 def test_a_time_that_microseconds_hold_is_the_same_in_spark(name, unit, in_a_list, data):
     most = LIMIT // FACTORS[unit]
@@ -48,7 +49,7 @@ def test_a_time_that_microseconds_hold_is_the_same_in_spark(name, unit, in_a_lis
     assert (found.flatten() if in_a_list else found).cast(pa.int64()).to_pylist() == exact
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(st.sampled_from(sorted(KINDS)), st.sampled_from(["s", "ms"]), st.booleans(), st.data())
 def test_a_time_that_microseconds_do_not_hold_is_refused_by_column_and_value(name, unit, in_a_list, data):
     beyond = data.draw(st.integers(LIMIT // FACTORS[unit] + 1, LIMIT)) * data.draw(st.sampled_from([1, -1]))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError
+from tests.effort import examples
 from tests.transaction.stores import QUIET
 
 
@@ -95,7 +96,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(value=VALUES)
 def test_the_value_of_a_parameter_comes_back_equal(store, value):
     assert store.sql("SELECT $v AS v", {"v": value}).column(0).to_pylist() == [value]

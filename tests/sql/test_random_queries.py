@@ -163,7 +163,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 @settings(
-    max_examples=5000 if LONG else examples(100),
+    max_examples=examples(5000) if LONG else examples(100),
     deadline=None,
 )
 @given(query=queries())

@@ -19,6 +19,7 @@ from spark_pages.query.predicates.duckdb_functions import FUNCTIONS
 from spark_pages.query.predicates.nodes import NODES
 from spark_pages.query.predicates.parsing import for_duckdb, parse, rewritten
 from spark_pages.query.predicates.vocabulary import check
+from tests.effort import examples
 from tests.sql.logic import records
 from tests.sql.test_random_queries import T, U, build, queries, rows
 from tests.transaction.stores import QUIET
@@ -152,7 +153,7 @@ def both():
     plain.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(query=disturbed())
 def test_a_disturbed_query_is_refused_or_gives_what_duckdb_gives(both, query):
     store, plain = both
@@ -175,7 +176,7 @@ def nodes(draw: st.DrawFn) -> exp.Expr:
     return kind(**{key: exp.Literal.number(1) for key in keys})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(node=nodes())
 def test_nodes_that_are_not_in_the_vocabulary_are_refused_by_the_walk(node):
     assume(type(node) not in NODES)

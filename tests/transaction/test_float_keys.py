@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spark_pages.errors import ConstraintError
 from spark_pages.transaction.key_hashes import first_repeated, first_repeated_of_many
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with
 
@@ -49,7 +50,7 @@ def test_a_key_that_sql_calls_equal_is_refused_in_one_append_and_in_two(kind, on
     assert apart.snapshot().table("t").num_rows == 2
 
 
-@settings(steady, max_examples=50)
+@settings(steady, max_examples=examples(50))
 @given(st.lists(st.sampled_from([0.0, -0.0, float("nan"), OTHER_NAN, 1.0, 2.0, -1.0, 5e-324]), max_size=5))
 def test_both_ways_to_compare_keys_find_what_sql_calls_equal(values):
     keys = pa.table({"k": pa.array(np.array(values, np.float64))})

@@ -25,6 +25,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from spark_pages.transaction import rewritten_pages
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import examples
 from tests.invariants import check_store
 from tests.io.strategies import NESTED, ORDERED, arrays
 from tests.transaction.stores import QUIET, store_with
@@ -483,7 +484,9 @@ def test_dictionaries_of_different_batches_that_do_not_fit_together_are_pages_of
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())
 def test_anything_appended_comes_back_whatever_is_done_to_its_pages(data):

@@ -17,6 +17,7 @@ from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_write, write_task
 from spark_pages.transaction.key_hashes import first_repeated_of_many, key_hashes
 from spark_pages.transaction.written_rows import WrittenRows
+from tests.effort import examples
 from tests.invariants import check_store
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string(), nullable=False)])
@@ -148,7 +149,7 @@ def test_many_rows_of_one_process_are_compared_in_passes_too(store: sp.Store) ->
 _KEYS = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["", "a", "b" * 200]), st.booleans()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_KEYS, _KEYS, st.integers(1, 7))
 def test_hashes_find_what_a_set_of_python_finds(
     new: list[tuple[int, str, bool]], others: list[tuple[int, str, bool]], portion: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import InvalidInputError, PageNotFoundError
 from spark_pages.model.ids import parse_page_id
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.foreign import pending, write_file
 from tests.transaction.stores import store_with
@@ -91,7 +92,7 @@ def test_nulls_of_a_new_column_have_provisional_ids_too(store):
         assert len({page.page_id for page in shown}) == len(shown)
 
 
-@settings(steady, max_examples=15)
+@settings(steady, max_examples=examples(15))
 @given(st.lists(st.tuples(st.sampled_from("nm"), st.integers(0, 3), st.booleans()), max_size=8))
 def test_the_chain_shows_what_was_registered_under_the_ids_that_were_given(steps):
     store = store_with(pa.table({"n": numbers(0, 4), "m": numbers(0, 4)}))

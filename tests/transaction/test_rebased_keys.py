@@ -18,6 +18,7 @@ from spark_pages.maintenance.compact import compact_table
 from spark_pages.runtime import Runtime
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import examples
 from tests.invariants import check_store
 from tests.transaction.stores import QUIET
 
@@ -228,7 +229,7 @@ _STEP = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_STEP, st.lists(_STEP, max_size=4))
 def test_whatever_lands_keys_are_unique_and_only_what_clashes_is_refused(
     mine: tuple[str, object], others: list[tuple[str, object]]

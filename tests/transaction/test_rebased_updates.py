@@ -31,6 +31,7 @@ from spark_pages.transaction import placement
 from spark_pages.transaction.rebase import UpdatedRows
 from spark_pages.transaction.staged_rows import StagedRows
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import examples
 from tests.invariants import check_store
 from tests.log.newer import ask
 from tests.transaction.stores import QUIET, Doubting
@@ -652,7 +653,7 @@ class Beside:
             met |= set(changed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_an_update_lands_exactly_where_nobody_has_touched_its_rows_since_it_read_them(steps):
     beside = Beside()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with
 
@@ -133,7 +134,7 @@ def forged_batch(array: pa.Array, place: int, kind: str, values: list[int]) -> p
     return batch
 
 
-@settings(steady, max_examples=60)
+@settings(steady, max_examples=examples(60))
 @given(FORGED, st.booleans())
 def test_forged_buffers_are_refused_before_anything_is_staged(forgery, in_a_stream):
     batch = forged_batch(*forgery)
@@ -145,7 +146,7 @@ def test_forged_buffers_are_refused_before_anything_is_staged(forgery, in_a_stre
         assert txn.table("t").num_rows == 0
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(FORGED)
 def test_forged_buffers_of_an_update_are_refused(forgery):
     batch = forged_batch(*forgery)

@@ -17,6 +17,7 @@ from spark_pages.arrow.join import join
 from spark_pages.arrow.stored_types import stored_type
 from spark_pages.query import gather
 from spark_pages.query.gather import gather_in_parts
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with
 
@@ -101,7 +102,7 @@ def array_of(kind: pa.DataType, values: list[object], before: int, behind: int) 
     return long.slice(before, len(values))
 
 
-@settings(steady, max_examples=25)
+@settings(steady, max_examples=examples(25))
 @given(tables(), st.data())
 def test_rows_of_every_type_are_those_that_were_appended(parts, data):
     whole = pa.concat_tables(parts)

@@ -31,6 +31,7 @@ from spark_pages.transaction import pending_updates, rewritten_pages, spill, upd
 from spark_pages.transaction.spill import SpillFile
 from spark_pages.transaction.transaction import Transaction
 from spark_pages.transaction.update_buffer import SortedUpdates, stretches
+from tests.effort import examples
 from tests.invariants import check_store
 from tests.transaction.stores import QUIET, store_with
 from tests.transaction.test_ingest import TYPES
@@ -555,7 +556,7 @@ class Others:
         compact_table(Store(self._store.object_store).transaction, "t", Runtime())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CALLS, st.sampled_from([1, 1 << 12, 1 << 20]))
 def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, memory_bytes):
     with pytest.MonkeyPatch.context() as patch:

@@ -14,6 +14,7 @@ from spark_pages.errors import CommitConflictError
 from spark_pages.query.system_layouts import LAYOUTS
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
+from tests.effort import examples
 from tests.transaction.stores import store_with
 
 ROWS = pa.table({"n": [1, 2, 3]})
@@ -111,7 +112,7 @@ def seen(view: sp.Snapshot | Transaction, name: str, column: str) -> list[object
     return view.table(f"system.{name}").read([column])[column].to_pylist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(look=looks(), change=st.sampled_from(CHANGES))
 def test_whatever_column_of_the_catalog_would_read_otherwise_is_a_conflict(look, change):
     name, column, staged = look

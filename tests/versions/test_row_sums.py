@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import spark_pages as sp
 from spark_pages.errors import SparkPagesError
 from spark_pages.store import Store
+from tests.effort import examples
 from tests.transaction.stores import QUIET
 from tests.versions import hand
 
@@ -119,7 +120,7 @@ def by_rows(store: Store, start: int, end: int) -> Counter[tuple[int, int]]:
     return growth
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(done=steps, data=st.data())
 def test_both_feeds_report_by_how_much_each_column_has_grown(done, data):
     store = store_after(done)
@@ -133,7 +134,7 @@ def test_both_feeds_report_by_how_much_each_column_has_grown(done, data):
     assert by_pages(store, start, end) == grown
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(done=steps, data=st.data())
 def test_sums_over_the_history_are_numbers_of_rows(done, data):
     store = store_after(done)

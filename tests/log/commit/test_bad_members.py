@@ -13,6 +13,7 @@ from spark_pages.format import commit
 from spark_pages.log.commit import protocol
 from spark_pages.log.commit.protocol_types import Committed, Deferred, GroupMember, Refused
 from spark_pages.log.state import LogState
+from tests.effort import examples
 from tests.io.strategies import steady
 from tests.log.records import record, swap
 from tests.log.test_commit_protocol import APPEND, Group, kinds, member
@@ -47,7 +48,7 @@ def test_a_bad_member_is_refused_and_the_others_land(bad, place):
     assert len(group.slots[1].records) == 2
 
 
-@settings(steady, max_examples=40)
+@settings(steady, max_examples=examples(40))
 @given(st.lists(st.sampled_from(["good", *BAD]), min_size=1, max_size=6))
 def test_any_mix_of_members_commits_the_good_ones(mix):
     makers = {"good": lambda n: member(n, **APPEND), **BAD}
