@@ -49,7 +49,8 @@ from spark_pages.storage import open_object_store
 from spark_pages.storage.reserve import keep_reserve
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.loading import LoadVerbs
-from spark_pages.transaction.transaction import MEMORY_BYTES, Transaction
+from spark_pages.transaction.state import MEMORY_BYTES, TransactionOptions
+from spark_pages.transaction.transaction import Transaction
 from spark_pages.versions.blame import Blame, blame
 from spark_pages.versions.clock import reset_clock
 from spark_pages.versions.leases import Leases
@@ -174,18 +175,9 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
             The version on which it stands, whatever has been committed since and is compared at the commit;
             for rows that others have written, see `Transaction.append_written`.
         """
-        return Transaction(
-            self._log,
-            self._wrap,
-            self._runtime,
-            operation=operation,
-            parameters=parameters,
-            app_id=app_id,
-            app_version=app_version,
-            isolation=isolation,
-            memory_bytes=memory_bytes,
-            base=None if read_version is None else self._log.snapshot(as_int(read_version, "read_version")),
-        )
+        options = TransactionOptions(operation, parameters, app_id, app_version, isolation, memory_bytes)
+        base = None if read_version is None else self._log.snapshot(as_int(read_version, "read_version"))
+        return Transaction(self._log, self._wrap, self._runtime, options, base)
 
     def resume(self, error: CommitUnknownError) -> int:
         """Find out what became of a commit whose outcome was unknown, and bring it in if it can be.

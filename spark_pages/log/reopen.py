@@ -26,10 +26,10 @@ _LOOKS = 8
 
 
 class Refreshable(Protocol):
-    """A transaction that is open."""
+    """An open transaction."""
 
-    def move_on(self) -> int:
-        """It stands on what is kept now; gives the version, and raises where there is no way to."""
+    def refresh(self) -> int:
+        """Move to what is retained now; return the version, or raise where there is no way to."""
         ...
 
 
@@ -143,7 +143,7 @@ def retrying(
                 if not misses.is_new(lost):
                     with conflict_if_vacuumed(stands_on):
                         raise
-                stands_on = retry_after_vacuum(writer.move_on)
+                stands_on = retry_after_vacuum(writer.refresh)
 
     return again
 

@@ -1,26 +1,34 @@
-"""Rows against the checks of their table and the domains of their columns. Pure.
+"""Rows against the checks of their table and the domains of their columns.
 
-SQL decides: a row for which a condition is unknown, because of a null, passes.
+SQL decides: a row for which a condition is unknown, because of a null, passes. `RowTests` does no I/O;
+`check_updates` reads the columns that a condition needs beside the updated ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column
-from spark_pages.arrow.join import empty_table
+from spark_pages.arrow.join import empty_table, join, take_entries, widened
+from spark_pages.arrow.nested import null_scalar
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import VALUE, checks_of
 from spark_pages.errors import ColumnNotFoundError, ConstraintError, InvalidInputError
+from spark_pages.model.ids import TableId
 from spark_pages.model.table import CONSTRAINTS_KEY, TableDefinition
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.filters import ParsedFilter, parse_filter
 from spark_pages.query.predicates.large_predicates import Predicate
+from spark_pages.query.table import Table
+from spark_pages.transaction.staged_ddl import StagedDdl
+from spark_pages.transaction.update_buffer import Batch, SortedUpdates, stretches
 
 
 @lru_cache(maxsize=256)
@@ -151,3 +159,78 @@ class RowTests:
                 f"number {first_row + row} of them, with {shown}.",
                 table=self.table,
             )
+
+
+def check_updates(
+    definitions: Mapping[TableId, TableDefinition],
+    updates: Mapping[tuple[TableId, str], SortedUpdates],
+    ddl: StagedDdl,
+    table_of: Callable[[TableDefinition], Table],
+    memory_bytes: int,
+) -> set[TableId]:
+    """Raise ConstraintError if an updated row breaks a check; return tables of which rows were read.
+
+    Parameters
+    ----------
+    definitions
+        The tables that the transaction writes to, by id.
+    updates
+        By table and column.
+    ddl
+        Staged changes of the catalog, for columns that the transaction adds.
+    table_of
+        Gives the table as of the read version.
+    memory_bytes
+        Rows are tested together that have updates of so many bytes.
+
+    Notes
+    -----
+    Reads the pages that hold these rows of columns that are tested and not updated.
+    """
+    relied: set[TableId] = set()
+    for table_id in {table_id for table_id, _ in updates}:
+        definition = definitions[table_id]
+        updated = {column: each for (of, column), each in updates.items() if of == table_id}
+        tests = RowTests.of(definition).about(set(updated))
+        tested = {column: updated[column] for column in tests.columns if column in updated}
+        added = [name for name in tests.columns if (table_id, definition.field_ids[name]) in ddl.new_columns]
+        if not tests.tests:
+            continue
+        if len(tested) + len(added) < len(tests.columns):
+            relied.add(table_id)
+        table, before = table_of(definition), 0
+        for bounds in stretches(list(tested.values()), memory_bytes):
+            changes = {name: each.between(bounds) for name, each in tested.items()}
+            rows = np.unique(np.concatenate([numbers for numbers, _ in changes.values()]))
+            columns = {}
+            for column in sorted(tests.columns):
+                if column in added:  # of which no row can be updated yet
+                    columns[column] = _added(ddl, definition, column, len(rows))
+                else:
+                    columns[column] = _after(table, column, rows, changes.get(column))
+            tests.check(pa.table(columns), before)
+            before += len(rows)
+    return relied
+
+
+def _added(ddl: StagedDdl, definition: TableDefinition, column: str, count: int) -> pa.Array:
+    """What so many rows hold in a column that the transaction has added."""
+    nothing = null_scalar(definition.bare_schema.field(column).type)
+    place = definition.table_id, definition.field_ids[column]
+    return pa.repeat(ddl.defaults.get(place, nothing), count)
+
+
+def _after(
+    table: Table, column: str, rows: NDArray[np.int64], change: Batch | None
+) -> pa.Array | pa.ChunkedArray:
+    """What the rows hold in a column once the updates are done."""
+    if change is not None and len(change[0]) == len(rows):
+        return change[1]
+    before = table.take(rows, [column]).column(column)
+    if change is None:
+        return before
+    chunks = [widened(each) for each in before.chunks]
+    numbers, values = change
+    order = np.arange(len(rows))
+    order[np.searchsorted(rows, numbers)] = len(rows) + np.arange(len(values))
+    return take_entries(join([*chunks, values], values.type), pa.array(order))

@@ -1,7 +1,6 @@
 """The verbs of a transaction that change the catalog: tables, columns, namespaces, types, constraints.
 
-`Transaction` has them. What they do is in `table_changes.py`, `column_changes.py`, `object_changes.py` and
-`constraint_changes.py`; here it is said what users may rely on.
+`Transaction` inherits them. Each checks its arguments; `table_ddl.py` and `object_ddl.py` stage the change.
 """
 
 from __future__ import annotations
@@ -16,17 +15,11 @@ from spark_pages.arguments import as_flag, as_str, check_kind, check_texts
 from spark_pages.boundary import guarded
 from spark_pages.errors import AlreadyExistsError, InvalidInputError, NotFoundError, TableExistsError
 from spark_pages.log.reopen import retrying
-from spark_pages.model.ids import CATALOG_TABLE, TableId
-from spark_pages.storage.store import ObjectStore
-from spark_pages.transaction.column_changes import ColumnChanges
-from spark_pages.transaction.constraint_changes import ConstraintChanges, ForeignKey
-from spark_pages.transaction.object_changes import ObjectChanges
-from spark_pages.transaction.read_version import ReadVersion
+from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.transaction import object_ddl, table_ddl
+from spark_pages.transaction.object_ddl import ForeignKey
 from spark_pages.transaction.schema_sources import as_schema
-from spark_pages.transaction.staged import StagedChanges
-from spark_pages.transaction.staged_rows import StagedRows
-from spark_pages.transaction.staged_tables import StagedNames, StagedTables
-from spark_pages.transaction.table_changes import TableChanges
+from spark_pages.transaction.state import TransactionState
 
 Verbs = TypeVar("Verbs", bound="CatalogVerbs")
 Given = ParamSpec("Given")
@@ -34,9 +27,9 @@ Answer = TypeVar("Answer")
 
 
 def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatenate[Verbs, Given], Answer]:
-    """What users may do in a transaction; see `retrying`. Who was refused has seen something of the catalog.
+    """Retry a verb after a vacuum, see `retrying`, and count a refusal as a read of the catalog.
 
-    That a name is taken, or is not there, is known from then on, and serializable isolation keeps it so.
+    The caller knows from it that a name exists or does not, and serializable isolation keeps it so.
     """
     acting = retrying(act)
 
@@ -45,7 +38,7 @@ def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatena
         try:
             return acting(txn, *args, **kwargs)
         except (NotFoundError, AlreadyExistsError, InvalidInputError):
-            txn._relies_on(CATALOG_TABLE)
+            txn._state.relies_on(CATALOG_TABLE)
             raise
 
     return acted
@@ -55,36 +48,18 @@ def verb(act: Callable[Concatenate[Verbs, Given], Answer]) -> Callable[Concatena
 class CatalogVerbs:
     """What `Transaction` can do to the catalog. Nobody sees any of it before the commit."""
 
-    _tables: TableChanges
-    _columns: ColumnChanges
-    _objects: ObjectChanges
-    _constraints: ConstraintChanges
+    _state: TransactionState
 
-    def _check_open(self) -> None:
-        raise NotImplementedError
+    def refresh(self) -> int:
+        """Move to what is retained: to the newest version, or the same one where something depends on it.
 
-    def _relies_on(self, table_id: TableId) -> None:
-        raise NotImplementedError
-
-    def move_on(self) -> int:
-        """It stands on what is kept now; see `Transaction.move_on`."""
-        raise NotImplementedError
-
-    def _begin_catalog(
-        self,
-        work: StagedChanges,
-        rows: StagedRows,
-        standing: ReadVersion,
-        staged: StagedTables,
-        now_us: Callable[[], int],
-        store: ObjectStore,
-    ) -> None:
-        """Nothing has been changed yet."""
-        names = StagedNames(work, standing)
-        self._tables = TableChanges(work, rows, names, standing, staged, now_us)
-        self._columns = ColumnChanges(work, names, self._tables, standing, staged)
-        self._objects = ObjectChanges(work, names, standing, now_us, store)
-        self._constraints = ConstraintChanges(names, self._tables, staged)
+        Raises
+        ------
+        CommitConflictError
+            If something does, and retention has passed that version.
+        """
+        self._state.check_open()
+        return self._state.refresh()
 
     # tables
 
@@ -120,13 +95,13 @@ class CatalogVerbs:
         ------
         TableExistsError, NotFoundError, InvalidInputError
         """
-        self._check_open()
+        self._state.check_open()
         schema = as_schema(schema)
         properties = {} if properties is None else properties
         check_texts(properties, "properties")
         if_not_exists = as_flag(if_not_exists, "if_not_exists")
         try:
-            self._tables.create(name, schema, properties, as_flag(aligned, "aligned"))
+            table_ddl.create_table(self._state, name, schema, properties, as_flag(aligned, "aligned"))
         except TableExistsError:
             if not if_not_exists:
                 raise
@@ -142,8 +117,8 @@ class CatalogVerbs:
         TableNotFoundError, InvalidInputError
             If there is none, or foreign keys refer to it.
         """
-        self._check_open()
-        self._tables.drop(table)
+        self._state.check_open()
+        table_ddl.drop_table(self._state, table)
 
     @verb
     def undrop_table(self, table: str) -> None:
@@ -154,8 +129,8 @@ class CatalogVerbs:
         TableNotFoundError, TableExistsError, InvalidInputError
             If no table of the name was dropped, there is one by now, or what it needs is gone.
         """
-        self._check_open()
-        self._tables.undrop(table)
+        self._state.check_open()
+        table_ddl.undrop_table(self._state, table)
 
     @verb
     def rename_table(self, table: str, name: str) -> None:
@@ -165,29 +140,29 @@ class CatalogVerbs:
         ------
         TableNotFoundError, TableExistsError, NotFoundError, InvalidInputError
         """
-        self._check_open()
-        self._tables.rename(table, name)
+        self._state.check_open()
+        table_ddl.rename_table(self._state, table, name)
 
     @verb
     def truncate_table(self, table: str) -> None:
         """The table has no rows from this commit on, but those appended after this call."""
-        self._check_open()
-        self._tables.truncate(table)
+        self._state.check_open()
+        table_ddl.truncate_table(self._state, table)
 
     @verb
     def set_table_properties(self, table: str, properties: Mapping[str, str | None]) -> None:
         """The table has these properties from this commit on; None takes one away."""
-        self._check_open()
+        self._state.check_open()
         check_texts(properties, "properties", removable=True)
-        self._tables.set_properties(table, properties)
+        table_ddl.set_table_properties(self._state, table, properties)
 
     @verb
     def set_comment(self, table: str, comment: str | None, column: str | None = None) -> None:
         """The table, or one of its columns, has this comment from this commit on; None takes it away."""
-        self._check_open()
+        self._state.check_open()
         if comment is not None:
             as_str(comment, "comment")
-        self._columns.set_comment(table, comment, column)
+        table_ddl.set_comment(self._state, table, comment, column)
 
     # columns
 
@@ -211,27 +186,27 @@ class CatalogVerbs:
         -----
         No row is rewritten: the column begins with pages that say one value and a count.
         """
-        self._check_open()
+        self._state.check_open()
         check_kind(column, pa.Field, "column", "a pyarrow.Field")
-        self._columns.add(table, column, default)
+        table_ddl.add_column(self._state, table, column, default)
 
     @verb
     def drop_column(self, table: str, column: str) -> None:
         """The table no longer has the column. Earlier versions keep it; its id is never used again."""
-        self._check_open()
-        self._columns.drop(table, column)
+        self._state.check_open()
+        table_ddl.drop_column(self._state, table, column)
 
     @verb
     def rename_column(self, table: str, column: str, name: str) -> None:
         """The column has another name from this commit on, and the pages that it had."""
-        self._check_open()
-        self._columns.rename(table, column, name)
+        self._state.check_open()
+        table_ddl.rename_column(self._state, table, column, name)
 
     @verb
     def reorder_columns(self, table: str, columns: Sequence[str]) -> None:
         """The columns named come first, in this order, and the others behind them as they were."""
-        self._check_open()
-        self._columns.reorder(table, columns)
+        self._state.check_open()
+        table_ddl.reorder_columns(self._state, table, columns)
 
     @verb
     def widen_column(self, table: str, column: str, type: pa.DataType) -> None:
@@ -251,9 +226,9 @@ class CatalogVerbs:
         -----
         Pages that are there are cast whenever they are read.
         """
-        self._check_open()
+        self._state.check_open()
         check_kind(type, pa.DataType, "type", "a pyarrow.DataType")
-        self._columns.widen(table, as_str(column, "column"), type)
+        table_ddl.widen_column(self._state, table, as_str(column, "column"), type)
 
     @verb
     def set_nullable(self, table: str, column: str, nullable: bool) -> None:
@@ -264,15 +239,15 @@ class CatalogVerbs:
         SchemaMismatchError
             If rows are null; pages of which statistics do not tell are read.
         """
-        self._check_open()
-        self._columns.set_nullable(table, column, as_flag(nullable, "nullable"))
+        self._state.check_open()
+        table_ddl.set_nullable(self._state, table, column, as_flag(nullable, "nullable"))
 
     @verb
     def set_column_properties(self, table: str, column: str, properties: Mapping[str, str | None]) -> None:
         """The column has these properties from this commit on; None takes one away."""
-        self._check_open()
+        self._state.check_open()
         check_texts(properties, "properties", removable=True)
-        self._columns.set_properties(table, column, properties)
+        table_ddl.set_column_properties(self._state, table, column, properties)
 
     # namespaces
 
@@ -291,10 +266,10 @@ class CatalogVerbs:
         ------
         AlreadyExistsError, InvalidInputError
         """
-        self._check_open()
+        self._state.check_open()
         properties = {} if properties is None else properties
         check_texts(properties, "properties")
-        self._objects.create_namespace(name, properties)
+        object_ddl.create_namespace(self._state, name, properties)
 
     @verb
     def drop_namespace(self, name: str) -> None:
@@ -305,15 +280,15 @@ class CatalogVerbs:
         NotFoundError, InvalidInputError
             If there is none, or it holds tables.
         """
-        self._check_open()
-        self._objects.drop_namespace(name)
+        self._state.check_open()
+        object_ddl.drop_namespace(self._state, name)
 
     @verb
     def set_namespace_properties(self, name: str, properties: Mapping[str, str | None]) -> None:
         """The namespace has these properties from this commit on; None takes one away."""
-        self._check_open()
+        self._state.check_open()
         check_texts(properties, "properties", removable=True)
-        self._objects.set_namespace_properties(name, properties)
+        object_ddl.set_namespace_properties(self._state, name, properties)
 
     # types
 
@@ -337,11 +312,11 @@ class CatalogVerbs:
         ------
         AlreadyExistsError, NotFoundError, InvalidInputError
         """
-        self._check_open()
+        self._state.check_open()
         not_null = as_flag(not_null, "not_null")
         if check is not None:
             as_str(check, "check")
-        self._objects.create_type(name, base, not_null, check)
+        object_ddl.create_type(self._state, name, base, not_null, check)
 
     @verb
     def drop_type(self, name: str) -> None:
@@ -356,8 +331,8 @@ class CatalogVerbs:
         -----
         Reads the whole catalog.
         """
-        self._check_open()
-        self._objects.drop_type(name)
+        self._state.check_open()
+        object_ddl.drop_type(self._state, name)
 
     # constraints
 
@@ -391,11 +366,11 @@ class CatalogVerbs:
         -----
         A check reads pages whose statistics leave it open; a primary key reads its columns whole.
         """
-        self._check_open()
-        self._constraints.add(table, name, check, primary_key, foreign_key)
+        self._state.check_open()
+        object_ddl.add_constraint(self._state, table, name, check, primary_key, foreign_key)
 
     @verb
     def drop_constraint(self, table: str, name: str) -> None:
         """The table no longer has the constraint."""
-        self._check_open()
-        self._constraints.drop(table, as_str(name, "the name of a constraint"))
+        self._state.check_open()
+        object_ddl.drop_constraint(self._state, table, as_str(name, "the name of a constraint"))

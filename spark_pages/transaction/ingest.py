@@ -372,6 +372,10 @@ class TableIngest:
                 column.waiting = copied(column.waiting)
                 column.meta = column.meta if column.meta.is_nothing else column.meta.copied()
 
+    def splices(self) -> list[StagedSplice]:
+        """Return the splices that have pages."""
+        return [column.splice for column in self.columns if column.splice.pages]
+
     def finish(self) -> int:
         """Everything is in pages, or waits as before if that fails; gives the bytes of those that are new."""
         marks = self.mark()

@@ -1,4 +1,4 @@
-"""Pages of a large transaction leave its memory before it ends: into page files, while the next are made."""
+"""Write the pages of a large transaction to page files before it commits, while others are encoded."""
 
 from __future__ import annotations
 
@@ -14,59 +14,8 @@ from spark_pages.transaction.page_writer import PlacedPages
 from spark_pages.transaction.placement import StagedSplice
 
 
-class EarlyPages:
-    """Page files of one transaction that are written before its commit.
-
-    Parameters
-    ----------
-    store, next_page_file
-        Where they go, and the key of the next one for a table.
-    spawn
-        Begins work beside the caller.
-
-    Notes
-    -----
-    One file is being written at a time; who brings the next one waits for it. No commit names them before
-    `wait` has returned, so a crash leaves orphans that no snapshot sees.
-    """
-
-    def __init__(self, store: ObjectStore, next_page_file: Callable[[TableId], str], spawn: Spawn) -> None:
-        self._behind = FilesBehind(spawn)
-        self._placed = PlacedPages(store, finish=self._behind.begin)
-        self._next_page_file = next_page_file
-
-    def write(self, splices: Sequence[StagedSplice]) -> None:
-        """The staged pages of these splices have their places, and the bytes are on their way to storage.
-
-        Raises
-        ------
-        StorageError
-            If a file before could not be written.
-
-        Notes
-        -----
-        The pages of a table lie column by column; each table begins a file.
-        """
-        ordered = sorted(splices, key=lambda each: (each.table_id, each.field_id))
-        for table_id, of_table in groupby(ordered, key=lambda each: each.table_id):
-            self._placed.begin(partial(self._next_page_file, table_id))
-            for splice in of_table:
-                splice.pages = self._placed.place(splice.pages, inline=False)
-            self._placed.finish_file()
-
-    def wait(self) -> None:
-        """All that was written is durable.
-
-        Raises
-        ------
-        StorageError
-            If something could not be written.
-        """
-        self._behind.wait()
-
-
 class FilesBehind:
-    """One page file at a time is being written; who brings the next one waits for it.
+    """Write one page file at a time beside the caller, who waits before the next one.
 
     Parameters
     ----------
@@ -80,7 +29,7 @@ class FilesBehind:
         self._error: BaseException | None = None
 
     def begin(self, file: PageFileWriter) -> None:
-        """The file is on its way to storage.
+        """Begin to make a file durable.
 
         Raises
         ------
@@ -98,7 +47,7 @@ class FilesBehind:
         self._running = self._spawn(finish)
 
     def wait(self) -> None:
-        """All files that were begun are durable.
+        """Wait until all files that were begun are durable.
 
         Raises
         ------
@@ -110,3 +59,60 @@ class FilesBehind:
             running(None)
         if self._error is not None:
             raise self._error
+
+
+class PageFlusher:
+    """Write the pages of one transaction to page files once they exceed their part of its memory.
+
+    Parameters
+    ----------
+    store
+        Where page files go.
+    spawn
+        Begins work beside the caller.
+
+    Notes
+    -----
+    One file is being written at a time. No commit names the files before `wait` has returned, so a crash
+    leaves orphans that no snapshot sees.
+    """
+
+    def __init__(self, store: ObjectStore, spawn: Spawn) -> None:
+        self._behind = FilesBehind(spawn)
+        self._placed = PlacedPages(store, finish=self._behind.begin)
+
+    def write(self, splices: Sequence[StagedSplice], next_page_file: Callable[[TableId], str]) -> None:
+        """Give the pages of these splices their places, and begin to write them.
+
+        Parameters
+        ----------
+        splices
+            Their pages are replaced by pages with places.
+        next_page_file
+            Gives the key of the next page file for a table.
+
+        Raises
+        ------
+        StorageError
+            If a file before could not be written.
+
+        Notes
+        -----
+        The pages of a table lie column by column; each table begins a file.
+        """
+        ordered = sorted(splices, key=lambda each: (each.table_id, each.field_id))
+        for table_id, of_table in groupby(ordered, key=lambda each: each.table_id):
+            self._placed.begin(partial(next_page_file, table_id))
+            for splice in of_table:
+                splice.pages = self._placed.place(splice.pages, inline=False)
+            self._placed.finish_file()
+
+    def wait(self) -> None:
+        """Wait until all that was written is durable.
+
+        Raises
+        ------
+        StorageError
+            If something could not be written.
+        """
+        self._behind.wait()

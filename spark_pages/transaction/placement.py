@@ -10,6 +10,7 @@ from spark_pages.errors import InternalError
 from spark_pages.format.digest import locate
 from spark_pages.format.names import manifest_key
 from spark_pages.format.segment import encode_manifest
+from spark_pages.log.state import LogState
 from spark_pages.model.actions import ManifestRef, Splice
 from spark_pages.model.added_pages import NO_PAGES, AddedPages
 from spark_pages.model.ids import FieldId, TableId
@@ -21,6 +22,10 @@ from spark_pages.transaction.page_writer import PlacedPages, StagedPage, fits_in
 
 MANIFEST_PAGES = 1000
 """A transaction with more pages than this lists them in a page manifest."""
+
+
+Staged = StagedPage | NewPage
+"""A page of a transaction, without or with its place."""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,11 +49,15 @@ class StagedSplice:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedChanges:
-    """What stays the same over all rebases of a transaction."""
+    """Splices whose pages have their places; they stay the same over all rebases of a transaction."""
 
     own: AddedPages
     splices: tuple[Splice, ...]
     manifests: tuple[ManifestRef, ...] = ()
+
+    def on(self, _: LogState) -> PlacedChanges:
+        """Return the changes on top of a state: the same on each."""
+        return self
 
 
 def stays_inline(splices: Sequence[StagedSplice]) -> bool:

@@ -1,7 +1,8 @@
-"""The version that a transaction stands on: which one it is, when it moves, and when it must not."""
+"""The read version of a transaction: which one it is, when it moves, and when it must not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from spark_pages.catalog.alterations import columns_to_fill
@@ -12,106 +13,108 @@ from spark_pages.log.conflict_error import ConflictTest, attach_conflicting_comm
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import conflict_if_vacuumed, retry_after_vacuum
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.transaction.staged import StagedChanges
+from spark_pages.model.ids import TableId
+from spark_pages.model.table import TableDefinition
 
 
 class ReadVersion:
-    """Where one transaction stands.
+    """The version that one transaction reads.
 
     Parameters
     ----------
-    log, work
-        Where versions come from, and what is staged on this one.
+    log
+        Source of versions.
     base
-        The version that it keeps to; without one it stands on the newest that this process knows, and asks
-        for the newest that there is once that matters.
+        The version to keep to. Without one, the newest version that this process knows, until a call depends
+        on the newest version that exists.
 
     Attributes
     ----------
     base
-        The version that it stands on.
+        The snapshot of the version.
     is_pinned
-        Whether nothing newer was there when that was asked for.
+        Whether the version was the newest one when storage was asked.
     is_seen
         Whether the caller has seen something of this version, so that no other one will do.
-    ended
-        Whether nothing more will be staged.
     """
 
-    def __init__(self, log: Log, work: StagedChanges, base: LogSnapshot | None) -> None:
+    def __init__(self, log: Log, base: LogSnapshot | None) -> None:
         self._log = log
-        self._work = work
         self.is_pinned = self.is_seen = base is not None
-        self.ended = False
         self.base = base or log.known()
 
     @property
     def version(self) -> int:
-        """Its number: what the transaction has read."""
+        """Number of the version."""
         return self.base.state.version
 
-    def pin_latest(self) -> None:
-        """Make sure that nothing newer was there when it is asked for first.
+    def pin_latest(self, written: Mapping[TableId, TableDefinition], is_final: bool) -> None:
+        """Move to the newest version, the first time.
 
         Where a table that has been written to has got another definition meanwhile, which the rows fit, and
         more may be staged, the transaction stays on the version that it knew: its tables are those of one
-        version, and the rebase brings what is lacking.
+        version, and the rebase adds what is missing.
+
+        Parameters
+        ----------
+        written
+            Tables that the transaction writes to, by id.
+        is_final
+            Whether nothing more will be staged.
 
         Raises
         ------
         CommitConflictError
-            If a table that has been written to is another one by now, and what was written does not fit it.
+            If a table that has been written to was changed, and the staged rows do not fit it.
         UnsupportedFormatError
-            If the newest version asks its writers to know what this release does not.
+            If the newest version requires a feature of writers that this release does not know.
         """
         if self.is_pinned:
             return
         newest = self._log.refresh_to_write()
         check_writable(newest.state.features)  # before any page file is written for it
         stays = False
-        for table_id, definition in self._work.definitions.items():
+        for table_id, definition in written.items():
             now = same_table(newest, definition) if table_id >= 0 else definition
-            stays |= now != definition and not self.ended
+            stays |= now != definition and not is_final
             if now is None or columns_to_fill(definition, now) is None:
                 changed = CommitConflictError(
                     f"Table {definition.name!r} was changed between version {self.version}, on which this "
                     f"transaction stands, and version {newest.state.version}. Nothing was committed.",
                     hint="Repeat the transaction.",
                 )
-                raise self.told(changed, _changes(table_id))
+                raise attach_conflicting_commit(changed, self._log, self.version, _changes(table_id))
         if not stays:
             self.base = newest
         self.is_pinned = True
 
-    def stay(self) -> None:
-        """The transaction stands on this version, whatever has come since and is compared at the commit."""
+    def pin(self) -> None:
+        """Keep this version, whatever has been committed since and is compared at the commit."""
         self.is_pinned = self.is_seen = True
 
-    def move_on(self, is_used: bool) -> int:
-        """It stands on what is kept: on the newest version, or on the same one where something rests on it.
+    def refresh(self, written: Mapping[TableId, TableDefinition], is_used: bool) -> int:
+        """Move to the newest version, or reopen the same one where something depends on it.
 
         Parameters
         ----------
+        written
+            Tables that the transaction writes to, by id.
         is_used
             Whether anything is staged.
 
         Raises
         ------
         CommitConflictError
-            If something rests on it, and retention has passed that version.
+            If something depends on it, and retention has passed that version.
         """
         if not self.is_seen and not is_used:
             self.is_pinned = False
         if not self.is_pinned:
-            self.pin_latest()
+            self.pin_latest(written, is_final=False)
             return self.version
         with conflict_if_vacuumed(self.version):
             self.base = retry_after_vacuum(partial(self._log.reopen, self.version))
         return self.version
-
-    def told(self, error: CommitConflictError, meets: ConflictTest) -> CommitConflictError:
-        """The same error, with whom the transaction met since that version."""
-        return attach_conflicting_commit(error, self._log, self.version, meets)
 
 
 def _changes(table_id: int) -> ConflictTest:

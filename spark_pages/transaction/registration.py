@@ -6,36 +6,106 @@ staged splices of their columns: behind the last page, or in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import count
 from typing import overload
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from spark_pages.arguments import MOST_NUMBER, as_int, as_list, as_str, check_kind, shortened
+from spark_pages.arrow.columns import number_column
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
 from spark_pages.catalog.resolve import check_column, check_columns, show_name
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
-from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain import ColumnChain
-from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.ids import FieldId, PageId, TableId, page_id
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PendingPage
+from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.directory import PageDirectory
-from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.constraints import RowTests
-from spark_pages.transaction.page_intake import PageIntake
+from spark_pages.transaction.page_intake import PageIntake, described, resized_page, same_payload
 from spark_pages.transaction.page_writer import StagedPage
-from spark_pages.transaction.placement import StagedSplice
-from spark_pages.transaction.provisional_ids import ProvisionalIds, Staged, with_provisional_ids
-from spark_pages.transaction.resized_page import described, resized_page, same_payload
-from spark_pages.transaction.staged import StagedChanges
+from spark_pages.transaction.placement import Staged, StagedSplice
+from spark_pages.transaction.staged_tables import StagedNames, committed_directory, staged_directory
+from spark_pages.transaction.state import TransactionState
 
 _MOST_PAGES = 1024
 """A splice with so many pages is not added to, so that pages registered one by one cost the same each."""
+
+_OTHERS = -(1 << 59)
+"""From here down: pages that a commit adds by itself, such as the nulls of a new column. These ids change
+with what is staged beside them."""
+
+
+class ProvisionalIds:
+    """Assign ids to the pages that a transaction has staged. A page keeps its id as long as it is staged."""
+
+    def __init__(self) -> None:
+        self._next = count(1)
+        self._known: dict[int, tuple[Staged, PageId]] = {}  # by identity: pages may be equal
+
+    def of(self, page: Staged) -> PageId:
+        """The id of a page."""
+        known = self._known.get(id(page))
+        if known is None:
+            known = self._known[id(page)] = page, PageId(-next(self._next))
+        return known[1]
+
+    def pass_on(self, page: Staged, changed: Staged) -> None:
+        """Give a page the id of the one in whose place it is staged."""
+        self._known[id(changed)] = changed, self.of(page)
+
+    def of_all(self, pages: Sequence[Staged]) -> NDArray[np.int64]:
+        """The ids of all pages that are staged, in order; those of other pages are forgotten."""
+        found = [self.of(page) for page in pages]
+        self._known = {id(page): (page, number) for page, number in zip(pages, found, strict=True)}
+        return np.array(found, dtype=np.int64)
+
+
+def with_provisional_ids(chain: ColumnChain, version: int, ids: NDArray[np.int64]) -> ColumnChain:
+    """The chain with provisional ids of the pages that a commit would add.
+
+    Parameters
+    ----------
+    version
+        Of that commit: the chain shows it on top of the newest version.
+    ids : int64, shape (n_pages,)
+        By ordinal in that commit.
+    """
+    first = page_id(version, 0)
+    pieces = [_renamed(piece, first, ids) if isinstance(piece, PageRun) else piece for piece in chain.pieces]
+    return ColumnChain(pieces)
+
+
+def _renamed(run: PageRun, first: int, ids: NDArray[np.int64]) -> PageRun:
+    ordinals = run.page_ids - first
+    if not (ordinals >= 0).any():
+        return run
+    staged = ids[np.clip(ordinals, 0, max(0, len(ids) - 1))] if len(ids) else np.zeros_like(ordinals)
+    new = np.where(ordinals < 0, run.page_ids, np.where(ordinals < len(ids), staged, _OTHERS - ordinals))
+    if run.few is not None:
+        return PageRun.of_few(new.tolist(), run.few)
+    column = run.pages.schema.get_field_index("page_id")
+    pages = run.pages.set_column(column, "page_id", number_column(new, pa.int64()))
+    return PageRun(pages, lambda: run.stats, run.base_position)
+
+
+def check_current(state: TransactionState, definition: TableDefinition) -> None:
+    """Raise InvalidInputError if the transaction has ended, or no longer knows a table by this definition."""
+    state.check_open()
+    state.staged.ddl.check_not_truncated(definition, "stage pages of")
+    if StagedNames(state).find(show_name(definition)) != definition:
+        raise InvalidInputError(
+            f"This transaction has changed table {definition.name!r} since its directory was asked for.",
+            hint="Ask for it again.",
+        )
 
 
 @guarded()
@@ -47,42 +117,21 @@ class StagedDirectory(PageDirectory):
 
     Parameters
     ----------
-    base, definition
-        The version that the transaction stands on, and the table; its id is negative while it is new.
-    work, store
-        What is staged, and where pages are.
-    committed, staged
-        Give the directory of the same table in the base, and with everything that is staged.
-    check_current, is_of_another
-        Raises once the transaction has ended or changed the table; whether a key is that of a page file which
-        it has not asked for.
+    state, definition
+        The transaction, and the table; its id is negative while it is new.
     ids
         Of all pages that the transaction stages.
 
     Notes
     -----
-    For one thread, as its transaction is. What is asked after something has been staged forms the state anew:
+    For one thread, as its transaction is. A call after something was staged builds the state again:
     that takes as long as the transaction has pages.
     """
 
-    def __init__(
-        self,
-        base: LogSnapshot,
-        definition: TableDefinition,
-        work: StagedChanges,
-        store: ObjectStore,
-        committed: Callable[[], PageDirectory],
-        staged: Callable[[], tuple[PageDirectory, Sequence[Staged]]],
-        check_current: Callable[[], None],
-        is_of_another: Callable[[str], bool],
-        ids: ProvisionalIds,
-    ) -> None:
-        super().__init__(base, definition)
-        self._work = work
-        self._intake = PageIntake(store, is_of_another)
-        self._committed = committed
-        self._staged = staged
-        self._check_current = check_current
+    def __init__(self, state: TransactionState, definition: TableDefinition, ids: ProvisionalIds) -> None:
+        super().__init__(state.base, definition)
+        self._state = state
+        self._intake = PageIntake(state.store, state.is_page_file_of_another)
         self._seen: tuple[object, ...] = ()
         self._shown: PageDirectory | None = None
         self._ids = ids
@@ -124,18 +173,17 @@ class StagedDirectory(PageDirectory):
 
     def _now(self) -> PageDirectory:
         """The directory of all that is staged by now."""
-        self._check_current()
-        work = self._work
-        seen = (self._registered, len(work.splices), sum(each.count for each in work.updates.values()))
+        check_current(self._state, self.definition)
+        seen = (self._registered, len(self._state.staged.splices), self._state.updates.count)
         if self._shown is None or seen != self._seen:
-            shown, pages = self._staged()
+            shown, pages = staged_directory(self._state, show_name(self.definition))
             self._shown, self._seen = shown.of_unfinished(), seen
             self._ids_by_ordinal, self._provisional = self._ids.of_all(pages), {}
         return self._shown
 
     def _directory_at(self, timestamp_us: int) -> PageDirectory:
         """The directory of the same table as of a time, without what is staged."""
-        return self._committed()._directory_at(timestamp_us)
+        return committed_directory(self._state, self.definition)._directory_at(timestamp_us)
 
     # staging
 
@@ -151,7 +199,7 @@ class StagedDirectory(PageDirectory):
         -----
         Four requests: the header, then what `register_batch` takes.
         """
-        self._check_current()
+        check_current(self._state, self.definition)
         check_column(self.definition, column)
         offset = as_int(offset, "offset")
         return self.register_batch([self._intake.header_of(column, path, offset)])[0]
@@ -212,7 +260,7 @@ class StagedDirectory(PageDirectory):
         The commit fails with `CommitConflictError` if another one replaced the same page, or, where the
         number of rows changes with `replace_last`, if another one appended to the table or shortened it.
         """
-        self._check_current()
+        check_current(self._state, self.definition)
         pages = as_list(pages, PendingPage, "pages", "PendingPages")
         for page in pages:
             check_columns(self.definition, [page.column])
@@ -258,7 +306,7 @@ class StagedDirectory(PageDirectory):
         One request, for the bytes of the page. One of at most 16 KiB is written again all the same: its only
         place may be one that a checkpoint gave it. Conflicts as `replace_last` does.
         """
-        self._check_current()
+        check_current(self._state, self.definition)
         if len(place_and_count) not in (2, 3):
             raise InvalidInputError(
                 f"update_latest_entry_count was given {shortened(place_and_count)}: expected ([table,] "
@@ -296,7 +344,7 @@ class StagedDirectory(PageDirectory):
         """The staged splice with the last page of a column; None where that one is in the base."""
         key = self._key(column)
         latest = self._base_latest(column)
-        for splice in reversed(self._work.splices):
+        for splice in reversed(self._state.staged.splices):
             if (splice.table_id, splice.field_id) != key or not splice.pages:
                 continue
             if not splice.removed or (latest is not None and splice.removed[-1] == latest.page_id):
@@ -356,7 +404,7 @@ class StagedDirectory(PageDirectory):
     def _begin(self, column: str, replace_last: bool) -> StagedSplice:
         """A staged splice without pages: an append, or one that takes the last page of the base away."""
         table_id, field_id = key = self._key(column)
-        first_row = self._work.staged_rows(key[0]).get(key[1], 0)
+        first_row = self._state.staged.staged_rows(key[0]).get(key[1], 0)
         if table_id >= 0:
             first_row += self._snapshot.num_rows(key)
         splice = StagedSplice(table_id, field_id, first_row, (), 0, [])
@@ -364,8 +412,8 @@ class StagedDirectory(PageDirectory):
             latest = self._last(column)
             splice.first_row -= latest.entry_count
             splice.removed, splice.removed_entries = (latest.page_id,), latest.entry_count
-        self._work.definitions[self.definition.table_id] = self.definition
-        self._work.splices.append(splice)
+        self._state.staged.definitions[self.definition.table_id] = self.definition
+        self._state.staged.splices.append(splice)
         self._own.append(splice)
         return splice
 
@@ -384,7 +432,7 @@ class StagedDirectory(PageDirectory):
         if latest is not None and len(tail.removed) == 1 and same_payload(first, latest):
             begin += min(first.entry_count, latest.entry_count)
             if len(pages) == 1 and first.entry_count == latest.entry_count and not registered:
-                self._work.splices.remove(tail)
+                self._state.staged.splices.remove(tail)
                 self._own = [splice for splice in self._own if splice is not tail]
         tail.touched = ((begin, end),) if begin < end else ()
 

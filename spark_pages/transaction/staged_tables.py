@@ -1,25 +1,30 @@
-"""Tables as a transaction sees them: the version that it stands on, and on top of it what is staged."""
+"""Tables and names as a transaction sees them: its read version, and staged changes on top of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from spark_pages.catalog.needs import Need, new_needs
-from spark_pages.catalog.resolve import find_table, namespace_id, parse_name, show_name, split_name
+from spark_pages.catalog.resolve import (
+    find_table,
+    namespace_id,
+    not_there,
+    parse_name,
+    same_table,
+    show_name,
+    split_name,
+)
 from spark_pages.errors import (
     InvalidInputError,
     NamespaceNotFoundError,
     TableExistsError,
     TableNotFoundError,
 )
-from spark_pages.log.log import Log
 from spark_pages.log.reopen import retrying
 from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.state import LogState, TableName
+from spark_pages.log.state import TableName
 from spark_pages.model.ids import TEMPORARY_TABLES, TableId, is_temporary
 from spark_pages.model.table import (
     NAMESPACE_NAMES,
@@ -29,185 +34,137 @@ from spark_pages.model.table import (
     TableDefinition,
 )
 from spark_pages.query.directory import PageDirectory
-from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
-from spark_pages.transaction.placement import PlacedChanges, StagedSplice, pages_in_order, place_in_memory
-from spark_pages.transaction.provisional_ids import Staged
-from spark_pages.transaction.read_version import ReadVersion
-from spark_pages.transaction.staged import StagedChanges, TransactionInfo
-from spark_pages.transaction.staged_rows import StagedRows
-from spark_pages.transaction.update_buffer import SortedUpdates
+from spark_pages.transaction.placement import PlacedChanges, Staged, pages_in_order, place_in_memory
+from spark_pages.transaction.record import build_record
+from spark_pages.transaction.staged import StagedChanges
+from spark_pages.transaction.staging import release, rewrite_pending, settle, wait_for_flushed
+from spark_pages.transaction.state import TransactionState
 
 
-class StagedTables:
-    """The tables of one transaction.
+@retrying
+def staged_table(
+    state: TransactionState, name: str, on_read: Callable[[TableId], object] | None = None
+) -> Table:
+    """Return a table with all staged changes.
 
     Parameters
     ----------
-    log, view
-        Gives snapshots, and what readers see of one.
-    heading, work, rows, standing
-        What the transaction says of itself, what is staged, and on what.
+    on_read
+        Called with the ids of tables whose rows it shows, see `Snapshot.watched`.
     """
+    return table_with_pages(state, name, _pending(state, ragged=False), on_read=on_read)
 
-    def __init__(
-        self,
-        log: Log,
-        view: Callable[[LogSnapshot], Snapshot],
-        heading: TransactionInfo,
-        work: StagedChanges,
-        rows: StagedRows,
-        standing: ReadVersion,
-    ) -> None:
-        self._log = log
-        self._view = view
-        self._heading = heading
-        self._work = work
-        self._rows = rows
-        self._standing = standing
 
-    def snapshot(self) -> Snapshot:
-        """The version that the transaction stands on; what is staged is not in it."""
-        return self._view(self._standing.base)
+@retrying
+def staged_directory(state: TransactionState, name: str) -> tuple[PageDirectory, list[Staged]]:
+    """Return the pages of a table with all staged changes; its columns may differ in length.
 
-    def of_state(self, state: LogState) -> Snapshot:
-        """What readers see of a state of the log."""
-        return self._view(self._log.open(state))
+    Returns
+    -------
+    directory
+        Staged pages are in it as pages of the next version.
+    pages
+        All staged pages, of whatever table, by their ordinals in that version.
+    """
+    pending = _pending(state, ragged=True)
+    found = table_with_pages(state, name, pending).directory
+    return found, pages_in_order(pending.splices)
 
-    def move_on(self) -> int:
-        """The transaction stands on what is kept; see `ReadVersion.move_on`."""
-        return self._standing.move_on(is_used=not (self._work.empty and self._rows.empty))
 
-    @retrying
-    def table(self, name: str, on_read: Callable[[TableId], object] | None = None) -> Table:
-        """A table with everything that is staged.
+def committed_directory(state: TransactionState, definition: TableDefinition) -> PageDirectory:
+    """Return the directory of a table in the read version, whatever the transaction has renamed since."""
+    found = same_table(state.base, definition)
+    if found is None:
+        raise not_there(definition, state.version)
+    return state.snapshot().table_of(found).directory
 
-        Parameters
-        ----------
-        on_read
-            Told the ids of tables whose rows it shows, see `Snapshot.watched`.
-        """
-        return self.with_pages(name, self._pending(ragged=False), on_read=on_read)
 
-    @retrying
-    def directory(self, name: str) -> tuple[PageDirectory, list[Staged]]:
-        """The pages of a table with everything that is staged, whose columns may differ in length.
+def _pending(state: TransactionState, ragged: bool) -> StagedChanges:
+    """Return the staged changes, with rewritten pages instead of updates."""
+    settle(state)
+    rewritten = rewrite_pending(state)
+    release(state, rewritten)
+    pending = state.staged.with_splices(rewritten)
+    pending.check_removed_once()
+    if not ragged:
+        pending.check_ragged()
+    return pending
 
-        Returns
-        -------
-        directory
-            Staged pages are in it as pages of the next version.
-        pages
-            All pages that are staged, for whatever table, by their ordinals in that version.
-        """
-        pending = self._pending(ragged=True)
-        found = self.with_pages(name, pending).directory
-        return found, pages_in_order(pending.splices)
 
-    def _pending(self, ragged: bool) -> StagedChanges:
-        """What is staged, with the pages that updates touch in the place of the updates."""
-        self._rows.settle()
-        rewritten = self.rewrites()
-        self._rows.let_go(rewritten)
-        pending = self._work.with_pages(rewritten)
-        pending.check_removed_once()
-        if not ragged:
-            pending.check_ragged()
-        return pending
+def table_with_pages(
+    state: TransactionState,
+    name: str,
+    changes: StagedChanges,
+    placed: PlacedChanges | None = None,
+    on_read: Callable[[TableId], object] | None = None,
+) -> Table:
+    """Return a table with some changes: their pages, or those that are placed already."""
+    wait_for_flushed(state)
+    placed = placed or place_in_memory(state.store, changes.splices)
+    return table_with(state, name, changes, placed, on_read=on_read)
 
-    def with_pages(
-        self,
-        name: str,
-        pending: StagedChanges,
-        placed: PlacedChanges | None = None,
-        on_read: Callable[[TableId], object] | None = None,
-    ) -> Table:
-        """A table with what is staged in another workspace: its pages, or those that are placed already."""
-        self._rows.wait()
-        placed = placed or place_in_memory(self._log.store, pending.splices)
-        return self.table_with(name, pending, placed, on_read=on_read)
 
-    def table_with(
-        self,
-        name: str,
-        work: StagedChanges,
-        prepared: PlacedChanges,
-        base: LogSnapshot | None = None,
-        on_read: Callable[[TableId], object] | None = None,
-    ) -> Table:
-        """A table with what is staged in another workspace, whose pages have their places.
+def table_with(
+    state: TransactionState,
+    name: str,
+    changes: StagedChanges,
+    placed: PlacedChanges,
+    base: LogSnapshot | None = None,
+    on_read: Callable[[TableId], object] | None = None,
+) -> Table:
+    """Return a table with some changes whose pages have their places.
 
-        Parameters
-        ----------
-        base
-            A newer version than the one that the transaction stands on.
-        """
-        base = base or self._standing.base
-        record = work.record(self._heading, prepared, self._standing.version, base.state, self.of_state)
+    Parameters
+    ----------
+    base
+        A version newer than the read version.
+    """
+    base = base or state.base
+    record = build_record(state, changes, placed, base.state)
 
-        def on(below: LogSnapshot) -> LogSnapshot:
-            fold = Fold(below.state, self._log.load_manifest)
-            fold.record(record, below.state.version + 1)
-            return self._log.open(fold.state(), below)
+    def on(below: LogSnapshot) -> LogSnapshot:
+        fold = Fold(below.state, state.log.load_manifest)
+        fold.record(record, below.state.version + 1)
+        return state.log.open(fold.state(), below)
 
-        staged = self._view(on(base)).uncommitted(lambda version: on(self._log.reopen(version)))
-        return (staged if on_read is None else staged.watched(on_read)).table(name)
-
-    def updates(self) -> dict[tuple[TableId, str], SortedUpdates]:
-        """What is updated, by table and column."""
-        return {key: each.sorted() for key, each in self._work.updates.items()}
-
-    def rewrites(self) -> list[StagedSplice]:
-        """Pages that updates touch, rewritten; see `StagedRows.rewrite`."""
-        updates = self._work.updates
-        return self._rows.rewrite(self.updates(), self.snapshot().table_of) if updates else []
-
-    def rewrites_on(
-        self,
-        base: LogSnapshot,
-        updates: Mapping[tuple[TableId, str], SortedUpdates],
-        within: Mapping[tuple[TableId, str], NDArray[np.int64]],
-    ) -> list[StagedSplice]:
-        """The same of a newer version: the pages that hold some ranges of these rows."""
-        return self._rows.rewrite(updates, self._view(base).table_of, within)
+    staged = state.view(on(base)).uncommitted(lambda version: on(state.log.reopen(version)))
+    return (staged if on_read is None else staged.watched(on_read)).table(name)
 
 
 PROVISIONAL = TableId(-1000)
-"""Ids of what a transaction makes lie below, until the commit gives them theirs."""
+"""Ids of new tables, types and namespaces lie below, until the commit gives them theirs."""
 
 
+@dataclass(frozen=True, slots=True)
 class StagedNames:
-    """The names of one transaction.
+    """Look up and change what has a name, as a transaction sees it.
 
-    Parameters
+    Attributes
     ----------
-    work
-        What is staged.
-    standing
-        The version that the transaction stands on.
+    state
+        The transaction.
     """
 
-    def __init__(self, work: StagedChanges, standing: ReadVersion) -> None:
-        self._work = work
-        self._standing = standing
+    state: TransactionState
 
     def table(self, name: TableName) -> TableDefinition | None:
-        """What has this name as the transaction sees it."""
-        found = self._work.created.get(name) or self._work.ddl.find(name)
+        """Return what has this name."""
+        found = self.state.staged.created.get(name) or self.state.staged.ddl.find(name)
         if found is None:
-            found = self._standing.base.table(name)
-            if found is not None and self._work.ddl.hides(found):
+            found = self.state.base.table(name)
+            if found is not None and self.state.staged.ddl.hides(found):
                 return None
         return found
 
     def known(self, text: str) -> TableDefinition | None:
-        """The table of this name; where no namespace is said, a temporary one comes first."""
+        """Return the table of this name or None; without a namespace, a temporary table comes first."""
         namespace, name = split_name(text)
         temporary = None if namespace else self.table((TEMPORARY_NAMESPACE, name))
         return temporary or self.table((namespace_id(namespace or "default", self), name))
 
     def find(self, text: str) -> TableDefinition:
-        """The table that has this name.
+        """Return the table of this name.
 
         Raises
         ------
@@ -218,25 +175,25 @@ class StagedNames:
         except NamespaceNotFoundError:
             found = None
         if found is None:
-            self._standing.pin_latest()
+            self.state.pin_latest()
             try:
                 found = self.known(text)
             except NamespaceNotFoundError as missing:
                 raise TableNotFoundError(missing.message, hint=missing.hint, table=text) from missing
         if found is not None:
             return found
-        found = find_table(self._standing.base, text)  # which tells what is wrong
+        found = find_table(self.state.base, text)  # raises, with what is wrong
         raise TableNotFoundError(
             f"There is no table {text!r} any more: this transaction has dropped or renamed it.", table=text
         )
 
     def free(self, text: str) -> TableName:
-        """The name, which no table has.
+        """Return the name, which no table has.
 
         Raises
         ------
         InvalidInputError, NamespaceNotFoundError, TableExistsError
-            If it lies in the store's own namespace, in none that there is, or is taken.
+            If it is in the namespace of the store, in one that does not exist, or taken.
         """
         name = parse_name(text, self)
         if name[0] == SYSTEM_NAMESPACE:
@@ -245,39 +202,34 @@ class StagedNames:
             )
         if self.table(name) is not None:
             raise TableExistsError(
-                f"There is a table {text!r} at version {self._standing.version} already.", table=text
+                f"There is a table {text!r} at version {self.state.version} already.", table=text
             )
         return name
 
-    def namespace(self, definition: TableDefinition) -> TableDefinition | None:
-        """What tells of the namespace of a table, where users made that."""
-        found = self.table((NAMESPACE_NAMES, definition.namespace))
-        return found if found is not None and found.table_id == definition.namespace_id else None
-
     def live(self, within: int | None = None) -> list[TableDefinition]:
-        """All that there is, or what has its name in a namespace. Reads that part of the catalog."""
-        there = [each for each in self._standing.base.tables(within) if not self._work.ddl.hides(each)]
+        """Return all definitions, or those whose names are in a namespace. Reads that part of the catalog."""
+        there = [each for each in self.state.base.tables(within) if not self.state.staged.ddl.hides(each)]
         staged = [
-            *self._work.created.values(),
-            *self._work.ddl.altered.values(),
-            *self._work.ddl.restored.values(),
+            *self.state.staged.created.values(),
+            *self.state.staged.ddl.altered.values(),
+            *self.state.staged.ddl.restored.values(),
         ]
         return there + [each for each in staged if within is None or each.namespace_id == within]
 
     def create(self, definition: TableDefinition) -> None:
         """Stage something new, and require what it refers to."""
         self._require(None, definition)
-        self._work.create(definition)
+        self.state.staged.create(definition)
 
     def alter(self, old: TableDefinition, new: TableDefinition) -> None:
         """Stage another definition, and require what it refers to and the old one does not."""
         self._require(old, new)
-        self._work.alter(old, new)
+        self.state.staged.alter(old, new)
 
     def undrop(self, definition: TableDefinition) -> None:
         """Stage a dropped table as it was, and require what it refers to."""
         self._require(None, definition)
-        self._work.ddl.restored[definition.table_id] = definition
+        self.state.staged.ddl.restored[definition.table_id] = definition
 
     def _require(self, before: TableDefinition | None, after: TableDefinition) -> None:
         """Make the commit conflict with the removal of what a definition refers to.
@@ -296,7 +248,7 @@ class StagedNames:
                     hint="Create it first, or bring it back.",
                 )
             assert found is not None
-            self._work.ddl.require(found)
+            self.state.staged.ddl.require(found)
 
     def _needed(self, need: Need) -> TableDefinition | None:
         if need.kind == "namespace":
@@ -307,21 +259,33 @@ class StagedNames:
         return self.table((namespace_id(namespace or "default", self), name))
 
     def new_id(self) -> TableId:
-        """An id for what is new, until the commit gives it its own."""
-        taken = [each.table_id for each in self._work.created.values() if not is_temporary(each.table_id)]
+        """Return an id for something new, until the commit gives it its own."""
+        taken = [
+            each.table_id for each in self.state.staged.created.values() if not is_temporary(each.table_id)
+        ]
         return TableId(min([PROVISIONAL, *taken]) - 1)
 
     def new_temporary_id(self) -> TableId:
-        """The id of a new temporary table."""
-        taken = [each.table_id for each in self._work.created.values() if is_temporary(each.table_id)]
+        """Return the id of a new temporary table."""
+        taken = [each.table_id for each in self.state.staged.created.values() if is_temporary(each.table_id)]
         return TableId(max([TEMPORARY_TABLES, *taken]) + 1)
 
-    def refuse_system(self, definition: TableDefinition) -> None:
-        """Refuse to change what is the store's own.
+    def to_write(self, text: str) -> TableDefinition:
+        """Return a table whose rows and definition users may change.
 
         Raises
         ------
+        TableNotFoundError
         InvalidInputError
+            If the table is the store's own.
         """
+        definition = self.find(text)
         if definition.namespace_id == SYSTEM_NAMESPACE:
             raise InvalidInputError(f"Cannot change {show_name(definition)!r}: it is the store's own.")
+        return definition
+
+    def to_change(self, text: str) -> TableDefinition:
+        """Return the same, after rows staged until now were put into pages."""
+        self.state.pin_latest()
+        settle(self.state)
+        return self.to_write(text)

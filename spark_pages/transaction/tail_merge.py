@@ -2,15 +2,15 @@
 
 Each append of one row would leave a page of one row in every column. Instead its commit may take the last
 pages out again and put one page in their place, with their rows and the new ones (seed 000, `replace_last`).
-Their bytes are known from earlier commits, so nothing is read. `pages_to_swap` is the rule.
+Their bytes are known from earlier commits, so nothing is read. `pages_to_merge` is the rule.
 
-Another append that lands first makes the swap a plain append, and so does a claim of these pages, so that a
-compaction does not lose its work to a stream of appends: see `TailMerge`.
+If another append commits first, the merge becomes a plain append, and so does a claim of these pages, so that
+a compaction does not lose its work to a stream of appends: see `TailMerge`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -24,8 +24,10 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Claim
 from spark_pages.model.chain_tree import ChainEdit, ChainKey
+from spark_pages.model.ids import is_temporary
 from spark_pages.model.tail import ChainTail, TailPage
 from spark_pages.query.page_metadata import PageMeta
+from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.ingest import FRAME_BYTES, ColumnIngest, TableIngest
 from spark_pages.transaction.page_writer import (
     INLINE_PAGE_BYTES,
@@ -35,7 +37,8 @@ from spark_pages.transaction.page_writer import (
     stage_constant,
     stage_page,
 )
-from spark_pages.transaction.placement import PlacedChanges, StagedSplice
+from spark_pages.transaction.placement import PlacedChanges, StagedSplice, place_in_memory
+from spark_pages.transaction.state import TransactionState
 
 TAIL_PAGE_BYTES = 8 << 10
 """A page of this size at the end of a chain stays as it is, where the store says nothing."""
@@ -50,7 +53,7 @@ def tail_page_bytes(properties: Mapping[str, str]) -> int:
     return min(int(value), INLINE_PAGE_BYTES) if value.isascii() and value.isdigit() else TAIL_PAGE_BYTES
 
 
-def pages_to_swap(pages: Sequence[TailPage], new_rows: int, new_bytes: int, most_bytes: int) -> int:
+def pages_to_merge(pages: Sequence[TailPage], new_rows: int, new_bytes: int, most_bytes: int) -> int:
     """How many of the last pages an append takes along.
 
     Parameters
@@ -90,19 +93,19 @@ def _power(rows: int) -> int:
     return (rows.bit_length() - 1) // 2
 
 
-def swapped_tails(
+def merged_tails(
     ingests: Sequence[TableIngest], base: LogSnapshot, most_bytes: int
 ) -> list[StagedSplice] | None:
-    """The appends of a small transaction, with the pages that they swap; None where that does not pay.
+    """Return the appends of a small transaction with the pages that they merge; None if it does not pay.
 
     Parameters
     ----------
     ingests
-        Rows that all still wait: no page of them has been made.
+        Rows that all still wait: no page of them has been encoded.
     base
-        The version that the transaction stands on.
+        The read version.
     most_bytes
-        See `pages_to_swap`.
+        See `pages_to_merge`.
     """
     columns = [(ingest, column) for ingest in ingests for column in ingest.columns]
     left = INLINE_TRANSACTION_BYTES - sum([column.waiting_bytes for _, column in columns])
@@ -112,12 +115,12 @@ def swapped_tails(
     for _, column in columns:
         key = (column.splice.table_id, column.splice.field_id)
         tail = base.tail(key) if column.splice.table_id >= 0 else ChainTail(0)
-        gone = _gone(column, tail, min(most_bytes, left))
-        left -= sum(len(page.data) for page in gone.pages)
-        plan.append((column, tail, gone))
-    if not any(gone.pages for _, _, gone in plan):
+        carried = _carried_pages(column, tail, min(most_bytes, left))
+        left -= sum(len(page.data) for page in carried.pages)
+        plan.append((column, tail, carried))
+    if not any(carried.pages for _, _, carried in plan):
         return None  # three times of four, and no page has been encoded for that
-    splices = [_swap(column, tail, gone) for column, tail, gone in plan]
+    splices = [_merged(column, tail, carried) for column, tail, carried in plan]
     if not any(splice.removed for splice in splices):
         return None
     staged = [page for splice in splices for page in splice.pages if isinstance(page, StagedPage)]
@@ -132,7 +135,7 @@ class _Carried:
     batches: Sequence[pa.RecordBatch] = ()
 
 
-def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> _Carried:
+def _carried_pages(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> _Carried:
     """The last pages that the append of one column takes along, if they fit what comes."""
     if not column.nulls:
         pages = _last(_plain_tail(tail.pages), column, most_bytes)
@@ -148,7 +151,7 @@ def _gone(column: ColumnIngest, tail: ChainTail, most_bytes: int) -> _Carried:
 
 
 def _last(pages: Sequence[TailPage], column: ColumnIngest, most_bytes: int) -> Sequence[TailPage]:
-    count = pages_to_swap(pages, column.waiting_rows, column.waiting_bytes, most_bytes)
+    count = pages_to_merge(pages, column.waiting_rows, column.waiting_bytes, most_bytes)
     return pages[len(pages) - count :]
 
 
@@ -165,25 +168,25 @@ def _nulls(column: ColumnIngest, count: int) -> StagedPage:
     return stage_constant(null_scalar(column.wanted.type), count)
 
 
-def _swap(column: ColumnIngest, tail: ChainTail, gone: _Carried) -> StagedSplice:
+def _merged(column: ColumnIngest, tail: ChainTail, carried: _Carried) -> StagedSplice:
     """The append of one column, and what it takes along."""
     if column.nulls and not len(column.waiting):
-        pages = [_nulls(column, column.nulls + sum(page.entries for page in gone.pages))]
+        pages = [_nulls(column, column.nulls + sum(page.entries for page in carried.pages))]
     else:
-        joined = _joined(gone, column)
+        joined = _joined(carried, column)
         if joined is None:
-            gone, joined = _Carried(), (column.waiting, column.meta)
+            carried, joined = _Carried(), (column.waiting, column.meta)
         values, meta = joined
         pages = []
         if len(values):  # inline: no bloom filter
             pages.append(stage_page(values, page_stats(values), column.codec, meta=meta))
         if column.nulls:
             pages.append(_nulls(column, column.nulls))
-    rows = sum(page.entries for page in gone.pages)
+    rows = sum(page.entries for page in carried.pages)
     return replace(
         column.splice,
         first_row=tail.rows - rows,
-        removed=tuple(page.page_id for page in gone.pages),
+        removed=tuple(page.page_id for page in carried.pages),
         removed_entries=rows,
         pages=pages,
         touched=((tail.rows, tail.rows + column.waiting_rows),),
@@ -196,11 +199,11 @@ def _plain_tail(pages: Sequence[TailPage]) -> Sequence[TailPage]:
     return pages[len(pages) - count :]
 
 
-def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] | None:
+def _joined(carried: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] | None:
     """The entries of these pages and those that wait; None where they do not fit one page."""
     kind = column.wanted.type
     arrays, metas = [], []
-    for page, batch in zip(gone.pages, gone.batches, strict=True):
+    for page, batch in zip(carried.pages, carried.batches, strict=True):
         values = batch.column("data")
         what = f"column {column.wanted.name!r}"
         if not may_hold(kind, values.type):
@@ -217,59 +220,42 @@ def _joined(gone: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta] |
 
 @dataclass(eq=False, slots=True)
 class TailMerge:
-    """Two ways to say the same: with the swap, where the chains are as they were and nobody claims what it
-    takes along; else a plain append.
+    """A small append in two forms: with the merged tail where the chains are unchanged, else without.
 
     Attributes
     ----------
-    swap
-        What is committed where the chains are as they were.
+    merged
+        The append with the merged pages, for chains that are as they were, and whose pages nobody claims.
     checkpoint, edits
-        On what the transaction stands: the checkpoint, and the edits of these chains since.
+        The checkpoint of the read version, and the edits of these chains since.
     taken
-        The rows [first, end) of each chain that the swap takes along.
+        The rows [first, end) of each chain that the merged pages replace.
     now_us
-        Claims that have expired by then hold nothing.
-    append
-        Gives what is committed where they are not.
+        Claims that have expired by then are ignored.
+    store, ingests
+        The appended rows, for the plain append.
     """
 
-    swap: PlacedChanges
+    merged: PlacedChanges
     checkpoint: CheckpointRef | None
     edits: Mapping[ChainKey, tuple[ChainEdit, ...]]
     taken: Mapping[ChainKey, tuple[int, int]]
     now_us: int
-    append: Callable[[], PlacedChanges]
-    _appended: PlacedChanges | None = None
-
-    @classmethod
-    def of(
-        cls,
-        swap: PlacedChanges,
-        splices: Sequence[StagedSplice],
-        state: LogState,
-        now_us: int,
-        append: Callable[[], PlacedChanges],
-    ) -> TailMerge:
-        """Both ways, for a transaction that stands on `state`."""
-        tables = {splice.table_id for splice in splices if splice.removed}
-        keys = [(s.table_id, s.field_id) for s in splices if s.table_id in tables]
-        edits: dict[ChainKey, tuple[ChainEdit, ...]] = {key: state.edits.get(key, ()) for key in keys}
-        taken: dict[ChainKey, tuple[int, int]] = {
-            (s.table_id, s.field_id): (s.first_row, s.first_row + s.removed_entries)
-            for s in splices
-            if s.removed
-        }
-        return cls(swap, state.base, edits, taken, now_us, append)
+    store: ObjectStore
+    ingests: Sequence[TableIngest]
+    _plain: PlacedChanges | None = None
 
     def on(self, state: LogState) -> PlacedChanges:
-        """What holds on top of a state."""
+        """Return the form that applies on top of a state."""
         same = (state.edits.get(key, ()) is edits for key, edits in self.edits.items())
         if state.base == self.checkpoint and all(same) and not self._claimed(state.claims):
-            return self.swap
-        if self._appended is None:
-            self._appended = self.append()
-        return self._appended
+            return self.merged
+        if self._plain is None:
+            for ingest in self.ingests:
+                ingest.finish()
+            splices = [splice for ingest in self.ingests for splice in ingest.splices()]
+            self._plain = place_in_memory(self.store, splices)
+        return self._plain
 
     def _claimed(self, claims: Sequence[Claim]) -> bool:
         return any(
@@ -277,3 +263,26 @@ class TailMerge:
             for claim in claims
             for key, rows in self.taken.items()
         )
+
+
+def plan_tail_merge(state: TransactionState) -> TailMerge | None:
+    """Return what to commit instead of a plain append; None unless all that is staged are few rows."""
+    base, staged = state.base, state.staged
+    most_bytes = tail_page_bytes(base.state.properties)
+    ingests = [each for table_id, each in staged.appends.items() if not is_temporary(table_id)]
+    if not most_bytes or not ingests or staged.splices or staged.written or state.updates or staged.ddl:
+        return None
+    if any(column.splice.pages for ingest in ingests for column in ingest.columns):
+        return None
+    splices = merged_tails(ingests, base, most_bytes)
+    if splices is None:
+        return None
+    tables = {splice.table_id for splice in splices if splice.removed}
+    keys = [(s.table_id, s.field_id) for s in splices if s.table_id in tables]
+    edits: dict[ChainKey, tuple[ChainEdit, ...]] = {key: base.state.edits.get(key, ()) for key in keys}
+    taken: dict[ChainKey, tuple[int, int]] = {
+        (s.table_id, s.field_id): (s.first_row, s.first_row + s.removed_entries) for s in splices if s.removed
+    }
+    merged = place_in_memory(state.store, splices)
+    now_us = state.runtime.now_us()
+    return TailMerge(merged, base.state.base, edits, taken, now_us, state.store, ingests)

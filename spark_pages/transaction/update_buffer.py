@@ -1,11 +1,13 @@
-"""Updates of single rows, gathered by column: the last ones as they came, in memory, and those before sorted,
-in a file.
+"""Updates of single rows: buffered by table and column in bounded memory, the oldest ones in a file.
+
+`UpdateBuffer.add` takes what a caller gives, `UpdateBuffer.sorted` gives it back in the order of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from spark_pages.arrow.compact import retains_extra_memory, shown_bytes
 from spark_pages.arrow.join import DoesNotFitError, copied, join, take_entries, widened
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.pages.page_codec import trimmed_for_ipc
+from spark_pages.model.ids import TableId
 from spark_pages.transaction.spill import Spilled, SpillFile
 
 _ARRAY_BYTES = 512
@@ -269,3 +272,143 @@ def _shares(kind: pa.DataType) -> bool:
 
 def _alone(values: pa.Array) -> pa.Array:
     return trimmed_for_ipc(values) if _shares(values.type) else values
+
+
+UpdateKey = tuple[TableId, str]
+"""A table and the name of a column."""
+
+_LEAST_BYTES = 64 << 10
+_MOST_BYTES = 64 << 20
+"""Limits of the budget; up to the upper one, no text of a batch exceeds one array."""
+
+
+class UpdateBuffer:
+    """The row updates of one transaction, by table and column.
+
+    Parameters
+    ----------
+    memory_bytes
+        Memory that waiting updates may take; to join them takes twice as much for a moment.
+
+    Notes
+    -----
+    Waiting updates are joined when they exceed the budget, and spilled to a file if that does not halve them.
+    An update that exceeds the budget by itself goes to the file in pieces. So memory and mappings are bounded
+    however many updates there are, and updates of single rows touch no file.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._columns: dict[UpdateKey, Updates] = {}
+        self._most_bytes = min(max(memory_bytes, _LEAST_BYTES), _MOST_BYTES)
+        self._bytes = 0
+        self._file: SpillFile | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._columns)
+
+    @property
+    def count(self) -> int:
+        """Number of batches that were added."""
+        return sum([each.count for each in self._columns.values()])
+
+    def add(
+        self, table_id: TableId, rows: NDArray[np.int64], given: Mapping[str, Sequence[pa.Array]]
+    ) -> None:
+        """Add updates of some rows of a table; if that fails, none of them is added.
+
+        Parameters
+        ----------
+        rows
+            In any order, at least one.
+        given
+            As many values for each of some columns, in the memory of the caller.
+
+        Raises
+        ------
+        StorageError
+            If they exceed the budget, and there is no room for them in a file.
+        """
+        batches = {(table_id, name): _batches(rows, arrays) for name, arrays in given.items()}
+        size = sum([memory_of(each) for some in batches.values() for each in some])
+        if self._bytes + size > self._most_bytes:  # of slices that was too much
+            batches = {key: [alone_if_few(each) for each in some] for key, some in batches.items()}
+            size = sum([exact_bytes_of(each) for some in batches.values() for each in some])
+            if self._bytes + size > self._most_bytes:
+                self._make_room(size)
+        if size > self._most_bytes:
+            self._put({key: self._spilled(some) for key, some in batches.items()})
+        else:
+            self._put({key: [own(each) for each in some] for key, some in batches.items()})
+            self._bytes += size
+
+    def _make_room(self, size: int) -> None:
+        """Make so many bytes more fit the budget, or spill all that waits."""
+        updates = self._columns.values()
+        self._bytes = sum([each.gather() for each in updates])
+        if 2 * (self._bytes + size) > self._most_bytes:
+            for each in updates:
+                each.spill(self._spill_file())
+            self._bytes = 0
+
+    def _spilled(self, batches: Iterable[Batch]) -> list[Spilled]:
+        file = self._spill_file()
+        return [spilled(last_wins(each), file) for each in portions(batches, self._most_bytes // 2)]
+
+    def _spill_file(self) -> SpillFile:
+        if self._file is None:
+            self._file = SpillFile()
+        return self._file
+
+    def _put(self, parts: Mapping[UpdateKey, Sequence[Batch] | Sequence[Spilled]]) -> None:
+        """Add all of these, or none."""
+        columns = self._columns
+        known = {key: (each, each.mark()) for key in parts if (each := columns.get(key)) is not None}
+        try:
+            for key, some in parts.items():
+                if key not in known:
+                    columns[key] = Updates()
+                columns[key].add(some)
+        except BaseException:
+            for key in parts:
+                if key not in known:
+                    columns.pop(key, None)
+            for each, mark in known.values():
+                each.rewind(mark)
+            raise
+
+    def sorted(self) -> dict[UpdateKey, SortedUpdates]:
+        """All updates, sorted by rows."""
+        return {key: each.sorted() for key, each in self._columns.items()}
+
+    def forget_table(self, table_id: TableId) -> None:
+        """Drop the updates of a table."""
+        for key in [key for key in self._columns if key[0] == table_id]:
+            del self._columns[key]
+
+    def forget_column(self, key: UpdateKey) -> None:
+        """Drop the updates of a column."""
+        self._columns.pop(key, None)
+
+    def rename_column(self, key: UpdateKey, name: str) -> None:
+        """Give a column another name."""
+        updates = self._columns.pop(key, None)
+        if updates is not None:
+            self._columns[key[0], name] = updates
+
+    def widen_column(self, key: UpdateKey, kind: pa.DataType) -> None:
+        """Give a column a wider type."""
+        if key in self._columns:
+            self._columns[key].widen(kind)
+
+    def drain(self) -> None:
+        """Drop all updates, which have become pages; sorted ones stay readable."""
+        self._columns = {}
+
+    def clear(self) -> None:
+        """Drop all updates and the file."""
+        self._columns, self._file, self._bytes = {}, None, 0
+
+
+def _batches(rows: NDArray[np.int64], arrays: Sequence[pa.Array]) -> list[Batch]:
+    ends = accumulate(map(len, arrays))
+    return [(rows[end - len(each) : end], each) for end, each in zip(ends, arrays, strict=True) if len(each)]

@@ -31,7 +31,7 @@ from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.transaction.ingest import TableIngest
-from spark_pages.transaction.page_flush import EarlyPages
+from spark_pages.transaction.page_flush import PageFlusher
 from spark_pages.transaction.placement import MANIFEST_PAGES, PlacedChanges, StagedSplice
 
 LISTED_PAGES = 256
@@ -113,17 +113,17 @@ def write_rows(
     def next_page_file(_: TableId) -> str:
         return page_file_key(read_version, token, next(numbers), folder)
 
-    early = EarlyPages(objects, next_page_file, runtime.spawn)
+    flusher = PageFlusher(objects, runtime.spawn)
     num_rows, held_bytes = 0, 0
     for piece in rows.pieces(max(1, min(_PIECE_BYTES, _MEMORY_BYTES // 8))):
         num_rows += piece.num_rows
         held_bytes += ingest.add(piece)
         if held_bytes * 4 > _MEMORY_BYTES:  # what is written takes two quarters more
-            early.write(splices)
+            flusher.write(splices, next_page_file)
             held_bytes = 0
     ingest.finish()
-    early.write(splices)
-    early.wait()
+    flusher.write(splices, next_page_file)
+    flusher.wait()
     pages: list[NewPage] = []
     columns: dict[str, tuple[int, int]] = {}
     for name, splice in zip(definition.field_ids, splices, strict=True):

@@ -51,7 +51,7 @@ class Program:
         self.relied: set[str] = set()
         self.reads: list[tuple[int, str, str]] = []
         self._txn = txn
-        self._serializable = txn._relied_on is not None
+        self._serializable = txn._state.read_tables is not None
         self._name = name
         self._chance = chance
         self._made = 0
@@ -89,13 +89,13 @@ class Program:
     def _names(self) -> list[str]:
         """Tables as the transaction sees them."""
         self._txn.snapshot  # noqa: B018  stands on the newest version
-        known = [name for name in NAMES if self._txn._tables._names.known(name) is not None]
+        known = [name for name in NAMES if self._txn._names.known(name) is not None]
         self._chance.shuffle(known)
         return known
 
     def _definition(self, name: str) -> TableDefinition:
         """Without a read that counts; the store must name a table by what it was when rows were given."""
-        return self._txn._tables.find(name)
+        return self._txn._names.find(name)
 
     def _rely(self, mark: str) -> None:
         if self._serializable:

@@ -83,7 +83,7 @@ class Shown:
     def reopen(self, _: ObjectNotFoundError) -> None:
         self.looks += 1
 
-    def move_on(self) -> int:
+    def refresh(self) -> int:
         self.looks += 1
         return self.looks
 

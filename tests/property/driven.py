@@ -43,7 +43,7 @@ NOT_DRIVEN = {
     "Table.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Table.rows_in": FOR_OTHER_MODULES + "the rows of a Spark task",
     "Table.rows_to_read": FOR_OTHER_MODULES + "the rows of a Spark task",
-    "Transaction.move_on": FOR_OTHER_MODULES + "what goes on after a vacuum",
+    "Transaction.refresh": FOR_OTHER_MODULES + "what goes on after a vacuum",
     "Transaction.replace_pages": "what page compaction calls; `test_one_truth.py` compacts by hand",
     "Transaction.append_written": "takes what Spark tasks have written: `tests/spark/test_write.py`",
 }

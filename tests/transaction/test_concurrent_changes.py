@@ -106,7 +106,7 @@ def blind(
     """An append to the table as it was in version 1, that then does more after the table was changed."""
     other = Store(flights.object_store)
     other.snapshot()
-    txn = Transaction(other._log, other._wrap, other._runtime, operation="append", memory_bytes=1 << 16)
+    txn = other.transaction("append", memory_bytes=1 << 16)
     txn.append("flights", rows(4))
     with flights.transaction() as changing:
         change(changing)

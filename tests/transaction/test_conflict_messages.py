@@ -93,7 +93,7 @@ def test_a_transaction_that_others_overtake_until_its_time_is_up():
     late = Store(store.object_store).transaction()
     read = late.snapshot.version
     late.append("t", ROWS)
-    late._log._driver._timeout_s = 0.0
+    late._state.log._driver._timeout_s = 0.0
     with store.transaction() as txn:
         txn.append("t", ROWS)
 

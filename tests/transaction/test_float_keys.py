@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_pages.errors import ConstraintError
-from spark_pages.transaction.key_hashes import first_repeated, first_repeated_of_many
+from spark_pages.transaction.keys import first_repeated, first_repeated_of_many
 from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import store_with

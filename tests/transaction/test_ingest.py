@@ -43,7 +43,7 @@ def pages_of(store: Store, column: str) -> pa.Table:
 
 def small(store: Store, memory_bytes: int) -> Transaction:
     """A transaction that writes pages early."""
-    return Transaction(store._log, store._wrap, store._runtime, operation="ingest", memory_bytes=memory_bytes)
+    return store.transaction("ingest", memory_bytes=memory_bytes)
 
 
 # streams and small appends

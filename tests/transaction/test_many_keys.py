@@ -15,7 +15,7 @@ import spark_pages as sp
 from spark_pages.errors import ConstraintError
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_write, write_task
-from spark_pages.transaction.key_hashes import first_repeated_of_many, key_hashes
+from spark_pages.transaction.keys import first_repeated_of_many, key_hashes
 from spark_pages.transaction.written_rows import WrittenRows
 from tests.effort import examples
 from tests.invariants import check_store
@@ -45,7 +45,7 @@ def keyed(key: list[str]) -> sp.Store:
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_pages.transaction.keys._ROWS_AT_ONCE", 1000)
-    monkeypatch.setattr("spark_pages.transaction.key_hashes.HASHES_AT_ONCE", 3000)
+    monkeypatch.setattr("spark_pages.transaction.keys.HASHES_AT_ONCE", 3000)
 
 
 def plan(store: sp.Store, overwrite: bool = False) -> WritePlan:
@@ -172,7 +172,7 @@ def test_hashes_find_what_a_set_of_python_finds(
 
 def test_keys_whose_hashes_meet_by_chance_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "spark_pages.transaction.key_hashes.hash_values", lambda array: np.zeros(len(array), np.uint64)
+        "spark_pages.transaction.keys.hash_values", lambda array: np.zeros(len(array), np.uint64)
     )
 
     found = first_repeated_of_many(5, lambda: iter([rows(range(5))]), lambda: iter([rows(range(5, 9))]))

@@ -27,9 +27,9 @@ from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
 from spark_pages.runtime import Runtime
 from spark_pages.store import Store
-from spark_pages.transaction import placement
+from spark_pages.transaction import committer, placement, staging
 from spark_pages.transaction.rebase import UpdatedRows
-from spark_pages.transaction.staged_rows import StagedRows
+from spark_pages.transaction.staging import rewrite_updates
 from spark_pages.transaction.transaction import Transaction
 from tests.effort import examples
 from tests.invariants import check_store
@@ -174,7 +174,7 @@ def test_what_is_too_large_for_the_commit_is_written_anew_in_files_and_manifests
     changed = list(range(0, 30_000, 2))
     txn = store.transaction()
     txn.update("t", rows=changed, values={"n": [-1] * 15_000, "s": [uuid4().hex for _ in changed]})
-    read, token = txn.snapshot.version, txn._heading.token
+    read, token = txn.snapshot.version, txn._state.info.token
 
     update(store, 29_999, -2)
     version = txn.commit()
@@ -206,7 +206,7 @@ def test_an_update_is_not_written_anew_where_a_newer_release_asks_for_more_by_no
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
         txn.commit()
 
-    token = str(txn._heading.token)
+    token = str(txn._state.info.token)
     assert len([info for info in store.object_store.list("pages/") if token in info.key]) == 1, (
         "of the first try"
     )
@@ -479,14 +479,14 @@ def other_text(store: Store, *of: int) -> None:
 def pages_rewritten(monkeypatch) -> list[int]:
     """How many pages each commit rewrites, and each try of it."""
     tries: list[int] = []
-    rewrite = StagedRows.rewrite
 
-    def counted(self, *args, **given):
-        found = rewrite(self, *args, **given)
+    def counted(*given):
+        found = rewrite_updates(*given)
         tries.append(sum(len(splice.removed) for splice in found))
         return found
 
-    monkeypatch.setattr(StagedRows, "rewrite", counted)
+    for module in (staging, committer):
+        monkeypatch.setattr(module, "rewrite_updates", counted)
     return tries
 
 
@@ -570,13 +570,13 @@ def test_nothing_is_compared_twice(monkeypatch):
     store = store_of_appends(3)
     txn = updating(store, 1, 77)
     compared: list[int] = []
-    outlive = UpdatedRows.outlive
+    survive = UpdatedRows.survive
 
     def noting(self, record):
         compared.append(record.read_version)
-        return outlive(self, record)
+        return survive(self, record)
 
-    monkeypatch.setattr(UpdatedRows, "outlive", noting)
+    monkeypatch.setattr(UpdatedRows, "survive", noting)
     beside_each_commit(monkeypatch, store, lambda: append(store, 3, 4), lambda: update(store, 2, 88))
 
     txn.commit()

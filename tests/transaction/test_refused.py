@@ -14,7 +14,7 @@ import spark_pages as sp
 from spark_pages.errors import ConstraintError, InvalidInputError, StorageError
 from spark_pages.store import Store
 from spark_pages.transaction import ingest, rewritten_pages
-from spark_pages.transaction.page_flush import EarlyPages
+from spark_pages.transaction.page_flush import PageFlusher
 from spark_pages.transaction.transaction import Transaction
 from tests.transaction.stores import QUIET, store_with
 
@@ -65,15 +65,15 @@ def test_an_append_whose_pages_storage_did_not_take_is_not_staged(monkeypatch, w
     rows = pa.table({"b": [rng.bytes(400) for _ in range(3)]})
     with store.transaction() as txn:
         txn.create_table("t", rows.schema, aligned=aligned)
-    write, fails = EarlyPages.write, [True]
+    write, fails = PageFlusher.write, [True]
 
-    def once(early: EarlyPages, splices: Sequence[Any]) -> None:
+    def once(flusher: PageFlusher, *given: Any) -> None:
         if fails:
             fails.clear()
             raise StorageError("Storage does not answer.")
-        write(early, splices)
+        write(flusher, *given)
 
-    monkeypatch.setattr(EarlyPages, "write", once)
+    monkeypatch.setattr(PageFlusher, "write", once)
     txn = store.transaction(memory_bytes=2_000)
     begin(txn)
     with pytest.raises(StorageError):

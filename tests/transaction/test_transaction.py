@@ -188,7 +188,7 @@ def test_what_a_serializable_transaction_was_refused_it_stands_by_though_a_vacuu
     with store.transaction() as txn:
         txn.create_table("new", ROWS.schema)
 
-    looker.move_on()
+    looker.refresh()
     looker.append("t", ROWS)
 
     with pytest.raises(CommitConflictError, match="it changed the catalog"):

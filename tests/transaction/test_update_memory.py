@@ -27,7 +27,7 @@ from spark_pages.io import CacheConfig
 from spark_pages.maintenance.compact import compact_table
 from spark_pages.runtime import Runtime
 from spark_pages.store import Store
-from spark_pages.transaction import pending_updates, rewritten_pages, spill, update_buffer, update_checks
+from spark_pages.transaction import constraints, rewritten_pages, spill, update_buffer
 from spark_pages.transaction.spill import SpillFile
 from spark_pages.transaction.transaction import Transaction
 from spark_pages.transaction.update_buffer import SortedUpdates, stretches
@@ -182,7 +182,7 @@ def test_updates_of_single_rows_need_no_file_and_are_joined_now_and_then(monkeyp
 @pytest.fixture
 def spilling(monkeypatch) -> list[int]:
     """Whatever is updated goes to the file; gives the rows of each batch that went there."""
-    monkeypatch.setattr(pending_updates, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(update_buffer, "_LEAST_BYTES", 1)
     batches: list[int] = []
     put = SpillFile.put
     monkeypatch.setattr(
@@ -449,8 +449,8 @@ def test_checks_look_at_a_bounded_number_of_updated_rows_at_a_time(spilling, mon
     with store.transaction() as txn:
         txn.add_constraint("t", "positive", check="n + m >= 0")
     tested = []
-    after = update_checks._after
-    monkeypatch.setattr(update_checks, "_after", lambda *given: tested.append(len(given[2])) or after(*given))
+    after = constraints._after
+    monkeypatch.setattr(constraints, "_after", lambda *given: tested.append(len(given[2])) or after(*given))
     values = np.arange(1000)
     values[900] = -1
 
@@ -560,7 +560,7 @@ class Others:
 @given(CALLS, st.sampled_from([1, 1 << 12, 1 << 20]))
 def test_updates_do_what_they_do_to_lists_however_little_memory_there_is(calls, memory_bytes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending_updates, "_LEAST_BYTES", 1)
+        patch.setattr(update_buffer, "_LEAST_BYTES", 1)
         properties = {key: each for key, each in QUIET.items() if key != "tail_page_bytes"}
         store = sp.create(f"memory://{uuid4().hex}", properties=properties)
         model = {name: [value(name, number) for number in range(80)] for name in KINDS}

@@ -1,0 +1,345 @@
+"""Stage the rows that a transaction appends and updates: from what the caller gives to splices.
+
+`append_rows` splits rows into pages and encodes full ones; `update_rows` buffers updates. `settle` and
+`rewrite_updates` turn what waits into splices. Memory is bounded: see `PageFlusher` and `UpdateBuffer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from spark_pages.arguments import check_names_once, number_list
+from spark_pages.catalog.constraints import key_columns
+from spark_pages.catalog.page_options import PageOptions
+from spark_pages.catalog.resolve import check_available, check_columns
+from spark_pages.errors import InvalidInputError, RowOutOfRangeError, SparkPagesError
+from spark_pages.format.values import NOT_ARROW, RowStream, cast_chunks, read_stream
+from spark_pages.model.ids import is_temporary
+from spark_pages.model.row_index import row_out_of_range
+from spark_pages.model.table import TableDefinition
+from spark_pages.query.page_metadata import PageMeta
+from spark_pages.query.table import Table
+from spark_pages.transaction.ingest import NOTHING_BESIDE, TableIngest
+from spark_pages.transaction.page_flush import PageFlusher
+from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
+from spark_pages.transaction.placement import StagedSplice
+from spark_pages.transaction.rewritten_pages import rewrite_pages
+from spark_pages.transaction.state import TransactionState
+from spark_pages.transaction.update_buffer import SortedUpdates, UpdateKey
+
+_PIECE_BYTES = 16 << 20
+
+
+def load_lengths(state: TransactionState, definition: TableDefinition) -> None:
+    """Load what an append to the table depends on, before any of its rows are read."""
+    if definition.table_id not in state.staged.appends:
+        _rows_before(state, definition)
+        state.namespace_of(definition)
+
+
+def append_rows(
+    state: TransactionState,
+    definition: TableDefinition,
+    rows: RowStream,
+    page_bytes: int,
+    metas: Mapping[str, PageMeta] = NOTHING_BESIDE,
+    settled: bool = False,
+) -> None:
+    """Append rows to a table; see `Transaction.append`.
+
+    Parameters
+    ----------
+    metas
+        Metadata of the rows, by column.
+    settled
+        Whether to put them into splices at once; rows of unaligned tables always are.
+    """
+    if not settled and definition.aligned:
+        _append(state, definition, rows, page_bytes, metas)
+        return
+    with _all_or_nothing(state):
+        _append(state, definition, rows, page_bytes, metas)
+        settle(state)
+
+
+def _append(
+    state: TransactionState,
+    definition: TableDefinition,
+    rows: RowStream,
+    page_bytes: int,
+    metas: Mapping[str, PageMeta],
+) -> None:
+    staged, table_id = state.staged, definition.table_id
+    before = staged.definitions.get(table_id)
+    ingest = staged.appends.get(table_id)
+    if ingest is None or not definition.aligned:
+        ingest = _begin_ingest(state, definition, rows.columns, page_bytes)
+    marks = ingest.mark()
+    try:
+        ingest.check(rows)
+        first = 0
+        for piece in rows.pieces(max(1, min(_PIECE_BYTES, state.memory_bytes // 8))):
+            end = first + piece.num_rows
+            beside = {name: meta.slice(first, end) for name, meta in metas.items()}
+            state.held_bytes += ingest.add(piece, beside)
+            _stay_in_budget(state)
+            first = end
+        ingest.own()
+    except BaseException:
+        ingest.rewind(marks)
+        if before is None:  # nothing of the table is written to
+            del staged.appends[table_id], staged.definitions[table_id]
+        raise
+
+
+@contextmanager
+def _all_or_nothing(state: TransactionState) -> Iterator[None]:
+    """Restore splices and appends if the block fails."""
+    staged = state.staged
+    ingests, splices = dict(staged.appends), list(staged.splices)
+    marks = {table_id: ingest.mark() for table_id, ingest in ingests.items()}
+    try:
+        yield
+    except BaseException:
+        staged.appends, staged.splices = ingests, splices
+        for table_id, ingest in ingests.items():
+            ingest.rewind(marks[table_id])
+        raise
+
+
+def _begin_ingest(
+    state: TransactionState, definition: TableDefinition, columns: Iterable[str], page_bytes: int
+) -> TableIngest:
+    """Begin an append to every column; of an unaligned table, to the given columns."""
+    staged, table_id = state.staged, definition.table_id
+    if key_columns(definition):  # compared with the rows that exist, by their numbers
+        staged.definitions[table_id] = definition
+        state.pin_latest()
+    given = set(columns)
+    before = _rows_before(state, definition)
+    splices = [
+        StagedSplice(table_id, field_id, before[field_id], (), 0, [])
+        for column, field_id in definition.field_ids.items()
+        if definition.aligned or column in given
+    ]
+    namespace = state.namespace_of(definition)
+    inherited = namespace.properties if namespace is not None else {}
+    ingest = TableIngest(definition, PageOptions.of(definition, page_bytes, inherited), splices)
+    staged.appends[table_id] = ingest
+    staged.definitions[table_id] = definition
+    return ingest
+
+
+def _rows_before(state: TransactionState, definition: TableDefinition) -> Mapping[int, int]:
+    """Return the rows of each chain of a table with staged changes."""
+    table_id = definition.table_id
+    grown = state.staged.staged_rows(table_id)
+    if table_id < 0 or table_id in state.staged.ddl.truncated:
+        return {field_id: grown.get(field_id, 0) for field_id in definition.field_ids.values()}
+    base = state.base
+    return {
+        field_id: grown.get(field_id, 0) + base.num_rows((table_id, field_id))
+        for field_id in definition.field_ids.values()
+    }
+
+
+def are_few_rows(state: TransactionState) -> bool:
+    """Return whether all that is staged are a few waiting rows: to prepare them takes no request."""
+    staged = state.staged
+    columns = [column for ingest in staged.appends.values() for column in ingest.columns]
+    if state.updates or staged.splices or any(column.splice.pages for column in columns):
+        return False
+    if any(key_columns(ingest.definition) for ingest in staged.appends.values()):
+        return False
+    return sum([column.waiting_bytes for column in columns]) <= INLINE_PAGE_BYTES
+
+
+def update_rows(
+    state: TransactionState,
+    definition: TableDefinition,
+    table: str,
+    column: str | None,
+    rows: ArrayLike,
+    values: Any,
+) -> None:
+    """Give rows of a table other values; see `Transaction.update`."""
+    staged, table_id = state.staged, definition.table_id
+    staged.ddl.check_not_truncated(definition, "update rows of")
+    numbers, highest = _checked_rows(table, rows)
+    given = _values_by_column(definition, column, len(numbers), values)
+    for name in given:
+        there = state.base.num_rows((table_id, definition.field_ids[name]))
+        if highest >= there:
+            beyond = int(numbers[numbers >= there][0])
+            raise row_out_of_range(beyond, there, f"column {name!r} of table {table!r}")
+    if not len(numbers):
+        return
+    before = staged.definitions.get(table_id)
+    try:
+        staged.definitions[table_id] = definition
+        state.updates.add(table_id, numbers, given)
+    except BaseException:
+        if before is None:
+            staged.definitions.pop(table_id, None)
+        raise
+
+
+def settle(state: TransactionState) -> None:
+    """Put all appended rows into splices; rows that cannot be encoded wait as before."""
+    staged = state.staged
+    for table_id, ingest in list(staged.appends.items()):
+        state.held_bytes += ingest.finish()
+        del staged.appends[table_id]
+        staged.splices += ingest.splices()
+    _stay_in_budget(state)
+
+
+def rewrite_updates(
+    state: TransactionState,
+    updates: Mapping[UpdateKey, SortedUpdates],
+    table_of: Callable[[TableDefinition], Table],
+    within: Mapping[UpdateKey, NDArray[np.int64]] | None = None,
+) -> list[StagedSplice]:
+    """Return splices with the pages that updates touch, rewritten; flushed where they exceed the memory.
+
+    Parameters
+    ----------
+    updates
+        By table and column.
+    table_of
+        Gives the table as of the version whose pages are replaced.
+    within
+        Ranges of rows by table and column, where only their pages are rewritten; see `rewrite_pages`.
+    """
+    rewritten: list[StagedSplice] = []
+    for table_id, column in updates if within is None else within:
+        table = table_of(state.staged.definitions[table_id])
+        ranges = None if within is None else within[table_id, column]
+        for splice in rewrite_pages(table, column, updates[table_id, column], state.at_once_bytes, ranges):
+            rewritten.append(splice)
+            state.held_bytes += _held_by(splice)
+            _stay_in_budget(state, rewritten)
+    return rewritten
+
+
+def rewrite_pending(state: TransactionState) -> list[StagedSplice]:
+    """Return splices with the pages of the read version that staged updates touch, rewritten."""
+    if not state.updates:
+        return []
+    return rewrite_updates(state, state.updates.sorted(), state.snapshot().table_of)
+
+
+def release(state: TransactionState, rewritten: Iterable[StagedSplice]) -> None:
+    """Take splices that are not for the commit out of the memory budget."""
+    state.held_bytes -= sum(map(_held_by, rewritten))
+
+
+def _stay_in_budget(state: TransactionState, more: Sequence[StagedSplice] = ()) -> None:
+    """Flush pages that take a quarter of the memory: to write them takes two quarters more."""
+    if state.held_bytes * 4 <= state.memory_bytes:
+        return
+    state.pin_latest()  # page files bear the read version, by which vacuum judges them
+    staged = state.staged
+    open_splices = [column.splice for ingest in staged.appends.values() for column in ingest.columns]
+    splices = [*more, *staged.splices, *open_splices]
+    if state.flusher is None:
+        state.flusher = PageFlusher(state.store, state.runtime.spawn)
+    lasting = [splice for splice in splices if not is_temporary(splice.table_id)]
+    state.flusher.write(lasting, state.next_page_file_of)
+    state.held_bytes = 0
+
+
+def wait_for_flushed(state: TransactionState) -> None:
+    """Wait until flushed pages are durable."""
+    if state.flusher is not None:
+        state.flusher.wait()
+
+
+def _held_by(splice: StagedSplice) -> int:
+    """Return the bytes of its pages that have no place yet."""
+    return sum(page.encoded.actual_len for page in splice.pages if isinstance(page, StagedPage))
+
+
+def _checked_rows(table: str, rows: ArrayLike) -> tuple[NDArray[np.int64], int]:
+    """Return the row numbers that a caller gives, perhaps not copied, and the highest; -1 of none.
+
+    Raises
+    ------
+    InvalidInputError, RowOutOfRangeError
+        If they are no list of integers, or one is negative.
+    """
+    numbers = number_list(rows)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise InvalidInputError(f"rows of {table} must be a list of integers from 0.")
+    lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, -1)
+    if lowest < 0:
+        raise RowOutOfRangeError(f"Row {lowest} does not exist: rows are numbered from 0.")
+    if highest >= 1 << 63:
+        raise RowOutOfRangeError(f"Row {highest} does not exist.")
+    return numbers.astype(np.int64, copy=False), highest
+
+
+def _values_by_column(
+    definition: TableDefinition, column: str | None, count: int, values: Any
+) -> dict[str, list[pa.Array]]:
+    """Return the values that a caller gives for `count` rows, by column and of its type; perhaps not copied.
+
+    Parameters
+    ----------
+    column
+        The column that they are of; None where `values` is a table, a record batch or a mapping of columns.
+
+    Raises
+    ------
+    InvalidInputError, ColumnNotFoundError, SchemaMismatchError
+    """
+    if column is not None:
+        check_columns(definition, [column])
+        given: Mapping[str, Any] = {column: values}
+    elif isinstance(values, Mapping):
+        given = values
+    elif isinstance(values, pa.Table | pa.RecordBatch) or hasattr(values, "__arrow_c_stream__"):
+        given = _columns_of(definition, values)
+    else:
+        raise InvalidInputError(
+            f"Cannot update {definition.name!r}: without a column, values must be a table or a mapping of "
+            f"columns, found a {type(values).__name__}."
+        )
+    check_available(definition, check_columns(definition, list(given)))
+    cast = {
+        name: cast_chunks(each, definition.bare_schema.field(name), definition.name)
+        for name, each in given.items()
+    }
+    for name, arrays in cast.items():
+        if sum(map(len, arrays)) != count:
+            raise InvalidInputError(
+                f"Cannot update {definition.name}.{name}: {count} rows but {sum(map(len, arrays))} values."
+            )
+    return cast
+
+
+def _columns_of(definition: TableDefinition, values: Any) -> Mapping[str, Any]:
+    """Return the columns of a table, a record batch or a stream of them.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has no columns with names, or two of one name.
+    """
+    try:
+        whole = values if isinstance(values, pa.Table | pa.RecordBatch) else read_stream(values)
+    except SparkPagesError:
+        raise  # also a ValueError
+    except NOT_ARROW as error:
+        raise InvalidInputError(
+            f"Cannot update {definition.name!r}: without a column, values must be columns with names, and "
+            f"Arrow says of this {type(values).__name__}: {error}."
+        ) from error
+    check_names_once(whole.column_names, f"update {definition.name!r}")
+    return dict(zip(whole.column_names, whole.columns, strict=True))
