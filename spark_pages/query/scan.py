@@ -55,6 +55,9 @@ class ScanRequest:
         Whether the caches keep what is read.
     prefetch
         Whether threads read windows before the caller asks for them.
+    few
+        Whether the caller may stop after a few rows: the first window is a page of each column or less, and
+        threads wait until the caller has taken it.
     """
 
     names: Sequence[str]
@@ -64,6 +67,7 @@ class ScanRequest:
     batch_rows: int | None = None
     admit: bool = False
     prefetch: bool = True
+    few: bool = False
 
 
 def scan_tables(source: RowSource, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
@@ -131,7 +135,15 @@ def windows_of(
         candidates(source, request.parsed.tree, *rows, trace) if request.parsed else [RowRanges.of(*rows)]
     )
     pieces = partial(source.pieces_at, names)
-    return plan_windows(pieces, kinds, wanted, request.batch_rows, alone=not request.prefetch)
+    sizes = (
+        FEW_WINDOW_BYTES
+        if request.few
+        else LONE_WINDOW_BYTES
+        if not request.prefetch
+        else SHARED_WINDOW_BYTES
+    )
+    batch_rows = None if request.few else request.batch_rows
+    return plan_windows(pieces, kinds, wanted, batch_rows, sizes)
 
 
 def _read_window(
@@ -208,14 +220,15 @@ Numbers = NDArray[Any]
 BATCH_ROWS = 1 << 16
 """Rows of a batch, unless the caller says."""
 
-FIRST_WINDOW_BYTES = 2 << 20
-"""The first window is small, for whoever wants a few rows; each next one is twice as large."""
+# Uncompressed bytes, about, of the first window, the second and the largest. Each is twice as large as the
+# one before: the first is small, for callers who want a few rows.
+SHARED_WINDOW_BYTES = (2 << 20, 4 << 20, 32 << 20)
 
-WINDOW_BYTES = 32 << 20
-"""Uncompressed bytes of a window at most, about."""
+# Without threads there is no other window beside one: larger ones take a sixth less processor time.
+LONE_WINDOW_BYTES = (8 << 20, 16 << 20, 64 << 20)
 
-LONE_WINDOW_BYTES = (8 << 20, 64 << 20)
-"""The first window and the largest, where no other is read beside one: a sixth less processor time."""
+# Half a page of one column: a caller who stops after some rows has read one page of each column.
+FEW_WINDOW_BYTES = (32 << 10, 2 << 20, 32 << 20)
 
 MOST_BATCH_BYTES = 1 << 30
 """A batch of as many rows as were asked for may be larger than a window, up to about this."""
@@ -229,7 +242,7 @@ def plan_windows(
     kinds: Sequence[pa.DataType],
     candidates: Iterable[RowRanges],
     batch_rows: int | None = None,
-    alone: bool = False,
+    sizes: tuple[int, int, int] = SHARED_WINDOW_BYTES,
 ) -> Iterator[RowRanges]:
     """The rows that are to be read, in windows.
 
@@ -244,14 +257,14 @@ def plan_windows(
         The rows that are to be read at all, part by part, in order. A window holds rows of one part.
     batch_rows
         Rows of a batch where the caller has said; windows hold whole batches as far as memory allows.
-    alone
-        Whether no other window is read beside one.
+    sizes
+        Bytes of the first window, the second, and the largest.
 
     Notes
     -----
     Loads the chains as it goes: no more segments than the windows asked for need.
     """
-    size, most = LONE_WINDOW_BYTES if alone else (FIRST_WINDOW_BYTES, WINDOW_BYTES)
+    size, second, most = sizes
     for part in candidates:
         left = part
         while left.num_rows:
@@ -264,7 +277,7 @@ def plan_windows(
             while done < ranges.num_rows:
                 count = _fitting(rows, taken, done, size, batch_rows)
                 yield ranges.part(done, done + count)
-                done, size = done + count, min(2 * size, most)
+                done, size = done + count, min(max(2 * size, second), most)
 
 
 def _fitting(rows: Numbers, taken: Numbers, done: int, size: int, batch_rows: int | None) -> int:

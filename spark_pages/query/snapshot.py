@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spark_pages.arguments import check_kind
 from spark_pages.boundary import guarded
@@ -13,7 +13,7 @@ from spark_pages.catalog.resolve import find_table, not_there, same_table, split
 from spark_pages.catalog.types import UserType, user_type
 from spark_pages.display.cards import snapshot_card
 from spark_pages.display.text import count
-from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError
+from spark_pages.errors import InvalidInputError, NotFoundError, ObjectNotFoundError, TableNotFoundError
 from spark_pages.io import PageHandler
 from spark_pages.log.lease import ReaderLease
 from spark_pages.log.reopen import reopening
@@ -26,6 +26,9 @@ from spark_pages.query.directory import PageDirectory
 from spark_pages.query.system_layouts import LAYOUTS
 from spark_pages.query.system_tables import SYSTEM_TABLES, SystemTable
 from spark_pages.query.table import Table
+
+if TYPE_CHECKING:
+    from spark_pages.query.dataset import TableDataset
 
 MOST_TABLES_ON_A_CARD = 20
 
@@ -135,6 +138,21 @@ class Snapshot:
         if self._open_again is None:
             raise missing
         self.log = self._open_again(self.version)
+
+    def __getitem__(self, name: str) -> Table:
+        """Return a table; see `table`."""
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a table of this name."""
+        try:
+            return isinstance(name, str) and self.table(name) is not None
+        except (TableNotFoundError, InvalidInputError):
+            return False
+
+    def dataset(self, name: str) -> TableDataset:
+        """Return a table as a dataset for pyarrow, DuckDB and Polars; see `Table.dataset`."""
+        return self.table(name).dataset()
 
     @reopening
     def tables(self) -> list[str]:

@@ -8,6 +8,7 @@ and whatever has a filter, goes by windows (query/scan.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -44,13 +45,14 @@ from spark_pages.query.row_blocks import blocks_of
 from spark_pages.query.row_metadata import metadata_of, rows_with_meta
 from spark_pages.query.row_reader import Reading, RowSource, rows_without_columns
 from spark_pages.query.scan import ScanRequest, scan_batches, scan_tables
+from spark_pages.query.table_views import TableViews
 
 MOST_COLUMNS_ON_A_CARD = 30
 MOST_LANES_ON_A_CARD = 8
 
 
 @guarded()
-class Table:
+class Table(TableViews):
     """A table as of one version.
 
     Obtained from `Snapshot.table`. Immutable: reading it gives the same rows whatever is committed.
@@ -225,6 +227,14 @@ class Table:
         return pa.RecordBatchReader.from_batches(
             self._source.schema_of(request.names), scan_batches(self._source, request, trace)
         )
+
+    def _scan_few(
+        self, columns: Sequence[str], filter: Filter | None, batch_rows: int | None
+    ) -> pa.RecordBatchReader:
+        """Scan for a caller who may stop after a few rows; see `ScanRequest.few`."""
+        request = replace(self._scan_request(columns, 0, None, filter, batch_rows), few=True)
+        batches = scan_batches(self._source, request, None)
+        return pa.RecordBatchReader.from_batches(self._source.schema_of(request.names), batches)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All rows as a stream in Arrow's C interface: a `scan`, for whoever takes Arrow.

@@ -15,6 +15,7 @@ EXAMPLES = {
     "docs/errors.md": 3,
     "docs/loading.md": 12,
     "docs/notebooks.md": 11,
+    "docs/other-libraries.md": 10,
     "docs/reading.md": 6,
     "docs/registering-pages.md": 18,
     "docs/retention.md": 12,

@@ -33,8 +33,7 @@ ROWS = 3_000
 @pytest.fixture
 def small_windows(monkeypatch):
     """Windows of some 200 rows, so that a small table has many."""
-    monkeypatch.setattr(scan, "FIRST_WINDOW_BYTES", 8_000)
-    monkeypatch.setattr(scan, "WINDOW_BYTES", 8_000)
+    monkeypatch.setattr(scan, "SHARED_WINDOW_BYTES", (8_000, 8_000, 8_000))
     monkeypatch.setattr(scan, "BATCH_ROWS", 64)
 
 
@@ -182,7 +181,7 @@ def test_nothing_is_read_before_the_first_batch_and_no_thread_is_begun_for_it(
 
 @pytest.mark.parametrize("condition", [None, "n % 3 = 0 and flag"])
 def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, monkeypatch, condition):
-    monkeypatch.setattr(scan, "LONE_WINDOW_BYTES", (8_000, 8_000))
+    monkeypatch.setattr(scan, "LONE_WINDOW_BYTES", (8_000, 8_000, 8_000))
     monkeypatch.setattr(scan, "BATCH_ROWS", 64)
     loads, trace = [], ReadTrace()
     obtain = PageHandler._obtain
@@ -202,9 +201,9 @@ def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, 
 
 
 def test_a_scan_that_reads_nothing_ahead_has_windows_of_its_own_size(table, monkeypatch):
-    for name, size in (("FIRST_WINDOW_BYTES", 8_000), ("WINDOW_BYTES", 8_000), ("BATCH_ROWS", 64)):
-        monkeypatch.setattr(scan, name, size)
-    monkeypatch.setattr(scan, "LONE_WINDOW_BYTES", (80_000, 80_000))
+    monkeypatch.setattr(scan, "SHARED_WINDOW_BYTES", (8_000, 8_000, 8_000))
+    monkeypatch.setattr(scan, "BATCH_ROWS", 64)
+    monkeypatch.setattr(scan, "LONE_WINDOW_BYTES", (80_000, 80_000, 80_000))
     one_by_one, alone = ReadTrace(), ReadTrace()
 
     table.scan(trace=one_by_one).read_next_batch()
@@ -260,8 +259,7 @@ def test_a_scan_that_is_closed_asks_storage_for_no_more_and_leaves_no_thread(sma
 
 
 def test_a_scan_holds_a_few_windows_however_long_the_table(tmp_path, monkeypatch):
-    for name in ("FIRST_WINDOW_BYTES", "WINDOW_BYTES"):
-        monkeypatch.setattr(scan, name, 1 << 20)
+    monkeypatch.setattr(scan, "SHARED_WINDOW_BYTES", (1 << 20, 1 << 20, 1 << 20))
     store = sp.create(str(tmp_path / "s"))
     values = np.random.default_rng(1).integers(0, 2**60, 4 << 20)
     with store.transaction() as txn:

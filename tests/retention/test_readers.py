@@ -77,8 +77,7 @@ def test_an_update_whose_pages_a_vacuum_has_deleted_is_told_of_a_conflict_and_ca
 @pytest.fixture
 def small_windows(monkeypatch):
     """A scan reads no more at a time than a batch."""
-    monkeypatch.setattr(scan, "FIRST_WINDOW_BYTES", 1)
-    monkeypatch.setattr(scan, "WINDOW_BYTES", 1)
+    monkeypatch.setattr(scan, "SHARED_WINDOW_BYTES", (1, 1, 1))
 
 
 def test_a_scan_in_its_middle_ends_with_the_same_error(small_windows):

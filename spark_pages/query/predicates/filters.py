@@ -1,11 +1,12 @@
 """Filters: what callers may write, and what becomes of it. Pure.
 
-A filter is one of three things:
+A filter is one of four things:
 
 - SQL text, such as ``"distance > 4900 and carrier in ('UA', 'AA')"``; see `sql_filter`;
 - a `pyarrow.compute.Expression`;
-- a list of ``(column, operator, value)``, all of which must hold, or a list of such lists, one of which must
-  hold: the convention of `pyarrow.parquet`.
+- a `polars.Expr`; see `polars_filter`;
+- one ``(column, operator, value)``, a list of them, all of which must hold, or a list of such lists, one of
+  which must hold: the convention of `pyarrow.parquet`.
 
 Each is tested exactly, by Arrow. Beside that it is turned into a tree of conditions that statistics
 understand (`filter_tree`), as far as it can be, and the tree is resolved: names become field ids, by which
@@ -30,6 +31,7 @@ from spark_pages.query.predicates.evaluate import passing, tested_kind
 from spark_pages.query.predicates.expression_tree import expression_parts
 from spark_pages.query.predicates.large_predicates import LARGEST, JoinedPredicate, Predicate, balanced
 from spark_pages.query.predicates.literals import with_nanoseconds
+from spark_pages.query.predicates.polars_filter import is_polars, polars_condition
 from spark_pages.query.predicates.predicate import OPERATORS, Condition, Tree, all_of, any_of, resolved
 
 Filter: TypeAlias = Any
@@ -112,12 +114,16 @@ def parse_filter(
         from spark_pages.query.predicates.sql_filter import parse_sql  # noqa: PLC0415 - sqlglot takes 0.1 s to import
 
         given = parse_sql(given, schema or pa.schema([]), table)
+    elif is_polars(given):
+        given = polars_condition(given, schema or pa.schema([]))
     if isinstance(given, pc.Expression):
         parts = expression_parts(given)
         tree = parts.tree
         if table is not None and _are_exact(parts.columns, table):
             tree = resolved(tree, table)
         return ParsedFilter(given, parts.columns, tree, parts.predicate, _shown(asked, parts.predicate))
+    if isinstance(given, tuple) and given and isinstance(given[0], str):
+        given = [given]
     if not isinstance(given, Sequence) or not given:
         raise _not_a_filter(given)
     lists = [given] if isinstance(given[0], tuple) else given
