@@ -96,8 +96,8 @@ class ServedTable(LogSnapshot):
         """See `LogSnapshot.has_dead_rows`."""
         return LIVENESS in self.answer.redo
 
-    def promised(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
-        """See `LogSnapshot.promised`."""
+    def base_chain(self, key: ChainKey) -> Sequence[Piece | PartialRun]:
+        """See `LogSnapshot.base_chain`."""
         promised: list[Piece] = []
         base = 0
         for place in self.answer.places.get(key[1], ()) if key[0] == self.answer.table_id else ():
