@@ -37,6 +37,7 @@ from spark_pages.format.container import (
     decode_container,
     encode_container,
 )
+from spark_pages.format.decoded_size import TooManyItemsError
 from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.format.packed_numbers import pack_numbers, unpack_numbers
 from spark_pages.format.page_columns import pages_from_avro, pages_to_avro
@@ -111,7 +112,13 @@ def encode_commit(commit: Commit, encoded: Mapping[str, EncodedTransaction] = _N
     for record in commit.records:
         transaction = encoded.get(record.token) or EncodedTransaction.of(record)
         records.append(transaction.at(record.base_ordinal))
-    data, digest = encode_container(schema, records, bytes.fromhex(commit.token))
+    try:
+        data, digest = encode_container(schema, records, bytes.fromhex(commit.token))
+    except TooManyItemsError as error:
+        raise InvalidInputError(
+            f"Cannot write commit {commit.version}: {error}.",
+            hint="Do it in several transactions, each of fewer pages.",
+        ) from error
     if len(data) > MAX_COMMIT_BYTES:
         raise InvalidInputError(
             f"Cannot write commit {commit.version}: it would have {len(data)} bytes, and a commit holds at "

@@ -16,6 +16,7 @@ from typing import Any
 import fastavro
 
 from spark_pages.errors import DamageError
+from spark_pages.format.decoded_size import check_decoded_size
 from spark_pages.format.digest import DIGEST_HEX_LENGTH, digest_of, digester
 
 DIGEST_KEY = "spark_pages.digest"
@@ -31,6 +32,12 @@ _MAX_HEAD_BYTES = 64 << 10
 
 _LONGEST_NUMBER = 10
 """Bytes of 64 bits, seven to a byte."""
+
+MAX_UNCHECKED_BYTES = 2 << 20
+"""What a smaller block holds takes at most some 200 MB once it is decoded, whatever it is."""
+
+MAX_DECODED_BYTES = 512 << 20
+"""What a container holds may take so much memory, as `check_decoded_size` counts."""
 
 _MOST_ITEMS = 1024
 """Of arrays and maps that are read without fastavro: metadata of a container, and features."""
@@ -79,6 +86,11 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     ----------
     records
         Values, or bytes where somebody has encoded one already.
+
+    Raises
+    ------
+    TooManyItemsError
+        If no reader would decode them.
     """
     form = _forms.get(id(schema))
     if form is None:
@@ -86,7 +98,10 @@ def encode_container(schema: Any, records: Sequence[Any], sync_marker: bytes) ->
     parts = [sync_marker]
     if records:
         encoded = [each if isinstance(each, bytes) else _encoded(schema, each) for each in records]
-        parts += [avro_count(len(encoded)), avro_count(sum(map(len, encoded))), *encoded, sync_marker]
+        size = sum(map(len, encoded))
+        if size > MAX_UNCHECKED_BYTES:  # as every reader does
+            check_decoded_size(b"".join(encoded), 0, schema, len(encoded), MAX_DECODED_BYTES)
+        parts += [avro_count(len(encoded)), avro_count(size), *encoded, sync_marker]
     rest = b"".join(parts)
     digested = form.digested.copy()
     digested.update(rest)
@@ -224,13 +239,16 @@ def decode_container(
         If the digest is wrong.
     UnknownSchemaError
         If the schema is not accepted.
+    TooManyItemsError
+        If they would take more memory than any.
     ValueError
         If the object is no such container. What the decoder raises is for the caller to name.
 
     Notes
     -----
     Anybody can compute a digest, and Avro executes its schema: a hostile one recurses until the process dies,
-    or skips 2^60 values. So digest, codec and schema are checked, in this order, before fastavro runs.
+    or skips 2^60 values. So digest, codec, schema, and in a large block the number of items, are checked, in
+    this order, before fastavro runs.
     """
     metadata, source = _head(data)
     claimed = metadata.get(DIGEST_KEY, b"").decode()
@@ -247,6 +265,8 @@ def decode_container(
     if not 0 < count <= size or len(data) != end + _SYNC_BYTES:
         raise ValueError("the block does not end where it says")
     wanted = count if most is None else min(count, most)
+    if size > MAX_UNCHECKED_BYTES:
+        check_decoded_size(data, source.position, known, wanted, MAX_DECODED_BYTES)
     block = io.BytesIO(data)
     block.seek(source.position)
     names: dict[str, Any] = {"return_record_name": True, "return_record_name_override": True}
