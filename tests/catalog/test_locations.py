@@ -17,7 +17,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.store import Store
 from spark_pages.transaction.written_rows import write_rows
 from tests.invariants import check_table_zero, rows_of
-from tests.retention.stores import KilledError, WatchedStore
+from tests.maintenance.vacuum.stores import KilledError, WatchedStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 MANY = 30_000

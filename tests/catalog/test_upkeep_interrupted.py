@@ -17,7 +17,7 @@ from spark_pages.store import Store
 from tests.catalog.worn import SCHEMA, worn_store
 from tests.effort import LONG
 from tests.invariants import Rows, check_snapshot, check_table_zero, rows_of
-from tests.retention.stores import KilledError, WatchedStore, copied, opened
+from tests.maintenance.vacuum.stores import KilledError, WatchedStore, copied, opened
 
 STEP = 1 if LONG else 7
 """At each request with SPARK_PAGES_TESTS=long, else at every seventh."""

@@ -23,7 +23,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.storage import MeteredStore
 from spark_pages.storage.store import Doubtful
 from spark_pages.store import Store
-from tests.retention.stores import Clock, WatchedStore, new_past, opened
+from tests.maintenance.vacuum.stores import Clock, WatchedStore, new_past, opened
 from tests.transaction.stores import QUIET
 
 COMMITS = 100

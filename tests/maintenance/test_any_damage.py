@@ -22,7 +22,7 @@ from spark_pages.store import Store
 from spark_pages.transaction import placement
 from tests.damage.flipping import kind_of
 from tests.maintenance.stores import keys_of, rich_store
-from tests.retention.stores import copied, opened
+from tests.maintenance.vacuum.stores import copied, opened
 
 KINDS = (
     "tombstone", "slot", "newest slot", "slot in a range", "compacted range", "hint", "checkpoints", "parts",

@@ -14,7 +14,7 @@ from spark_pages.errors import ColumnNotFoundError, CommitConflictError, Invalid
 from spark_pages.log.claims import check_free
 from spark_pages.log.commit.protocol_types import by_ids
 from spark_pages.model.actions import Claim
-from tests.retention.stores import Clock, Past, new_past, opened
+from tests.maintenance.vacuum.stores import Clock, Past, new_past, opened
 
 
 @pytest.fixture

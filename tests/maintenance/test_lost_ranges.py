@@ -16,7 +16,7 @@ from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from tests.log.newer import content
 from tests.maintenance.stores import flip
-from tests.retention.stores import KilledError, WatchedStore, opened
+from tests.maintenance.vacuum.stores import KilledError, WatchedStore, opened
 from tests.transaction.stores import store_with
 
 

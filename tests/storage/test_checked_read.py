@@ -20,7 +20,7 @@ from spark_pages.storage import open_object_store
 from spark_pages.store import Store
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 from tests.io.test_bulk_read import run_of
-from tests.retention.stores import WatchedStore
+from tests.maintenance.vacuum.stores import WatchedStore
 
 READS = ("get", "get_range", "get_ranges")
 ROWS = 40_000

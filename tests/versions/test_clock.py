@@ -14,7 +14,7 @@ from spark_pages.errors import CommitError, InvalidInputError
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
-from tests.retention.stores import Clock, Past, WatchedStore, new_past, opened
+from tests.maintenance.vacuum.stores import Clock, Past, WatchedStore, new_past, opened
 
 YEAR_S = 365 * 86_400
 

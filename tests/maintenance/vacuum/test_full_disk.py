@@ -13,7 +13,7 @@ from spark_pages.storage.reserve import keep_reserve, release_reserve
 from spark_pages.storage.store import CreateOutcome, NotCreated
 from spark_pages.store import Store
 from tests.invariants import check_versions_stay
-from tests.retention.stores import Past, numbers, runtime
+from tests.maintenance.vacuum.stores import Past, numbers, runtime
 
 
 class SmallDisk(DurableLocalStore):

@@ -20,7 +20,7 @@ from spark_pages.log.vacuum import planner
 from spark_pages.model.actions import COMMITTED, CheckpointRef, Retention, Tombstone
 from spark_pages.model.location import Location
 from tests.invariants import check_versions_stay, rows_of
-from tests.retention.stores import Past, new_past, opened
+from tests.maintenance.vacuum.stores import Past, new_past, opened
 
 OLD = timedelta(days=1)
 

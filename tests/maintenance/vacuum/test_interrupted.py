@@ -7,7 +7,7 @@ import pytest
 from spark_pages.errors import CommitConflictError, SparkPagesError
 from tests.effort import LONG
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
-from tests.retention.stores import (
+from tests.maintenance.vacuum.stores import (
     KilledError,
     Past,
     WatchedStore,

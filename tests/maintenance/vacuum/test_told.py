@@ -16,7 +16,7 @@ from spark_pages.model.actions import DELETION, Tombstone, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
-from tests.retention.stores import KilledError, Watch, WatchedStore, copied, eventful_past, opened
+from tests.maintenance.vacuum.stores import KilledError, Watch, WatchedStore, copied, eventful_past, opened
 
 STEP = 7
 """Each so many requests of a vacuum something happens: nothing of its requests has a period of seven."""

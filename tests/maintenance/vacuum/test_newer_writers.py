@@ -9,7 +9,7 @@ import pytest
 from spark_pages.errors import UnsupportedFormatError
 from spark_pages.format.names import HINT_KEY, commit_key
 from tests.log.newer import ask, content
-from tests.retention.stores import (
+from tests.maintenance.vacuum.stores import (
     KilledError,
     Past,
     WatchedStore,

@@ -19,7 +19,15 @@ from spark_pages.query import scan
 from spark_pages.storage.store import ObjectStore
 from spark_pages.versions.leases import ReaderLease
 from tests.invariants import check_versions_stay, rows_of
-from tests.retention.stores import Clock, WatchedStore, copied, eventful_past, new_past, numbers, opened
+from tests.maintenance.vacuum.stores import (
+    Clock,
+    WatchedStore,
+    copied,
+    eventful_past,
+    new_past,
+    numbers,
+    opened,
+)
 
 HOUR = timedelta(hours=1)
 

@@ -10,7 +10,7 @@ from spark_pages.errors import CommitConflictError
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.vacuum.reachability import Reason
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
-from tests.retention.stores import KilledError, WatchedStore, new_past, numbers, opened
+from tests.maintenance.vacuum.stores import KilledError, WatchedStore, new_past, numbers, opened
 
 TOKEN = "ab" * 16
 

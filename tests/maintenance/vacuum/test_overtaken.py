@@ -14,7 +14,7 @@ from spark_pages.log.checkpoint.policy import Due
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
-from tests.retention.stores import WatchedStore, copied, opened
+from tests.maintenance.vacuum.stores import WatchedStore, copied, opened
 
 QUIET = {"checkpoint_commits": "0", "checkpoint_bytes": "0", "log_compaction_commits": "0"}
 ROWS = {"x": list(range(300)), "y": list(range(300))}

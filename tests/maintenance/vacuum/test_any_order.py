@@ -22,7 +22,7 @@ from spark_pages.store import Store
 from spark_pages.versions.leases import ReaderLease
 from tests.effort import run_machine
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
-from tests.retention.stores import Clock, Past, new_past, numbers, opened
+from tests.maintenance.vacuum.stores import Clock, Past, new_past, numbers, opened
 
 TABLES = st.sampled_from(["large", "small"])
 WHO = st.integers(0, 1)

@@ -17,7 +17,7 @@ from spark_pages.log.last_checkpoint import read_hint
 from spark_pages.log.latest import LatestSnapshot
 from spark_pages.model.actions import Retention
 from tests.invariants import check_nothing_needed_is_gone, check_versions_stay, rows_of
-from tests.retention.stores import WatchedStore, new_past, numbers, opened
+from tests.maintenance.vacuum.stores import WatchedStore, new_past, numbers, opened
 
 
 def header_of(past, version):

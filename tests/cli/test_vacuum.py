@@ -12,7 +12,7 @@ import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.retention import parse_retention
-from tests.retention.stores import numbers
+from tests.maintenance.vacuum.stores import numbers
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from spark_pages.log.vacuum.reachability import Reason
 from spark_pages.model.actions import COMMITTED, Commit, Tombstone
 from spark_pages.storage import MeteredStore
 from tests.invariants import check_nothing_needed_is_gone, check_store, check_versions_stay, rows_of
-from tests.retention.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened
+from tests.maintenance.vacuum.stores import Clock, WatchedStore, eventful_past, new_past, numbers, opened
 
 
 def keys(store, prefix=""):
