@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from spark_pages.query.directory import PageDirectory as PageDirectory
     from spark_pages.query.snapshot import Snapshot as Snapshot
     from spark_pages.query.table import Table as Table
-    from spark_pages.service.remote_store import ServedStore as ServedStore
+    from spark_pages.service.remote_store import StoreClient as StoreClient
     from spark_pages.service.remote_store import connect as connect
     from spark_pages.store import CacheConfig as CacheConfig
     from spark_pages.store import Store as Store
@@ -101,9 +101,9 @@ _HOMES = {
     "PageStats": "spark_pages.model.page",
     "PendingPage": "spark_pages.model.page",
     "ReadTrace": "spark_pages.io",
-    "ServedStore": "spark_pages.service.remote_store",
     "Snapshot": "spark_pages.query.snapshot",
     "Store": "spark_pages.store",
+    "StoreClient": "spark_pages.service.remote_store",
     "Table": "spark_pages.query.table",
     "Transaction": "spark_pages.transaction.transaction",
     "connect": "spark_pages.service.remote_store",

@@ -21,7 +21,7 @@ from spark_pages.arguments import (
 )
 from spark_pages.boundary import deferred_damage, guard, guarded
 from spark_pages.catalog.bootstrap import first_record
-from spark_pages.catalog.migration import TABLE_ZERO_NAME, told_table_zero
+from spark_pages.catalog.migration import TABLE_ZERO_NAME, stored_table_zero
 from spark_pages.changes.feed import read_changes
 from spark_pages.changes.history import history_table
 from spark_pages.changes.row_counts import RowCounts
@@ -493,7 +493,7 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
         snapshot = self.snapshot()
         names = snapshot.tables() if table is None else [as_str(table, "the name of a table")]
         return [
-            compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).told(
+            compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).as_dict(
                 name
             )
             for name in names
@@ -530,8 +530,8 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
     def _wrap(self, log: LogSnapshot) -> Snapshot:
         told = (log.state.base, log.state.changed.get(TABLE_ZERO_NAME))
         if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
-            told_table_zero(log)
-            self._pages.bind(log.state.store_id)
+            stored_table_zero(log)
+            self._pages.bind_store(log.state.store_id)
             self._told = told
         leases = Leases(self._log, self._runtime)
         return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)

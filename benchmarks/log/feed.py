@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import spark_pages as sp
 from benchmarks.log.report import Row, arguments, log_note, show
-from spark_pages.changes.feed import commits_in_turn
+from spark_pages.changes.feed import iterate_commits
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.storage import DurableLocalStore, MeteredStore
@@ -41,7 +41,7 @@ def measure(folder: str, start: int, stop: int) -> Row:
     log.snapshot()
     opening, bytes_of_opening = objects.counts.requests, objects.counts.bytes_read
     begin = time.perf_counter()
-    found = sum(1 for _ in commits_in_turn(log, start, stop))
+    found = sum(1 for _ in iterate_commits(log, start, stop))
     spent = time.perf_counter() - begin
     keys = objects.counts.keys[opening:]
     return {

@@ -22,7 +22,7 @@ from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.policy import CHECKPOINT_BYTES, CHECKPOINT_COMMITS, LOG_COMPACTION_COMMITS
 from spark_pages.log.checkpoint.root import Root, encode_root
 from spark_pages.log.checkpoint.segment_packer import SegmentPacker, write_parts
-from spark_pages.log.checkpoint.segment_writer import SegmentMaker
+from spark_pages.log.checkpoint.segment_writer import SegmentWriter
 from spark_pages.log.checkpoint.writer import PAGES_PER_SEGMENT, SEGMENTS_PER_PART
 from spark_pages.log.last_checkpoint import write_hint
 from spark_pages.log.log import Log
@@ -113,20 +113,20 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
     assert head.checkpoint is not None
     version = head.state.version
     objects = ObjectWriter(store, map_in_threads)
-    maker = SegmentMaker(objects, None, version, "0" * 32)
+    maker = SegmentWriter(objects, None, version, "0" * 32)
     packer = SegmentPacker(PAGES_PER_SEGMENT, 0, version, maker)
     nodes = [node for part in head.checkpoint.root.parts for node in head.checkpoint.tree.part(part)]
     for first in range(0, shape.pages_of_chain * shape.chains, _BLOCK):
         stop = min(first + _BLOCK, shape.pages_of_chain * shape.chains)
         if shape.thin and not any(first <= page < stop for page in shape.pages_asked_for):
-            nodes += packer.take()
+            nodes += packer.take_all()
             nodes += _promised_nodes(shape, first, stop)
             continue
         segment = _segment(shape, first, stop)
         for key, start, end in segment.chains():
             packer.add(key, [PageRun(segment.pages.slice(start, end - start))])
-        nodes += packer.cut()
-    nodes += packer.take()
+        nodes += packer.take_full()
+    nodes += packer.take_all()
     if shape.names_statistics:
         nodes = [_with_statistics(node) for node in nodes]
     definitions = {TableId(_FIRST_TABLE + i): _definition(shape, i) for i in range(shape.tables)}
@@ -145,7 +145,7 @@ def _write_checkpoint(store: ObjectStore, shape: Shape) -> None:
         table_zero=head.checkpoint.root.table_zero,
     )
     location = objects.put(encode_root(root), lambda digest: root_key(version, digest))
-    objects.settle()
+    objects.wait_all()
     write_hint(store, CheckpointRef(Version(version), location))
 
 

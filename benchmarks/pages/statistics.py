@@ -235,7 +235,7 @@ def false_positives(pages: int) -> list[Row]:
             build_bloom(pa.array(generator.integers(0, 1 << 40, 8192)), rate) or b"" for _ in range(pages)
         ]
         blooms = Blooms.of(made)
-        maybe = sum(int(blooms.may_hold(strangers[i : i + 1]).sum()) for i in range(len(strangers)))
+        maybe = sum(int(blooms.may_contain(strangers[i : i + 1]).sum()) for i in range(len(strangers)))
         rows.append(
             {
                 "asked": f"{rate:.1%}",

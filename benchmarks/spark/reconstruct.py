@@ -20,7 +20,7 @@ from benchmarks.log.synthetic import Shape, make_store
 from spark_pages.log.log import Log
 from spark_pages.runtime import Runtime
 from spark_pages.spark import reconstruct_snapshot, session
-from spark_pages.spark.feed import cut_versions
+from spark_pages.spark.feed import split_versions
 from spark_pages.spark.serialization import objects_of
 from spark_pages.spark.tasks import CountCommits
 from spark_pages.storage import DurableLocalStore
@@ -44,7 +44,7 @@ def read_only(spark: object, url: str) -> float:
     base = head.checkpoint.ref.version if head.checkpoint else -1
     tasks = [
         CountCommits(url, tuple(range(start, end + 1)))
-        for start, end in cut_versions(base + 1, head.state.version)
+        for start, end in split_versions(base + 1, head.state.version)
     ]
     if tasks:
         spark.sparkContext.parallelize(tasks, len(tasks)).foreach(_exhaust)  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ def compacted(array: pa.Array) -> pa.Array:
     return _owned(pa.concat_arrays([array, array.slice(0, 0)]))
 
 
-def shown_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
+def referenced_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
     """Bytes of the buffers that some values show.
 
     Notes
@@ -41,7 +41,7 @@ def shown_bytes(values: pa.Array | pa.RecordBatch | pa.Table) -> int:
         if not any(map(has_union, values.schema.types)):
             return int(values.nbytes)
         chunks = [each.chunks if isinstance(each, pa.ChunkedArray) else [each] for each in values.columns]
-        return sum(map(shown_bytes, chain.from_iterable(chunks)))
+        return sum(map(referenced_bytes, chain.from_iterable(chunks)))
     return int(compacted(values).get_total_buffer_size() if has_union(values.type) else values.nbytes)
 
 
@@ -50,7 +50,7 @@ def owned_copy(array: pa.Array) -> pa.Array:
     return compacted(array) if retains_extra_memory(array.type) else array
 
 
-def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+def take(array: pa.Array, indices: pa.Array) -> pa.Array:
     """The entries at the indices (int64, not negative, inside of the array), in their order.
 
     Raises
@@ -59,11 +59,11 @@ def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
         If one array cannot hold them.
     """
     kind = array.type
-    if takes(kind):
-        return owned_copy(taken_directly(array, indices))
+    if supports_take(kind):
+        return owned_copy(take_unchecked(array, indices))
     bare = without_views(kind)
     if bare != kind:
-        return retyped(taken(retyped(array, bare), indices), kind)
+        return retyped(take(retyped(array, bare), indices), kind)
     # What Arrow cannot take from, it can join: as slices, one for each stretch of entries in a row.
     places = numbers_of(indices)
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
@@ -72,16 +72,16 @@ def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
     return owned_copy(concatenated(slices, kind)) if slices else array.slice(0, 0)
 
 
-def taken_directly(array: pa.Array, indices: pa.Array) -> pa.Array:
-    """The same, of a type that Arrow `takes`, without a look at its type; of views with all their memory."""
+def take_unchecked(array: pa.Array, indices: pa.Array) -> pa.Array:
+    """Take entries of a type that `supports_take`, without a check of it; views keep all their memory."""
     return _TAKE.call([array, indices], _UNCHECKED)
 
 
 @lru_cache(256)
-def takes(kind: pa.DataType) -> bool:
+def supports_take(kind: pa.DataType) -> bool:
     """Whether Arrow can take entries of a type."""
     try:
-        taken_directly(null_column(kind, 0), null_column(pa.int64(), 0))
+        take_unchecked(null_column(kind, 0), null_column(pa.int64(), 0))
     except pa.ArrowNotImplementedError:
         return False
     return True
@@ -118,7 +118,7 @@ def _owned(array: pa.Array) -> pa.Array:
         values = owned_copy(array.dictionary)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
     if _is_list_view(kind):
-        return _with_shown_values(array)
+        return _with_referenced_values(array)
     if _is_dense_union(kind):
         return _with_used_children(array)
     if not kind.num_fields:
@@ -126,7 +126,7 @@ def _owned(array: pa.Array) -> pa.Array:
     return with_children(array, kind, [_owned(each) for each in children(array)])
 
 
-def _with_shown_values(array: pa.Array) -> pa.Array:
+def _with_referenced_values(array: pa.Array) -> pa.Array:
     """A list view over the values that its entries show, each as often as before at most."""
     kind, valid = array.type, valid_of(array)
     number = pa.int32() if pa.types.is_list_view(kind) else pa.int64()
@@ -139,7 +139,7 @@ def _with_shown_values(array: pa.Array) -> pa.Array:
     if count < end - first:
         begins = np.cumsum(sizes) - sizes
         places = np.arange(count) + np.repeat(offsets - begins, sizes)
-        values, offsets = taken(values, number_column(places, pa.int64())), begins
+        values, offsets = take(values, number_column(places, pa.int64())), begins
     else:
         values, offsets = values.slice(first, end - first), np.where(sizes > 0, offsets - first, 0)
     own = [number_column(each, number).buffers()[1] for each in (offsets, sizes)]
@@ -161,6 +161,6 @@ def _with_used_children(array: pa.UnionArray) -> pa.UnionArray:
     for index, code in enumerate(kind.type_codes):
         here = np.flatnonzero(codes == code)
         own[here] = np.arange(len(here))
-        inside.append(taken(array.field(index), number_column(offsets[here], pa.int64())))
+        inside.append(take(array.field(index), number_column(offsets[here], pa.int64())))
     memory = [None, *(pa.py_buffer(np.ascontiguousarray(each)) for each in (codes, own))]
     return pa.Array.from_buffers(kind, len(array), memory, 0, 0, inside)

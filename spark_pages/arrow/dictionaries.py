@@ -46,14 +46,14 @@ def concatenated(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
     if not has_dictionary(kind):
         return pa.concat_arrays(arrays)
     unified = unified_type(kind)
-    sound = [with_sound_dictionaries(array, unified) for array in arrays]
+    sound = [with_valid_dictionaries(array, unified) for array in arrays]
     try:
         joined = pa.concat_arrays(sound)
     except pa.ArrowNotImplementedError:
         if not pa.types.is_dictionary(kind):
             raise
-        joined = _end_to_end(sound, kind)
-    return joined if unified == kind else with_sound_dictionaries(joined, kind)
+        joined = _concatenated_values(sound, kind)
+    return joined if unified == kind else with_valid_dictionaries(joined, kind)
 
 
 def with_nulls(array: pa.Array, count: int) -> pa.Array:
@@ -61,12 +61,12 @@ def with_nulls(array: pa.Array, count: int) -> pa.Array:
     kind = array.type
     if not pa.types.is_dictionary(kind):
         return concatenated([array, null_column(kind, count)], kind)
-    sound = with_sound_dictionaries(array, kind)
+    sound = with_valid_dictionaries(array, kind)
     indices = pa.concat_arrays([sound.indices, pa.nulls(count, kind.index_type)])
     return pa.DictionaryArray.from_arrays(indices, sound.dictionary, ordered=kind.ordered)
 
 
-def with_sound_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def with_valid_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same entries; no dictionary has a null among its values, and indices at nulls point into it.
 
     Parameters
@@ -79,11 +79,11 @@ def with_sound_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, with_sound_dictionaries(array, kind.storage_type))
+        return pa.ExtensionArray.from_storage(kind, with_valid_dictionaries(array, kind.storage_type))
     if pa.types.is_dictionary(kind):
-        return _sound(array, kind)
+        return _valid_dictionaries(array, kind)
     inside = [
-        with_sound_dictionaries(each, kind.field(index).type) for index, each in enumerate(children(array))
+        with_valid_dictionaries(each, kind.field(index).type) for index, each in enumerate(children(array))
     ]
     return with_children(array, kind, inside)
 
@@ -100,7 +100,7 @@ def has_null_values(array: pa.Array) -> bool:
     return any(map(has_null_values, children(array)))
 
 
-def _sound(array: pa.DictionaryArray, kind: pa.DataType) -> pa.DictionaryArray:
+def _valid_dictionaries(array: pa.DictionaryArray, kind: pa.DataType) -> pa.DictionaryArray:
     indices, values = array.indices, array.dictionary
     if values.type != kind.value_type:
         values = values.view(kind.value_type)
@@ -124,7 +124,7 @@ def _sound(array: pa.DictionaryArray, kind: pa.DataType) -> pa.DictionaryArray:
     )
 
 
-def _end_to_end(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+def _concatenated_values(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
     """The entries of dictionary arrays; of the values each has its own, also where others have the same."""
     shifts = np.cumsum([0, *(len(array.dictionary) for array in arrays)])
     most = np.iinfo(numbers_of(arrays[0].indices).dtype).max

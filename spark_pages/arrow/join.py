@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of, valid_of
-from spark_pages.arrow.compact import compacted, owned_copy, taken
-from spark_pages.arrow.dictionaries import concatenated, with_sound_dictionaries
+from spark_pages.arrow.compact import compacted, owned_copy, take
+from spark_pages.arrow.dictionaries import concatenated, with_valid_dictionaries
 from spark_pages.arrow.nested import children, nested_type, null_column, with_children
 from spark_pages.arrow.stored_types import same_type
 from spark_pages.arrow.types import retyped, storage_of
-from spark_pages.arrow.wider_types import under_type
+from spark_pages.arrow.wider_types import cast_to_column
 from spark_pages.errors import DamageError
 
 
@@ -84,12 +84,12 @@ def take_entries(array: pa.Array, indices: pa.Array) -> pa.Array:
         If one array cannot hold them.
     """
     try:
-        return taken(array, indices)
+        return take(array, indices)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DoesNotFitError(str(error)) from error
 
 
-def widened(array: pa.Array) -> pa.Array:
+def with_wide_dictionaries(array: pa.Array) -> pa.Array:
     """The same entries; dictionaries of small indices, also inside of others, with wide ones: with room for
     values of other arrays.
     """
@@ -97,23 +97,23 @@ def widened(array: pa.Array) -> pa.Array:
     if not has_dictionary(kind):
         return array
     if isinstance(array, pa.ExtensionArray):
-        return widened(array.storage)
+        return with_wide_dictionaries(array.storage)
     if pa.types.is_dictionary(kind):
         return array if kind.index_type.bit_width >= 32 else _with_wide_indices(array)
-    inside = [widened(each) for each in children(array)]
+    inside = [with_wide_dictionaries(each) for each in children(array)]
     fields = [kind.field(index).with_type(each.type) for index, each in enumerate(inside)]
     return with_children(array, nested_type(kind, fields), inside)
 
 
 def _with_wide_indices(array: pa.DictionaryArray) -> pa.DictionaryArray:
     kind = array.type
-    sound = with_sound_dictionaries(array, kind)
+    sound = with_valid_dictionaries(array, kind)
     valid = valid_of(sound.indices) if sound.indices.null_count else None
     wide = number_column(numbers_of(sound.indices).astype(np.int64), pa.int64(), valid)
     return pa.DictionaryArray.from_arrays(wide, sound.dictionary, ordered=kind.ordered)
 
 
-def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def with_minimal_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same entries as `widened` got them, with dictionaries of no more values than they use.
 
     Raises
@@ -121,16 +121,19 @@ def narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     DoesNotFitError
         If these are more than the indices of the type count.
     """
-    return array if same_type(array.type, kind) else _narrowed(compacted(array), kind)
+    return array if same_type(array.type, kind) else _with_minimal_dictionaries(compacted(array), kind)
 
 
-def _narrowed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_minimal_dictionaries(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if same_type(array.type, kind):
         return array
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _narrowed(array, kind.storage_type))
+        return pa.ExtensionArray.from_storage(kind, _with_minimal_dictionaries(array, kind.storage_type))
     if not pa.types.is_dictionary(kind):
-        inside = [_narrowed(each, kind.field(index).type) for index, each in enumerate(children(array))]
+        inside = [
+            _with_minimal_dictionaries(each, kind.field(index).type)
+            for index, each in enumerate(children(array))
+        ]
         return with_children(array, kind, inside)
     valid = valid_of(array.indices)
     places = numbers_of(array.indices)
@@ -166,7 +169,7 @@ def _as_type(array: pa.Array, kind: pa.DataType, column: str) -> pa.Array:
         return array
     if storage_of(array.type) == storage_of(kind):
         return retyped(array, kind)
-    found = under_type(array, kind)
+    found = cast_to_column(array, kind)
     if found is None:
         raise DamageError(
             f"Cannot read {column} of type {kind}: a page holds values of type {array.type} that do not fit.",

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of, valid_of
-from spark_pages.arrow.compact import taken
+from spark_pages.arrow.compact import take
 from spark_pages.arrow.dictionaries import concatenated
 from spark_pages.arrow.nested import (
     children,
@@ -237,7 +237,7 @@ def _stored_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
     valid = valid_of(array.indices)
     places = np.where(valid, numbers_of(array.indices).astype(np.int64), len(values))
-    return taken(concatenated([values, null_column(kind, 1)], kind), number_column(places, pa.int64()))
+    return take(concatenated([values, null_column(kind, 1)], kind), number_column(places, pa.int64()))
 
 
 def _stored_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -249,14 +249,14 @@ def _stored_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
     offset_type: type[np.int32] | type[np.int64] = np.int32 if pa.types.is_list(kind) else np.int64
     if ends[-1] > np.iinfo(offset_type).max:
         raise pa.ArrowInvalid(f"{ends[-1]} values of lists, more than one array of {kind} holds")
-    values = stored_values(_shown(array.values, begins, sizes, ends), kind.value_type)
+    values = stored_values(_contiguous_values(array.values, begins, sizes, ends), kind.value_type)
     bitmap = array.is_valid().buffers()[1] if array.null_count else None
     return pa.Array.from_buffers(
         kind, len(array), [bitmap, pa.py_buffer(ends.astype(offset_type))], array.null_count, 0, [values]
     )
 
 
-def _shown(
+def _contiguous_values(
     values: pa.Array, begins: NDArray[np.int64], sizes: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> pa.Array:
     """The values of views one after another; a slice where they lie so already."""
@@ -265,4 +265,4 @@ def _shown(
     if (begins[filled] - first == ends[:-1][filled]).all():
         return values.slice(first, int(ends[-1]))
     places = np.arange(ends[-1]) + np.repeat(begins - ends[:-1], sizes)
-    return taken(values, number_column(places, pa.int64()))
+    return take(values, number_column(places, pa.int64()))

@@ -31,12 +31,12 @@ def same_family(one: pa.DataType, two: pa.DataType) -> bool:
     return bool(decimals and one.scale == two.scale)
 
 
-def may_hold(column: pa.DataType, page: pa.DataType) -> bool:
+def can_hold(column: pa.DataType, page: pa.DataType) -> bool:
     """Whether values of a page may be values of a column, which may have got its type or its name since."""
     return same_family(storage_of(column), storage_of(page))
 
 
-def under_type(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+def cast_to_column(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """The values of a page under the type of their column; None if one of them is no value of that type.
 
     Parameters

@@ -26,7 +26,7 @@ def columns_changed(before: TableDefinition, after: TableDefinition) -> tuple[in
     if before.aligned != after.aligned or not set(constraints_of(after)) <= set(constraints_of(before)):
         return None
     old, new = _by_id(before), _by_id(after)
-    if not all(_takes(new[field_id], old[field_id]) for field_id in old.keys() & new.keys()):
+    if not all(_accepts_pages(new[field_id], old[field_id]) for field_id in old.keys() & new.keys()):
         return None
     if new.keys() - old.keys() and not after.aligned:
         return None  # nobody knows how many rows a new column is to have
@@ -46,7 +46,7 @@ def _by_id(definition: TableDefinition) -> dict[int, pa.Field]:
     return dict(zip(definition.field_ids.values(), definition.schema, strict=True))
 
 
-def _takes(now: pa.Field, old: pa.Field) -> bool:
+def _accepts_pages(now: pa.Field, old: pa.Field) -> bool:
     """Whether a column takes all pages that were made for what it was.
 
     A column that has become narrower does not, though some of its pages are of the wider type: those hold

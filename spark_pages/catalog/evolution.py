@@ -164,7 +164,7 @@ def with_pages_of(definition: TableDefinition, newer: TableDefinition) -> TableD
     for index, (name, field_id) in enumerate(definition.field_ids.items()):
         field, now = schema.field(name), newest.get(field_id)
         if now is not None and (
-            now.type != field.type or name in definition.widened or now.name in newer.widened
+            now.type != field.type or name in definition.widened_columns or now.name in newer.widened_columns
         ):
             schema = schema.set(index, with_stored_types(field, now.type, *stored_types(now)))
     return replace(definition, schema=schema)

@@ -82,13 +82,13 @@ def without_facts(column: pa.Field) -> pa.Field:
     return column.with_metadata(kept or None)
 
 
-def as_given(schema: pa.Schema) -> pa.Schema:
+def without_own_metadata(schema: pa.Schema) -> pa.Schema:
     """The schema of a new table as a user means it, whatever table it was taken from."""
     metadata = {key: value for key, value in (schema.metadata or {}).items() if not key.startswith(OWN_KEYS)}
     return pa.schema([without_facts(column) for column in schema], metadata=metadata or None)
 
 
-def told_of(column: pa.Field) -> dict[str, Any]:
+def column_metadata(column: pa.Field) -> dict[str, Any]:
     """What `ColMeta.metadata` says of a column: its type in words, and what is kept beside it."""
     told: dict[str, Any] = {"type": str(column.type)}
     for name, key in (("comment", COMMENT_KEY), ("alias", TYPE_KEY)):

@@ -97,7 +97,7 @@ class VisibleTable:
     namespace: str | None = None
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The name as one would type it."""
         plain = self.namespace in (None, "default")
         return self.alias if plain else f"{self.namespace}.{self.alias}"
@@ -182,7 +182,7 @@ class IdentifierContext:
         context: IdentifierContext | None = self
         depth = 0
         while context is not None:
-            found = context._here(parts, depth)
+            found = context._resolve_at(parts, depth)
             if found is None and depth == 0:
                 found = self.alias(parts)
             if found is not None:
@@ -203,7 +203,7 @@ class IdentifierContext:
             raise _ambiguous("name", parts[0], [each.name for each in found])
         return Resolved(alias=found[0], path=tuple(parts[1:])) if found else None
 
-    def whole(self, parts: Sequence[str]) -> VisibleTable:
+    def star_table(self, parts: Sequence[str]) -> VisibleTable:
         """The table that stands before ``.*``.
 
         Raises
@@ -213,12 +213,12 @@ class IdentifierContext:
         """
         found = self._tables_called(parts)
         if len(found) > 1:
-            raise _ambiguous("table", ".".join(parts), [table.shown for table in found])
+            raise _ambiguous("table", ".".join(parts), [table.display_name for table in found])
         if not found:
             raise self._unknown([*parts, "*"])
         return found[0]
 
-    def _here(self, parts: Sequence[str], depth: int) -> Resolved | None:
+    def _resolve_at(self, parts: Sequence[str], depth: int) -> Resolved | None:
         """A table comes first, as in DuckDB: in ``a.b`` it is table a, if there is one with a column b."""
         for taken in (2, 1):
             if len(parts) <= taken:
@@ -226,7 +226,7 @@ class IdentifierContext:
             tables = self._tables_called(parts[:taken])
             found = [(table, column) for table in tables for column in _named(table, parts[taken])]
             if len(found) > 1:
-                raise _ambiguous("column", ".".join(parts), [f"{t.shown}.{c.name}" for t, c in found])
+                raise _ambiguous("column", ".".join(parts), [f"{t.display_name}.{c.name}" for t, c in found])
             if found:
                 return Resolved((found[0],), path=tuple(parts[taken + 1 :]), depth=depth)
         return self._bare(parts, depth)
@@ -238,7 +238,7 @@ class IdentifierContext:
             return Resolved(merged[0].places, path=path, depth=depth)
         found = [(table, column) for table in self.tables for column in _named(table, parts[0])]
         if len(found) > 1:
-            raise _ambiguous("column", parts[0], [f"{t.shown}.{c.name}" for t, c in found])
+            raise _ambiguous("column", parts[0], [f"{t.display_name}.{c.name}" for t, c in found])
         if found:
             return Resolved((found[0],), path=path, depth=depth)
         rows = self._tables_called(parts) if len(parts) <= 2 else ()
@@ -271,7 +271,7 @@ class IdentifierContext:
         else:
             listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
             hint = close or f"There are {listed}."
-        shown = ", ".join(table.shown for table in seen)
+        shown = ", ".join(table.display_name for table in seen)
         return ColumnNotFoundError(
             f"Cannot find column {name!r}: {shown or 'a statement without FROM'} has none of that name.",
             hint=hint,

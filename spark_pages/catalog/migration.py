@@ -23,7 +23,7 @@ from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 TABLE_ZERO_NAME = (SYSTEM_NAMESPACE, CATALOG_NAME)
 
 
-def told_table_zero(log: LogSnapshot) -> TableDefinition:
+def stored_table_zero(log: LogSnapshot) -> TableDefinition:
     """The definition of table 0 as the store has it, but for the time at which it was made.
 
     Raises
@@ -38,7 +38,7 @@ def told_table_zero(log: LogSnapshot) -> TableDefinition:
     No request, where the root of the checkpoint bears the digest of what this release expects; else a catalog
     file.
     """
-    if _is_known(log):
+    if _is_current(log):
         return table_zero(0)
     told = log.table(TABLE_ZERO_NAME)
     version = log.state.version
@@ -82,13 +82,13 @@ def upgraded_table_zero(told: TableDefinition) -> TableDefinition | None:
 
 def upgrade_intents(log: LogSnapshot) -> list[CatalogIntent]:
     """What a change of the catalog tells of table 0 itself: nothing, unless its schema is an earlier one."""
-    upgraded = upgraded_table_zero(told_table_zero(log))
+    upgraded = upgraded_table_zero(stored_table_zero(log))
     if upgraded is None:
         return []
     return [CatalogIntent(IntentKind.ALTER, CATALOG_TABLE, *TABLE_ZERO_NAME, upgraded)]
 
 
-def _is_known(log: LogSnapshot) -> bool:
+def _is_current(log: LogSnapshot) -> bool:
     """Whether the checkpoint says that table 0 is what it is here, and nothing has changed it since."""
     if log.checkpoint is None or TABLE_ZERO_NAME in log.state.names:
         return False

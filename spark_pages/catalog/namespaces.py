@@ -122,7 +122,7 @@ def location_of(namespace: TableDefinition | None) -> str:
     return PAGES if namespace is None else namespace.properties.get(LOCATION, PAGES)
 
 
-def check_apart(namespace: TableDefinition, others: Iterable[TableDefinition]) -> None:
+def check_disjoint(namespace: TableDefinition, others: Iterable[TableDefinition]) -> None:
     """Nothing, if the location of the namespace is neither in that of another one nor around it.
 
     Raises
@@ -142,7 +142,7 @@ def check_apart(namespace: TableDefinition, others: Iterable[TableDefinition]) -
             )
 
 
-def placed_in(definition: TableDefinition, namespace_id: int, namespace: str) -> TableDefinition:
+def moved_to_namespace(definition: TableDefinition, namespace_id: int, namespace: str) -> TableDefinition:
     """The table in another namespace; its id, and so its pages, stay."""
     told = None if namespace_id in BUILT_IN.values() else namespace
     return replace(

@@ -19,7 +19,7 @@ _BUILT_IN_IDS = {*BUILT_IN.values(), NAMESPACE_NAMES, TYPE_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NameReference:
     """One reference of a definition.
 
     Attributes
@@ -39,33 +39,33 @@ class Need:
     object_id: int = 0
     fields: tuple[int, ...] = ()
 
-    def is_met_by(self, found: TableDefinition | None) -> bool:
+    def matches(self, found: TableDefinition | None) -> bool:
         """Whether the object of this name is the one that is referred to."""
         if found is None or self.kind == "type":
             return found is not None
         return found.table_id == self.object_id and set(self.fields) <= {*found.field_ids.values()}
 
 
-def needs_of(definition: TableDefinition) -> Iterator[Need]:
+def references_of(definition: TableDefinition) -> Iterator[NameReference]:
     """What a definition refers to, itself apart."""
     if definition.namespace_id not in _BUILT_IN_IDS:
-        yield Need("namespace", definition.namespace, definition.namespace_id)
+        yield NameReference("namespace", definition.namespace, definition.namespace_id)
     for column in definition.schema:
         alias = fact(column, TYPE_KEY)
         if alias is not None:
-            yield Need("type", alias)
+            yield NameReference("type", alias)
     for constraint in constraints_of(definition):
         if constraint.kind == "foreign key" and constraint.table_id != definition.table_id:
-            yield Need("table", constraint.table, constraint.table_id, constraint.fields_there)
+            yield NameReference("table", constraint.table, constraint.table_id, constraint.fields_there)
 
 
-def new_needs(before: TableDefinition | None, after: TableDefinition) -> list[Need]:
+def new_references(before: TableDefinition | None, after: TableDefinition) -> list[NameReference]:
     """What a definition refers to and did not before; all of it where there was none before."""
-    known = set() if before is None else {*needs_of(before)}
-    return [need for need in dict.fromkeys(needs_of(after)) if need not in known]
+    known = set() if before is None else {*references_of(before)}
+    return [need for need in dict.fromkeys(references_of(after)) if need not in known]
 
 
-def finder(live: Iterable[TableDefinition]) -> Callable[[Need], TableDefinition | None]:
+def finder(live: Iterable[TableDefinition]) -> Callable[[NameReference], TableDefinition | None]:
     """Look up references among the live definitions of one version."""
     by_id, types = {}, {}
     for definition in live:
@@ -73,9 +73,9 @@ def finder(live: Iterable[TableDefinition]) -> Callable[[Need], TableDefinition 
         if definition.namespace_id == TYPE_NAMES:
             types[definition.name] = definition
 
-    def find(need: Need) -> TableDefinition | None:
+    def find(need: NameReference) -> TableDefinition | None:
         found = types.get(need.name) if need.kind == "type" else by_id.get(need.object_id)
-        return found if need.is_met_by(found) else None
+        return found if need.matches(found) else None
 
     return find
 
@@ -84,7 +84,7 @@ def dangling_references(live: list[TableDefinition]) -> Iterator[str]:
     """Describe every reference to something that the catalog does not have (any more)."""
     find = finder(live)
     for definition in live:
-        for need in dict.fromkeys(needs_of(definition)):
+        for need in dict.fromkeys(references_of(definition)):
             if find(need) is None:
                 what = f"{need.kind} {need.name!r}" if need.name else f"{need.kind} {need.object_id}"
                 columns = f" with columns {', '.join(map(str, need.fields))}" if need.fields else ""

@@ -185,7 +185,7 @@ def same_column(then: TableDefinition, column: str, definition: TableDefinition,
     )
 
 
-def not_there(definition: TableDefinition, version: int) -> TableNotFoundError:
+def table_missing_error(definition: TableDefinition, version: int) -> TableNotFoundError:
     """Say that a table is not live in another version."""
     return TableNotFoundError(
         f"Cannot find table {show_name(definition)!r} at version {version}: it was not there.",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_pages.arrow.schema_bytes import schema_to_bytes
 from spark_pages.catalog.constraints import constraints_of, to_json
-from spark_pages.catalog.facts import fact, told_of
+from spark_pages.catalog.facts import column_metadata, fact
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.table import (
     COMMENT_KEY,
@@ -102,7 +102,7 @@ def catalog_rows(
                 "name": definition.name,
                 "arrow_schema": schema_to_bytes(definition.schema),
                 "nullable": None,
-                "metadata": json.dumps(_told_of(definition), sort_keys=True),
+                "metadata": json.dumps(_description(definition), sort_keys=True),
             }
         )
         if not definition.is_table:
@@ -115,7 +115,7 @@ def catalog_rows(
                 "name": column.name,
                 "arrow_schema": schema_to_bytes(pa.schema([column])),
                 "nullable": column.nullable,
-                "metadata": json.dumps(told_of(column), sort_keys=True),
+                "metadata": json.dumps(column_metadata(column), sort_keys=True),
             }
             for column in definition.schema
         ]
@@ -154,7 +154,7 @@ def kind_of(definition: TableDefinition) -> str:
     return {NAMESPACE_NAMES: "namespace", TYPE_NAMES: "type"}.get(definition.namespace_id, "table")
 
 
-def _told_of(definition: TableDefinition) -> dict[str, object]:
+def _description(definition: TableDefinition) -> dict[str, object]:
     told: dict[str, object] = {"aligned": definition.aligned, "properties": dict(definition.properties)}
     comment = fact(definition.schema, COMMENT_KEY)
     if comment is not None:

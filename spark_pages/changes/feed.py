@@ -51,8 +51,8 @@ def _read(log: Log, start: int, end: int, table: str | None, granularity: str) -
     then = version_before(log, start)
     if then is None:
         check_version(log.refresh().state, 0, "where the changes begin")
-    table_id = None if table is None else find_either(now, then, table)
-    commits = commits_in_turn(log, start, end + 1)
+    table_id = None if table is None else find_table_id(now, then, table)
+    commits = iterate_commits(log, start, end + 1)
     if granularity == "pages":
         return page_changes(commits, then, table_id, log.load_manifest)
     return row_changes(commits, then, now, table_id)
@@ -69,7 +69,7 @@ def version_before(log: Log, start: int) -> LogSnapshot | None:
     return log.snapshot(start - 1, asked=f"before the changes of {start}") if start else None
 
 
-def commits_in_turn(log: Log, start: int, stop: int) -> Iterator[Commit]:
+def iterate_commits(log: Log, start: int, stop: int) -> Iterator[Commit]:
     """Commits [start, stop), oldest first, so that few are in memory at the same time."""
     while start < stop:
         commits = log.some_commits(start, stop)
@@ -78,7 +78,7 @@ def commits_in_turn(log: Log, start: int, stop: int) -> Iterator[Commit]:
         del commits
 
 
-def find_either(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
+def find_table_id(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int:
     """Id of a table by its name in the newer snapshot, or else in the older one."""
     try:
         return find_table(now, table).table_id

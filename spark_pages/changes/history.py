@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from spark_pages.changes.row_counts import RowCounts, RowsMoved
+from spark_pages.changes.row_counts import RowCountChange, RowCounts
 from spark_pages.log.log import Log
 from spark_pages.log.times import bounded
 from spark_pages.model.actions import Commit, IntentKind, Splice, TransactionRecord, UpkeepNote
@@ -117,7 +117,7 @@ def _upkeep_row(version: int | None, note: UpkeepNote) -> dict[str, object]:
     }
 
 
-def _row(commit: Commit, record: TransactionRecord, moved: RowsMoved) -> dict[str, object]:
+def _row(commit: Commit, record: TransactionRecord, moved: RowCountChange) -> dict[str, object]:
     splices = [splice for splice in record.splices if splice.table_id != CATALOG_TABLE]
     kinds = [intent.kind for intent in record.intents if intent.table_id != CATALOG_TABLE]
     return {

@@ -39,7 +39,7 @@ def latest_applied(state: LogState, app_id: str | None, app_version: int | None)
     return version if newest >= app_version else None
 
 
-def landed_in(
+def find_applied(
     log: Log, state: LogState, app_id: str | None, app_version: int | None
 ) -> AppliedVersion | None:
     """Where this pair landed; None where it may be committed.

@@ -38,11 +38,11 @@ _PAYLOAD = ("payload_entries", "actual_len", "checksum")
 
 
 @dataclass(eq=False, slots=True)
-class _Seen:
+class _ChainPages:
     """What came to and went from one chain so far."""
 
     added: list[pa.RecordBatch] = field(default_factory=list)
-    gone: list[NDArray[np.int64]] = field(default_factory=list)
+    removed: list[NDArray[np.int64]] = field(default_factory=list)
 
 
 def page_changes(
@@ -75,7 +75,7 @@ def page_changes(
     -----
     Memory follows the result. Reads the page manifests of large transactions.
     """
-    feed = _Feed(then, table_id, load_manifest)
+    feed = _PageFeed(then, table_id, load_manifest)
     parts = [PAGE_CHANGES_SCHEMA.empty_table()]
     for commit in commits:
         for record in commit.records:
@@ -83,12 +83,12 @@ def page_changes(
     return pa.concat_tables(parts)
 
 
-class _Feed:
+class _PageFeed:
     def __init__(self, then: LogSnapshot | None, table_id: int | None, load_manifest: LoadManifest) -> None:
         self._then = then
         self._table_id = table_id
         self._load_manifest = load_manifest
-        self._chains: dict[ChainKey, _Seen] = {}
+        self._chains: dict[ChainKey, _ChainPages] = {}
         self._live_then: dict[int, TableDefinition] | None = None
         self._definitions: dict[int, TableDefinition | None] = {}
 
@@ -123,15 +123,15 @@ class _Feed:
         was, now = (set() if each is None else {key[1] for key in each.chains} for each in (before, after))
         for field_id in sorted(was if intent.kind is IntentKind.TRUNCATE else was - now):
             key = (table_id, field_id)
-            parts.append(_went(version, key, "removed", self._held(key)[0], True))
+            parts.append(_removed_rows(version, key, "removed", self._current_pages(key)[0], True))
         for field_id in sorted(now - was):
             key = (table_id, field_id)
-            ids, entries = self._held(key)
+            ids, entries = self._current_pages(key)
             unknown = pa.nulls(len(ids), pa.int64())
             parts.append(_rows(version, key, "added", pa.array(ids), unknown, pa.array(entries), True))
         if intent.kind in (IntentKind.TRUNCATE, IntentKind.PURGE) and intent.definition is not None:
             for key in intent.definition.chains:
-                self._chains.setdefault(key, _Seen()).gone.append(self._held(key)[0])
+                self._chains.setdefault(key, _ChainPages()).removed.append(self._current_pages(key)[0])
         self._definitions[table_id] = after
         return parts
 
@@ -148,16 +148,18 @@ class _Feed:
         key = (splice.table_id, splice.field_id)
         removed = np.array(splice.removed, dtype=np.int64)
         resized = self._resized(key, splice, added)
-        seen = self._chains.setdefault(key, _Seen())
+        seen = self._chains.setdefault(key, _ChainPages())
         seen.added.append(added)
-        seen.gone.append(removed)
+        seen.removed.append(removed)
         if resized:
             ids = pa.array(removed, pa.int64())
-            return [_came(version, key, "entry_count_changed", added, ids, splice.data_change)]
+            return [_added_rows(version, key, "entry_count_changed", added, ids, splice.data_change)]
         went = "replaced" if added.num_rows else "removed"
         return [
-            _went(version, key, went, removed, splice.data_change),
-            _came(version, key, "added", added, pa.nulls(added.num_rows, pa.int64()), splice.data_change),
+            _removed_rows(version, key, went, removed, splice.data_change),
+            _added_rows(
+                version, key, "added", added, pa.nulls(added.num_rows, pa.int64()), splice.data_change
+            ),
         ]
 
     def _wanted(self, table_id: int) -> bool:
@@ -172,7 +174,7 @@ class _Feed:
 
     def _page(self, key: ChainKey, page_id: int, first_row: int, entries: int) -> pa.RecordBatch | None:
         """The descriptor of a page that is in the chain, as a batch of one row."""
-        for batch in reversed(self._chains.get(key, _Seen()).added):
+        for batch in reversed(self._chains.get(key, _ChainPages()).added):
             found = np.flatnonzero(batch.column("page_id").to_numpy() == page_id)
             if len(found):
                 return batch.slice(int(found[0]), 1)
@@ -185,9 +187,9 @@ class _Feed:
         found = np.flatnonzero(run.page_ids == page_id)
         return run.pages.slice(int(found[0]), 1) if len(found) else None
 
-    def _held(self, key: ChainKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _current_pages(self, key: ChainKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Ids and entry counts of the pages of a chain as it stands."""
-        seen = self._chains.get(key, _Seen())
+        seen = self._chains.get(key, _ChainPages())
         batches = list(seen.added)
         if self._then is not None and key[0] < self._then.state.next_table_id:
             batches.insert(0, self._then.chain(key).all_pages().pages)
@@ -196,17 +198,19 @@ class _Feed:
             np.concatenate([none, *(numbers_of(batch.column(name)) for batch in batches)])
             for name in ("page_id", "entry_count")
         )
-        stays = ~np.isin(ids, np.concatenate([none, *seen.gone]))
+        stays = ~np.isin(ids, np.concatenate([none, *seen.removed]))
         return ids[stays], entries[stays]
 
 
-def _came(
+def _added_rows(
     version: int, key: ChainKey, change: str, pages: pa.RecordBatch, old: pa.Array, data_change: bool
 ) -> pa.Table:
     return _rows(version, key, change, pages.column("page_id"), old, pages.column("entry_count"), data_change)
 
 
-def _went(version: int, key: ChainKey, change: str, ids: NDArray[np.int64], data_change: bool) -> pa.Table:
+def _removed_rows(
+    version: int, key: ChainKey, change: str, ids: NDArray[np.int64], data_change: bool
+) -> pa.Table:
     unknown = pa.nulls(len(ids), pa.int64())
     return _rows(version, key, change, pa.array(ids, pa.int64()), unknown, unknown, data_change)
 

@@ -39,7 +39,7 @@ _PENDING_RANGES = 4096
 _CLEARING = (IntentKind.TRUNCATE, IntentKind.PURGE)
 
 
-class _Gathered:
+class _RangeUnion:
     """Ranges as they come; joined when many have come, so that memory follows what they cover.
 
     Ranges that overlap become one. Those that only touch stay two: between them is a bound of pages.
@@ -88,9 +88,9 @@ class ChainTrace:
 
     def __init__(self, rows: int) -> None:
         self.rows_before = self.rows = self.kept = rows
-        self._touched = _Gathered()
-        self._spliced = _Gathered()
-        self._changed = _Gathered()
+        self._touched = _RangeUnion()
+        self._spliced = _RangeUnion()
+        self._changed = _RangeUnion()
 
     def clear(self) -> None:
         """All pages go (truncate)."""
@@ -128,7 +128,7 @@ class ChainTrace:
         """Rows that are not there now, as rows of then."""
         return RowRanges.of(self.kept, self.rows_before)
 
-    def changed_places(self) -> NDArray[np.int64]:
+    def replaced_ranges(self) -> NDArray[np.int64]:
         """Rows between which pages were replaced, by splices of which at least one changed rows.
 
         Returns

@@ -27,7 +27,7 @@ _CLEARS = (IntentKind.TRUNCATE, IntentKind.PURGE)
 
 
 @dataclass(frozen=True, slots=True)
-class RowsMoved:
+class RowCountChange:
     """Rows of tables that one transaction added and removed; None where nothing tells any more."""
 
     added: int | None
@@ -60,12 +60,12 @@ class RowCounts:
         version = max(start - 1, oldest_readable(log.known().state) or -1)
         return cls(lambda: log.snapshot(version) if version >= 0 else None, version)
 
-    def commit(self, commit: Commit) -> list[RowsMoved]:
+    def commit(self, commit: Commit) -> list[RowCountChange]:
         """Go on by a commit; what each of its transactions did."""
         known = commit.version > self._base_version
         return [self._record(record, known) for record in commit.records]
 
-    def _record(self, record: TransactionRecord, known: bool) -> RowsMoved:
+    def _record(self, record: TransactionRecord, known: bool) -> RowCountChange:
         intents: dict[int, list[CatalogIntent]] = {}
         splices: dict[int, list[Splice]] = {}
         for intent in record.intents:
@@ -80,23 +80,23 @@ class RowCounts:
                 mine = intents.get(table_id, []), splices.get(table_id, [])
                 moved.append(self._table(table_id, *mine, known))
             except SnapshotExpiredError:
-                moved.append(RowsMoved(None, None))
-            self._go_on(table_id, *mine, known)
+                moved.append(RowCountChange(None, None))
+            self._advance(table_id, *mine, known)
         added, removed = ([getattr(each, name) for each in moved] for name in ("added", "removed"))
-        return RowsMoved(*(None if None in of else sum(of) for of in (added, removed)))
+        return RowCountChange(*(None if None in of else sum(of) for of in (added, removed)))
 
     def _table(
         self, table_id: int, intents: list[CatalogIntent], splices: list[Splice], known: bool
-    ) -> RowsMoved:
+    ) -> RowCountChange:
         kinds = {intent.kind for intent in intents}
         growth = _growth(splices)
         if IntentKind.PURGE in kinds:
-            return RowsMoved(0, 0)  # its rows went when it was dropped
+            return RowCountChange(0, 0)  # its rows went when it was dropped
         if not kinds & {*_ENDS, *_COMES, *_CLEARS} and self._is_even(table_id, intents, growth):
             of_table = [each for key, each in growth.items() if key not in self._new(table_id, intents)]
             lowest = min((low for _, low in of_table), default=0)
             total = of_table[0][0] if of_table else 0
-            return RowsMoved(total - lowest, -lowest)
+            return RowCountChange(total - lowest, -lowest)
         if not known:
             raise SnapshotExpiredError(
                 "Cannot count rows of the version before: it is not readable.",
@@ -110,7 +110,7 @@ class RowCounts:
         intents: list[CatalogIntent],
         kinds: set[IntentKind],
         growth: dict[ChainKey, tuple[int, int]],
-    ) -> RowsMoved:
+    ) -> RowCountChange:
         """By the lengths of the columns that the table had, and has now."""
         before = None if kinds & {*_COMES} else self._definition(table_id)
         told = [each.definition for each in intents if each.definition is not None]
@@ -124,7 +124,7 @@ class RowCounts:
         rows_before, rows_after = max(then.values(), default=0), max(now.values(), default=0)
         lows = [0 if cleared else then[key] + growth.get(key, (0, 0))[1] for key in there if key in now]
         kept = min(rows_before, rows_after, max(lows, default=0))
-        return RowsMoved(rows_after - kept, rows_before - kept)
+        return RowCountChange(rows_after - kept, rows_before - kept)
 
     def _is_even(
         self, table_id: int, intents: list[CatalogIntent], growth: dict[ChainKey, tuple[int, int]]
@@ -144,7 +144,9 @@ class RowCounts:
     def _new(table_id: int, intents: list[CatalogIntent]) -> set[ChainKey]:
         return {(table_id, field_id) for intent in intents for field_id in intent.columns or ()}
 
-    def _go_on(self, table_id: int, intents: list[CatalogIntent], splices: list[Splice], known: bool) -> None:
+    def _advance(
+        self, table_id: int, intents: list[CatalogIntent], splices: list[Splice], known: bool
+    ) -> None:
         for intent in intents:
             if intent.kind in _ENDS:
                 self._definitions[table_id] = None

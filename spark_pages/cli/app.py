@@ -106,7 +106,7 @@ def demo(
     result = run_demo(folder, spark=not no_spark, quiet=json, started_at=started_at)
     if json:
         output.print_json(result)
-    output.end(result["ok"])
+    output.exit_unless(result["ok"])
 
 
 def create(url: Url, profile: Profile = None, json: Json = False) -> None:

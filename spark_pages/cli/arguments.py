@@ -39,7 +39,7 @@ Profile = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
 
 
-def stored(url: str, profile: str | None) -> Store:
+def open_stored(url: str, profile: str | None) -> Store:
     """The store of an address, with the storage options that a profile names."""
     import spark_pages
 

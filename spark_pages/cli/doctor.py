@@ -30,4 +30,4 @@ def doctor(
         output.print_rows(
             f"Doctor at {found.url}", ["check", "status", "found", "what to do"], rows, whole=True
         )
-    output.end(found.ok)
+    output.exit_unless(found.ok)

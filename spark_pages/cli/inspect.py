@@ -18,7 +18,7 @@ from spark_pages.cli.arguments import (
     Timestamp,
     Url,
     Version,
-    stored,
+    open_stored,
 )
 from spark_pages.display.text import size
 from spark_pages.errors import InvalidInputError
@@ -37,7 +37,7 @@ def info(
     json: Json = False,
 ) -> None:
     """A store in a few lines: version, tables, rows, bytes, format, properties, claims, leases."""
-    store = stored(url, profile)
+    store = open_stored(url, profile)
     snapshot = store.snapshot(version, timestamp, tag)
     found = _described(snapshot)
     facts = {
@@ -76,7 +76,7 @@ def tables(
     json: Json = False,
 ) -> None:
     """The tables, with their columns, rows, pages and bytes."""
-    snapshot = stored(url, profile).snapshot(version, timestamp, tag)
+    snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = _described(snapshot)
     if json:
         output.print_json({"version": snapshot.version, "tables": found})
@@ -93,7 +93,7 @@ def history(
     json: Json = False,
 ) -> None:
     """What was committed, newest first."""
-    found = stored(url, profile).history(limit)
+    found = open_stored(url, profile).history(limit)
     if json:
         output.print_json({"history": found.to_pylist()})
         return
@@ -112,7 +112,7 @@ def pages(
     json: Json = False,
 ) -> None:
     """The page descriptors of a table, in row order."""
-    snapshot = stored(url, profile).snapshot(version, timestamp, tag)
+    snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = output.with_shown_ids(snapshot.table(table).pages(column))
     if json:
         output.print_json({"version": snapshot.version, "pages": found.to_pylist()})
@@ -133,7 +133,7 @@ def locate(
     json: Json = False,
 ) -> None:
     """Which page holds a row of a column, and where in it."""
-    snapshot = stored(url, profile).snapshot(version, timestamp, tag)
+    snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     found = snapshot.table(table).directory.locate_row(column, row)
     facts = {
         "version": snapshot.version,
@@ -183,7 +183,7 @@ def read(
     from spark_pages.cli.filters import joined_filter
     from spark_pages.io import ReadTrace
 
-    snapshot = stored(url, profile).snapshot(version, timestamp, tag)
+    snapshot = open_stored(url, profile).snapshot(version, timestamp, tag)
     source = snapshot.table(table)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     trace = ReadTrace()

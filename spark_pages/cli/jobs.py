@@ -13,7 +13,7 @@ import typer
 
 from spark_pages.cli.arguments import DryRun, Json, Profile, Url
 from spark_pages.cli.inspect import bytes_of
-from spark_pages.cli.output import end, tell
+from spark_pages.cli.output import exit_unless, print_result
 
 if TYPE_CHECKING:
     from spark_pages.spark.reconstruct import Form
@@ -44,7 +44,7 @@ def checkpoint(
 
     start = None if local or not _has_spark() else partial(_session, "checkpoint")
     told = write(url, start, publish=publish, dry_run=dry_run, profile=profile)
-    tell("Checkpoint", told, json)
+    print_result("Checkpoint", told, json)
 
 
 def ingest(
@@ -95,7 +95,7 @@ def ingest(
             f"Cannot ingest {path}: it takes Spark, because {why}. {error.message}", hint=error.hint
         ) from None
     told = bring(spark, url, source, options, overwrite=overwrite, dry_run=dry_run, profile=profile)
-    tell("Ingest", told, json)
+    print_result("Ingest", told, json)
 
 
 def export(
@@ -124,7 +124,7 @@ def export(
     told = bring(
         spark, url, table, target, version=version, overwrite=overwrite, dry_run=dry_run, profile=profile
     )
-    tell("Export", told, json)
+    print_result("Export", told, json)
 
 
 def reconstruct_snapshot(
@@ -168,8 +168,8 @@ def reconstruct_snapshot(
     small = dry_run or (format != "delta" and pages <= SMALL_PAGES)
     spark = None if small else _session("reconstruct_snapshot", delta=format == "delta")
     told = rebuild(spark, url, shown.state.version, made, check, profile, dry_run=dry_run)
-    tell("Reconstruction", told, json)
-    end(told["ok"])
+    print_result("Reconstruction", told, json)
+    exit_unless(told["ok"])
 
 
 def _session(name: str, *, delta: bool, source: bool = False) -> Any:

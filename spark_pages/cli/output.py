@@ -112,7 +112,7 @@ def print_rows(
             sys.stdout.write("\t".join(_text(value) for value in row) + "\n")
         return
     shown = [[_shown(value) for value in row] for row in rows]
-    fitting = len(names) if whole else _fitting(names, shown, console.width)
+    fitting = len(names) if whole else _columns_that_fit(names, shown, console.width)
     if fitting < len(names) and len(rows) <= _TURNED_ROWS:
         turned = [[name, *(row[index] for row in shown)] for index, name in enumerate(names)]
         heads = ["column", *(f"row {number}" for number in range(1, len(rows) + 1))]
@@ -161,7 +161,7 @@ def print_facts(title: str, facts: Mapping[str, Any]) -> None:
         print_rows(title, ["name", "value"], list(facts.items()))
 
 
-def tell(title: str, told: Mapping[str, Any], as_json: bool, hidden: Sequence[str] = ()) -> None:
+def print_result(title: str, told: Mapping[str, Any], as_json: bool, hidden: Sequence[str] = ()) -> None:
     """What a job has told is on stdout; `hidden` facts only as JSON."""
     if as_json:
         print_json(told)
@@ -171,13 +171,13 @@ def tell(title: str, told: Mapping[str, Any], as_json: bool, hidden: Sequence[st
         print_facts(title, {**shown, **sizes})
 
 
-def end(ok: bool, code: int = FAILED) -> None:
+def exit_unless(ok: bool, code: int = FAILED) -> None:
     """Nothing if all is well; else the verb ends, with the exit code of a failure."""
     if not ok:
         raise typer.Exit(code)
 
 
-def _fitting(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -> int:
+def _columns_that_fit(names: Sequence[str], shown: Sequence[Sequence[str]], width: int) -> int:
     """How many columns fit without breaking words letter by letter; at least one."""
     left = width - 1
     for index, name in enumerate(names):

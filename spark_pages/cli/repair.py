@@ -63,4 +63,4 @@ def repair(
             output.say(plan.refused)
         elif not plan.steps and not lost:
             output.say("nothing to mend" if pages == "all" else f"nothing to mend; {_UNREAD[pages]}")
-    output.end(not (lost or plan.refused or len(done) < len(plan.steps)))
+    output.exit_unless(not (lost or plan.refused or len(done) < len(plan.steps)))

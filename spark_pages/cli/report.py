@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Profile, Url, stored
+from spark_pages.cli.arguments import Json, Profile, Url, open_stored
 from spark_pages.display.text import size
 from spark_pages.errors import InvalidInputError
 
@@ -35,7 +35,7 @@ def report(
             "Cannot write the report to -: it is stdout, where --json puts its document.",
             hint="Name a file in place of -, or leave out --json.",
         )
-    page = report_page(stored(url, profile)).encode()
+    page = report_page(open_stored(url, profile)).encode()
     if file == "-":
         sys.stdout.buffer.write(page)
         return

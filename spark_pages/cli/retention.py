@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Profile, TableName, Url, stored
+from spark_pages.cli.arguments import Json, Profile, TableName, Url, open_stored
 
 OwnerName = Annotated[str, typer.Argument(metavar="OWNER", help="Who claimed rows.", show_default=False)]
 
@@ -36,14 +36,14 @@ def vacuum(
     keep = None if retention is None else parse_retention(retention)
     told = clear(None, url, keep, orphans=orphans, listed=True, apply=apply, profile=profile)
     title = "Vacuum" if apply else "Plan of a vacuum"
-    output.tell(title, told, json, hidden=("applied", "orphans", "orphan_bytes", "reasons", "plan"))
+    output.print_result(title, told, json, hidden=("applied", "orphans", "orphan_bytes", "reasons", "plan"))
     if not json and not apply:
         _show(told["plan"])
 
 
 def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
     """Who holds which version readable, and until when."""
-    found = stored(url, profile).leases()
+    found = open_stored(url, profile).leases()
     if json:
         output.print_json({"leases": found.to_pylist()})
         return
@@ -52,7 +52,7 @@ def leases(url: Url, profile: Profile = None, json: Json = False) -> None:
 
 def claims(url: Url, profile: Profile = None, json: Json = False) -> None:
     """List who has claimed which rows, and until when."""
-    found = stored(url, profile).claims()
+    found = open_stored(url, profile).claims()
     if json:
         output.print_json({"claims": found.to_pylist()})
         return
@@ -73,7 +73,7 @@ def claim(
     """Claim rows, so that others that claim rows, and page compaction, leave them alone."""
     columns = None if column is None else [column]
     lasting = timedelta(seconds=seconds)
-    taken = stored(url, profile).claim(table, columns, start, stop, owner=owner, duration=lasting)
+    taken = open_stored(url, profile).claim(table, columns, start, stop, owner=owner, duration=lasting)
     if json:
         output.print_json({"owner": owner, "claims": len(taken.claims)})
     else:
@@ -82,7 +82,7 @@ def claim(
 
 def release(url: Url, owner: OwnerName, profile: Profile = None, json: Json = False) -> None:
     """Release all that an owner has claimed."""
-    released = stored(url, profile).release_claims(owner)
+    released = open_stored(url, profile).release_claims(owner)
     if json:
         output.print_json({"owner": owner, "released": released})
     else:

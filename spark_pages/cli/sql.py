@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spark_pages.cli import output
-from spark_pages.cli.arguments import Json, Limit, Profile, Tag, Timestamp, Url, Version, stored
+from spark_pages.cli.arguments import Json, Limit, Profile, Tag, Timestamp, Url, Version, open_stored
 
 
 def sql(
@@ -24,7 +24,7 @@ def sql(
 ) -> None:
     """Rows of a query, or what a statement changed."""
     most = limit + 1 if limit else None  # one more tells whether there are more
-    found = stored(url, profile).sql(text, version=version, timestamp=timestamp, tag=tag, limit=most)
+    found = open_stored(url, profile).sql(text, version=version, timestamp=timestamp, tag=tag, limit=most)
     shown = found.slice(0, limit) if limit else found
     truncated = shown.num_rows < found.num_rows
     if json:

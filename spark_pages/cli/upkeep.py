@@ -17,7 +17,7 @@ def compact_log(url: Url, dry_run: DryRun = False, profile: Profile = None, json
     from spark_pages.spark.upkeep import compact_log as compact
 
     told = compact(url, dry_run=dry_run, profile=profile)
-    output.tell("Log compaction", told, json, hidden=("keys",))
+    output.print_result("Log compaction", told, json, hidden=("keys",))
 
 
 def compact_pages(
@@ -45,7 +45,7 @@ def compact_pages(
         for each in told["tables"]:
             if not each["ok"]:
                 output.say(f"{each['table']}: {each['error']['message']}")
-    output.end(told["ok"], exit_code_of(told))
+    output.exit_unless(told["ok"], exit_code_of(told))
 
 
 def publish_delta(
@@ -59,4 +59,4 @@ def publish_delta(
     from spark_pages.spark.upkeep import publish
 
     told = publish(url, history=history, dry_run=dry_run, profile=profile)
-    output.tell("Delta tables", told, json)
+    output.print_result("Delta tables", told, json)

@@ -31,7 +31,7 @@ def verify(
     from spark_pages.spark.verify import verify as look_at
 
     told = look_at(None, url, pages, profile)
-    output.tell("Verification", told, json, hidden=("faults",))
+    output.print_result("Verification", told, json, hidden=("faults",))
     if told["faults"] and not json:
         names = ["fault", "object", "what", "what to do"]
         rows = [itemgetter("kind", "key", "what", "remedy")(fault) for fault in told["faults"]]
@@ -39,4 +39,4 @@ def verify(
     if told["pages_read"] < told["pages"] and pages != "all" and not json:
         read, there = told["pages_read"], told["pages"]
         output.say(f"{read:,} of {there:,} pages were read; --pages all reads every page")
-    output.end(told["ok"])
+    output.exit_unless(told["ok"])

@@ -18,7 +18,7 @@ from spark_pages.cli.arguments import (
     Timestamp,
     Url,
     Version,
-    stored,
+    open_stored,
 )
 
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="Of the tag.", show_default=False)]
@@ -42,7 +42,7 @@ def tag(
     json: Json = False,
 ) -> None:
     """A version has a name, and retention keeps it."""
-    tagged = stored(url, profile).tag(name, version, replace)
+    tagged = open_stored(url, profile).tag(name, version, replace)
     if json:
         output.print_json({"tag": name, "version": tagged})
     else:
@@ -51,7 +51,7 @@ def tag(
 
 def untag(url: Url, name: TagName, profile: Profile = None, json: Json = False) -> None:
     """A tag is gone; its version lives on as long as retention says."""
-    version = stored(url, profile).delete_tag(name)
+    version = open_stored(url, profile).delete_tag(name)
     if json:
         output.print_json({"tag": name, "version": version, "deleted": True})
     else:
@@ -60,7 +60,7 @@ def untag(url: Url, name: TagName, profile: Profile = None, json: Json = False) 
 
 def tags(url: Url, profile: Profile = None, json: Json = False) -> None:
     """The tags and the versions that they name."""
-    found = [{"tag": name, "version": version} for name, version in stored(url, profile).tags().items()]
+    found = [{"tag": name, "version": version} for name, version in open_stored(url, profile).tags().items()]
     if json:
         output.print_json({"tags": found})
     else:
@@ -76,7 +76,7 @@ def restore(
     json: Json = False,
 ) -> None:
     """The store is what it was at a version: a new commit, so nothing is lost."""
-    store = stored(url, profile)
+    store = open_stored(url, profile)
     before = store.snapshot().version
     then = store.snapshot(version, timestamp, tag).version
     after = store.restore(version, timestamp, tag)
@@ -90,7 +90,7 @@ def restore(
 
 def reset_clock(url: Url, profile: Profile = None, json: Json = False) -> None:
     """Date versions by the clock of now again, after a commit of a clock that was far ahead."""
-    store = stored(url, profile)
+    store = open_stored(url, profile)
     before = store.snapshot().version
     version = store.reset_clock()
     if json:
@@ -118,7 +118,7 @@ def changes(
     json: Json = False,
 ) -> None:
     """List what a range of versions changed."""
-    store = stored(url, profile)
+    store = open_stored(url, profile)
     end = store.snapshot().version if end is None else end
     found = store.changes(start, end, table, granularity.value)
     found = output.with_shown_ids(found)
@@ -139,7 +139,7 @@ def blame(
     json: Json = False,
 ) -> None:
     """Which commit wrote a row of a column."""
-    found = stored(url, profile).blame(table, column, row)
+    found = open_stored(url, profile).blame(table, column, row)
     facts = {
         "version": found.version,
         "timestamp": found.timestamp,

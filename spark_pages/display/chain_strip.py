@@ -185,11 +185,11 @@ def _draw_lane(canvas: Canvas, y: float, boxes: _Boxes, frame: _Frame) -> float:
     """The lane from `y` on; gives the y below it."""
     x = (boxes.edges * frame.scale + frame.left).tolist()
     single = boxes.profile is None  # each box is a page, and a gap tells it from the next
-    for first, end in _stretches(boxes.codes, single):
+    for first, end in _equal_runs(boxes.codes, single):
         gap = 0.0 if not single else 1.0 if x[end] - x[first] > 2.5 else 0.25
         _draw_box(canvas, x[first], y, x[end] - x[first] - gap, frame.box, int(boxes.codes[first]))
     if boxes.marks is not None:
-        for first, end in _stretches(boxes.marks):
+        for first, end in _equal_runs(boxes.marks):
             if boxes.marks[first]:
                 canvas.rect(x[first], y - 4, x[end] - x[first], 2.4, INK)
     if boxes.profile is None:
@@ -241,7 +241,7 @@ def _file(key: str) -> str:
     return shorten(re.sub(r"^0+(?=\d)", "", key.rpartition("/")[2]), 26)
 
 
-def _stretches(values: NDArray[Any], single: bool = False) -> Iterator[tuple[int, int]]:
+def _equal_runs(values: NDArray[Any], single: bool = False) -> Iterator[tuple[int, int]]:
     """Where equal values stand next to each other, or each by itself: first, and one behind the last."""
     cuts = np.arange(1, len(values)) if single else np.flatnonzero(values[1:] != values[:-1]) + 1
     return pairwise([0, *cuts.tolist(), len(values)] if len(values) else [])

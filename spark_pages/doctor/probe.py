@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from spark_pages.doctor.races import race_here
+from spark_pages.doctor.races import race_threads
 from spark_pages.errors import SparkPagesError
 from spark_pages.storage import open_object_store
 from spark_pages.storage.store import ObjectStore
@@ -30,7 +30,7 @@ def main() -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         sys.stdin.readline()
-        answer: Any = [asdict(each) for each in race_here(store, request["key"], request["creators"])]
+        answer: Any = [asdict(each) for each in race_threads(store, request["key"], request["creators"])]
     else:
         answer = read_after_fork(store, request["key"])
     sys.stdout.write(json.dumps(answer))

@@ -61,7 +61,7 @@ def attempt(store: ObjectStore, key: str, creator: int) -> Attempt:
     return Attempt(str(creator), outcome.reason if isinstance(outcome, Doubtful | NotCreated) else told)
 
 
-def race_here(store: ObjectStore, key: str, creators: Sequence[int]) -> list[Attempt]:
+def race_threads(store: ObjectStore, key: str, creators: Sequence[int]) -> list[Attempt]:
     """All creators at once, in threads of this process."""
     barrier = threading.Barrier(len(creators))
 
@@ -147,7 +147,7 @@ def _round(
     store: ObjectStore, key: str, address: str | None, options: Mapping[str, Any] | None
 ) -> list[Attempt]:
     if address is None:
-        return race_here(store, key, range(CREATORS))
+        return race_threads(store, key, range(CREATORS))
     share = CREATORS // (PROCESSES + 1)
     groups = [range(first, first + share) for first in range(0, CREATORS, share)]
     others = [
@@ -163,7 +163,7 @@ def _round(
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        told = race_here(store, key, groups[0])
+        told = race_threads(store, key, groups[0])
         for process in others:
             answer, _ = process.communicate(timeout=_WAIT_S)
             told += [Attempt(**each) for each in json.loads(answer)]

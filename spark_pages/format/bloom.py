@@ -98,7 +98,7 @@ class Blooms:
         words = np.frombuffer(b"".join(blooms), "<u4").reshape(-1, _WORDS)
         return cls(words, np.cumsum(blocks) - blocks, blocks)
 
-    def may_hold(self, hashes: Hashes) -> NDArray[np.bool_]:
+    def may_contain(self, hashes: Hashes) -> NDArray[np.bool_]:
         """Which pages may hold any of the values with these hashes, shape (n_pages,).
 
         Notes
@@ -119,7 +119,7 @@ class Blooms:
                 possible[some] = ((held & bits) == bits).all(axis=2).any(axis=1)
         return possible
 
-    def hold_all(self, hashes: Hashes) -> bool:
+    def contain_all(self, hashes: Hashes) -> bool:
         """Whether every page may hold every one of the values."""
         bits = _bits_of(hashes)
         for start, count in zip(self.first.tolist(), self.blocks.tolist(), strict=True):

@@ -41,7 +41,7 @@ from spark_pages.format.decoded_size import TooManyItemsError
 from spark_pages.format.features import FORMAT_VERSION, check_readable
 from spark_pages.format.packed_numbers import pack_numbers, unpack_numbers
 from spark_pages.format.page_columns import pages_from_avro, pages_to_avro
-from spark_pages.format.validate import wrong_commit
+from spark_pages.format.validate import why_commit_is_invalid
 from spark_pages.model.actions import (
     CatalogIntent,
     CheckpointRef,
@@ -165,7 +165,7 @@ def decode_slot(data: bytes, key: str) -> Commit | Tombstone:
     try:
         records, claimed = decode_container(data, _SCHEMA, key)
         slot = _from_records(records, claimed, len(data), key)
-        wrong = wrong_commit(slot) if isinstance(slot, Commit) else None
+        wrong = why_commit_is_invalid(slot) if isinstance(slot, Commit) else None
         if wrong is not None:
             raise DamageError(f"{key} holds numbers that cannot be true: {wrong}.", key=key)
         return slot

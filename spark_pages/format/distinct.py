@@ -51,7 +51,7 @@ class PageRows:
         """A page of so many rows, none of them null."""
         return cls(np.array([0]), np.array([rows]), np.array([0]))
 
-    def cuts(self) -> Iterator[tuple[int, int]]:
+    def boundaries(self) -> Iterator[tuple[int, int]]:
         """First row of each page and one past its last."""
         return zip(self.starts.tolist(), self.ends.tolist(), strict=True)
 

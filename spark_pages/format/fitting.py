@@ -1,8 +1,8 @@
 """Values of one Arrow type as values of another, for what callers give: the same values, or a refusal.
 
 Arrow's own cast goes further: it reads numbers from text, drops the time of a timestamp, rounds decimals and
-leaves out fields of a struct that the other type lacks. `kinds_fit` says what may become what; `fitted` also
-looks at the values.
+leaves out fields of a struct that the other type lacks. `is_convertible` compares types; `convert` also looks
+at the values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_pages.arguments import check_nesting
 from spark_pages.arrow.stored_types import same_type
 from spark_pages.format.bounds import plain_type, plain_values
-from spark_pages.format.inference import LossError, check_inferred, check_kept
+from spark_pages.format.inference import LossError, check_inferred, check_unchanged
 
 types = pa.types
 
@@ -41,7 +41,7 @@ _SORTS = (
 _ALSO = {("text", "bytes"), ("bytes", "text"), ("dates", "times without a zone")}
 
 
-def kinds_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
+def is_convertible(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of one type can be values of another, as far as types tell.
 
     Notes
@@ -55,17 +55,19 @@ def kinds_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
     if given == wanted or types.is_null(given) or types.is_null(wanted):
         return True
     if _is_list(given) and _is_list(wanted):
-        return kinds_fit(given.value_type, wanted.value_type)
+        return is_convertible(given.value_type, wanted.value_type)
     if types.is_map(given) and types.is_map(wanted):
-        return kinds_fit(given.key_type, wanted.key_type) and kinds_fit(given.item_type, wanted.item_type)
+        return is_convertible(given.key_type, wanted.key_type) and is_convertible(
+            given.item_type, wanted.item_type
+        )
     if types.is_struct(given) and types.is_struct(wanted):
         known = {field.name: field.type for field in wanted}
-        return all(field.name in known and kinds_fit(field.type, known[field.name]) for field in given)
+        return all(field.name in known and is_convertible(field.type, known[field.name]) for field in given)
     sorts = _sort(given), _sort(wanted)
     return None not in sorts and (sorts[0] == sorts[1] or (sorts in _ALSO and not has_meaning))
 
 
-def fitted(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def convert(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """The same values under another type.
 
     Raises
@@ -76,23 +78,23 @@ def fitted(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array 
     """
     if same_type(values.type, wanted):
         return values
-    if not kinds_fit(values.type, wanted):
+    if not is_convertible(values.type, wanted):
         raise LossError(f"they are of type {values.type}, which is not converted.")
     if isinstance(values, pa.ChunkedArray):
-        return pa.chunked_array([fitted(chunk, wanted) for chunk in values.chunks], wanted)
+        return pa.chunked_array([convert(chunk, wanted) for chunk in values.chunks], wanted)
     # Of casts from plain values to encoded ones and back Arrow lacks some.
     if types.is_dictionary(wanted) and not types.is_dictionary(values.type):
-        return fitted(plain_values(values), wanted.value_type).dictionary_encode().cast(wanted)
+        return convert(plain_values(values), wanted.value_type).dictionary_encode().cast(wanted)
     if types.is_run_end_encoded(wanted):
-        plain = fitted(plain_values(values), wanted.value_type)
+        plain = convert(plain_values(values), wanted.value_type)
         return pc.run_end_encode(plain, run_end_type=wanted.run_end_type)
     if types.is_run_end_encoded(values.type):
-        return fitted(plain_values(values), wanted)
+        return convert(plain_values(values), wanted)
     if types.is_null(wanted):
         if values.null_count < len(values):
             raise LossError("some of them are not null.")
         return pa.nulls(len(values))
-    found = whole_as_decimal(values, wanted).cast(wanted)
+    found = integers_as_decimal(values, wanted).cast(wanted)
     for before, after in _leaves(values, found):
         _check_same(before, after)
     return found
@@ -113,7 +115,7 @@ def from_python(values: Any, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
     except (pa.ArrowException, LossError, OverflowError):
         found = pa.array(values, wanted)
     if isinstance(values, Iterable):
-        check_kept(values, found)
+        check_unchanged(values, found)
     return found
 
 
@@ -155,7 +157,9 @@ def check_unmasked(values: Any) -> None:
         raise LossError("a value is an array with masked elements: give a list with None in their place.")
 
 
-def whole_as_decimal(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
+def integers_as_decimal(
+    values: pa.Array | pa.ChunkedArray, wanted: pa.DataType
+) -> pa.Array | pa.ChunkedArray:
     """Whole numbers with all their digits, where decimals are wanted: else Arrow wants room for any."""
     if types.is_decimal(wanted) and types.is_integer(values.type):
         return values.cast(pa.decimal128(20))

@@ -11,7 +11,7 @@ from spark_pages.format.statistics import page_stats
 from spark_pages.model.page import PageStats
 
 
-def bounds_hold(values: pa.Array, claimed: PageStats) -> bool:
+def bounds_are_valid(values: pa.Array, claimed: PageStats) -> bool:
     """Whether no value lies outside of the claimed bounds, and they are values where they say so.
 
     Notes

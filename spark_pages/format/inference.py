@@ -2,8 +2,8 @@
 
 The type of a column follows from its first value: a datetime behind a date loses its time of day, a time
 without a zone behind one with a zone is taken for UTC, times of day lose their zone, and a pandas Timestamp
-its nanoseconds. Told a type, Arrow truncates fractions. `check_kept` compares what was given with what was
-made, where that can differ.
+its nanoseconds. With a given type, Arrow truncates fractions. `check_unchanged` compares the input with the
+result, where they can differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_inferred(given: Any, found: pa.Array | pa.ChunkedArray) -> None:
     Some 0.1 µs a value of a list of times, 2 µs where they are of several classes; nothing of other types.
     """
     if _has_times(found.type) and _is_python(given) and not _is_uniform(given):
-        check_kept(given, found)
+        check_unchanged(given, found)
 
 
 def check_frame(frame: Any, schema: pa.Schema) -> None:
@@ -52,12 +52,12 @@ def check_frame(frame: Any, schema: pa.Schema) -> None:
             column = frame.iloc[:, index]
             if not _is_uniform(column):
                 try:
-                    check_kept(column, pa.array(column, from_pandas=True))
+                    check_unchanged(column, pa.array(column, from_pandas=True))
                 except LossError as error:
                     raise LossError(f"in its column {schema.field(index).name!r}, {error}") from error
 
 
-def check_kept(given: Iterable[Any], found: pa.Array | pa.ChunkedArray) -> None:
+def check_unchanged(given: Iterable[Any], found: pa.Array | pa.ChunkedArray) -> None:
     """Raise LossError if one of the times or numbers given is another one in the array."""
     try:
         made = found.to_pylist()

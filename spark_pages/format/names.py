@@ -22,7 +22,7 @@ def is_of_tree(key: str) -> bool:
     return _OF_TREE.fullmatch(key) is not None
 
 
-def is_beside_trees(key: str) -> bool:
+def is_unnamed_tree_object(key: str) -> bool:
     """Whether the object lies where those of checkpoints lie, under a name that no checkpoint gives.
 
     Delta clients leave such files where they read what is published.

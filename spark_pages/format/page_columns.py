@@ -26,7 +26,7 @@ from spark_pages.arrow.columns import (
     true_flags,
     valid_of,
 )
-from spark_pages.format.validate import NUMBERS, wrong_numbers, wrong_page
+from spark_pages.format.validate import NUMBERS, find_invalid_number, why_page_is_invalid
 from spark_pages.model.added_pages import AddedPages
 from spark_pages.model.new_page import FEW_PAGES, NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
@@ -42,7 +42,7 @@ _KINDS = {int(kind): kind for kind in PageKind}
 _MOST_ROWS = 1 << 62
 
 
-def few_to_avro(pages: Sequence[NewPage]) -> dict[str, Any]:
+def small_to_avro(pages: Sequence[NewPage]) -> dict[str, Any]:
     """The fields of a `Pages` record."""
     paths: dict[str | None, int] = {}
     numbers = [-1 if page.path is None else paths.setdefault(page.path, len(paths)) for page in pages]
@@ -91,7 +91,7 @@ def _packed(code: str, values: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(values)}{code}", *values) if values else b""
 
 
-def few_from_avro(value: dict[str, Any]) -> list[NewPage]:
+def small_from_avro(value: dict[str, Any]) -> list[NewPage]:
     """The pages of a `Pages` record.
 
     Raises
@@ -101,36 +101,38 @@ def few_from_avro(value: dict[str, Any]) -> list[NewPage]:
     """
     given: bytes = value["given"]
     count, paths = len(given), value["paths"]
-    named = _few_numbers(value["path"], count, "i")
+    named = _small_numbers(value["path"], count, "i")
     if count and (min(named) < -1 or max(named) >= len(paths)):
         raise ValueError("a page names a path that is not listed")
-    data = _few_spread(value["data"], given, DATA)
+    data = _small_spread(value["data"], given, DATA)
     stats = map(
         _stats,
         given,
-        _few_numbers(value["null_count"], count, "q"),
-        _few_spread(value["min"], given, MIN),
-        _few_spread(value["max"], given, MAX),
-        _few_spread_numbers(value["distinct"], given, DISTINCT, "q"),
-        _few_spread_numbers(value["bloom_offset"], given, BLOOM, "q"),
-        _few_spread_numbers(value["bloom_length"], given, BLOOM, "i"),
-        _few_spread_numbers(value["bloom_checksum"], given, BLOOM, "Q"),
+        _small_numbers(value["null_count"], count, "q"),
+        _small_spread(value["min"], given, MIN),
+        _small_spread(value["max"], given, MAX),
+        _small_spread_numbers(value["distinct"], given, DISTINCT, "q"),
+        _small_spread_numbers(value["bloom_offset"], given, BLOOM, "q"),
+        _small_spread_numbers(value["bloom_length"], given, BLOOM, "i"),
+        _small_spread_numbers(value["bloom_checksum"], given, BLOOM, "Q"),
     )
     numbers = zip(
-        _few_numbers(value["entry_count"], count, "q"),
-        _few_numbers(value["payload_entries"], count, "q"),
-        _few_numbers(value["kind"], count, "b"),
-        _few_numbers(value["offset"], count, "q"),
-        _few_numbers(value["alloc_len"], count, "i"),
-        _few_numbers(value["actual_len"], count, "i"),
+        _small_numbers(value["entry_count"], count, "q"),
+        _small_numbers(value["payload_entries"], count, "q"),
+        _small_numbers(value["kind"], count, "b"),
+        _small_numbers(value["offset"], count, "q"),
+        _small_numbers(value["alloc_len"], count, "i"),
+        _small_numbers(value["actual_len"], count, "i"),
         strict=True,
     )
-    checksums = _few_numbers(value["checksum"], count, "Q")
+    checksums = _small_numbers(value["checksum"], count, "Q")
     pages, rows = [], 0
     for index, ((entries, payload, kind, offset, alloc, actual), path, checksum, own, told) in enumerate(
         zip(numbers, named, checksums, data, stats, strict=True)
     ):
-        wrong = wrong_page((entries, payload, kind, offset, alloc, actual), path >= 0, own is not None)
+        wrong = why_page_is_invalid(
+            (entries, payload, kind, offset, alloc, actual), path >= 0, own is not None
+        )
         if wrong is not None:
             raise ValueError(f"page {index} {wrong}")
         place = paths[path] if path >= 0 else None
@@ -161,14 +163,14 @@ def _stats(
     return PageStats(known, least, most, exact, distinct, bloom, bool(given & NAN))
 
 
-def _few_numbers(data: bytes, count: int, code: str) -> tuple[int, ...]:
+def _small_numbers(data: bytes, count: int, code: str) -> tuple[int, ...]:
     width = struct.calcsize(code)
     if len(data) != count * width:
         raise ValueError(f"a column of {count} numbers of {width} bytes has {len(data)} bytes")
     return struct.unpack(f"<{count}{code}", data)
 
 
-def _few_spread(values: Sequence[bytes], given: bytes, bit: int) -> Iterator[bytes | None]:
+def _small_spread(values: Sequence[bytes], given: bytes, bit: int) -> Iterator[bytes | None]:
     """The values where they belong, None elsewhere."""
     where = [flags & bit for flags in given]
     announced = len(where) - where.count(0)
@@ -177,10 +179,10 @@ def _few_spread(values: Sequence[bytes], given: bytes, bit: int) -> Iterator[byt
     return _placed(iter(values).__next__, where)
 
 
-def _few_spread_numbers(data: bytes, given: bytes, bit: int, code: str) -> Iterator[int | None]:
+def _small_spread_numbers(data: bytes, given: bytes, bit: int, code: str) -> Iterator[int | None]:
     where = [flags & bit for flags in given]
     # fastavro gives the default of a field that is not there as text
-    return _placed(iter(_few_numbers(data or b"", len(where) - where.count(0), code)).__next__, where)
+    return _placed(iter(_small_numbers(data or b"", len(where) - where.count(0), code)).__next__, where)
 
 
 def _placed(following: Callable[[], Any], where: Sequence[int]) -> Iterator[Any]:
@@ -195,7 +197,7 @@ _GIVEN = {"data": DATA, "min": MIN, "max": MAX, "exact": EXACT_KNOWN, **_OPTIONA
 def pages_to_avro(own: AddedPages) -> dict[str, Any]:
     """The fields of a `Pages` record. Of many pages lists are Arrow columns, as `LongRecord` takes them."""
     if own.few is not None:
-        return few_to_avro(own.few)
+        return small_to_avro(own.few)
     pages, stats = own.batches
     columns = dict(zip(PAGE_SCHEMA.names, pages.columns, strict=True))
     columns |= zip(STATS_SCHEMA.names, stats.columns, strict=True)
@@ -238,7 +240,7 @@ def pages_from_avro(value: dict[str, Any]) -> AddedPages:
         If the columns do not fit each other, or hold numbers that cannot be true.
     """
     if len(value["given"]) <= FEW_PAGES:
-        return AddedPages.of(few_from_avro(value))
+        return AddedPages.of(small_from_avro(value))
     given = np.frombuffer(value["given"], np.uint8)
     n = len(given)
     columns = {name: _numbers(value[name], n, PAGE_SCHEMA.field(name).type) for name in _NUMBERS}
@@ -266,7 +268,7 @@ def pages_from_avro(value: dict[str, Any]) -> AddedPages:
         true_flags((given & NAN).tolist()),
     ]
     pages = pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
-    wrong = wrong_numbers(numbers, index >= 0, (given & DATA) != 0)
+    wrong = find_invalid_number(numbers, index >= 0, (given & DATA) != 0)
     if wrong is not None:
         raise ValueError(wrong)
     return AddedPages(pages, pa.RecordBatch.from_arrays(stats, schema=STATS_SCHEMA))

@@ -46,7 +46,7 @@ class PageFolders:
         match = _FILE.fullmatch(name) if folder in self.folders else None
         return int(match[1]) if match else None
 
-    def holds(self, key: str) -> bool:
+    def contains(self, key: str) -> bool:
         """Whether the object lies in one of the folders."""
         return key.rpartition("/")[0] in self.folders
 
@@ -55,7 +55,7 @@ class PageFolders:
         inside = tuple(f"{folder}/" for folder in self.folders)
         for folder in sorted(inside):
             if not folder.startswith(tuple(other for other in inside if other != folder)):
-                yield from (info for info in store.list(folder) if self.holds(info.key))
+                yield from (info for info in store.list(folder) if self.contains(info.key))
 
 
 def check_free(store: ObjectStore, folder: str) -> None:

@@ -26,7 +26,7 @@ from spark_pages.arrow.columns import (
 from spark_pages.errors import DamageError
 from spark_pages.format.checkpoint_tree import Node
 from spark_pages.format.parquet import check_limits, decode_table, encode_table
-from spark_pages.format.validate import wrong_pages
+from spark_pages.format.validate import find_invalid_page
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.page import PAGE_ALIGNMENT, PageKind
 from spark_pages.model.page_schema import OPTIONAL_STATS, PAGE_SCHEMA, STATS_SCHEMA
@@ -211,7 +211,7 @@ def decode_segment(data: bytes, key: str) -> Segment:
         "data": no_bytes(len(content)) if content.null_count == len(content) else content,
     }
     batch = pa.RecordBatch.from_arrays([pages[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
-    _check(wrong_pages(batch) or _unsorted(stored), key)
+    _check(find_invalid_page(batch) or _unsorted(stored), key)
     return Segment.of(numbers_of(stored["table_id"]), numbers_of(stored["field_id"]), batch)
 
 
@@ -282,7 +282,7 @@ def decode_manifest(data: bytes, key: str) -> tuple[pa.RecordBatch, pa.RecordBat
     columns = decode_table(data, pa.schema(fields), key, dictionary=["path"], optional=OPTIONAL_STATS)
     columns["page_id"] = number_column(np.arange(len(columns["path"])), pa.int64())
     pages = pa.RecordBatch.from_arrays([columns[name] for name in PAGE_SCHEMA.names], schema=PAGE_SCHEMA)
-    _check(wrong_pages(pages), key)
+    _check(find_invalid_page(pages), key)
     return (
         pages,
         pa.RecordBatch.from_arrays([columns[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA),

@@ -63,7 +63,7 @@ def page_stats(array: pa.Array) -> PageStats:
     -----
     O(n); some 30 µs for a page of 64 KiB, half of it for the distinct estimate (see `stats.distinct`).
     """
-    few = _of_few(array)
+    few = _small_stats(array)
     if few is not None:
         return few
     if pa.types.is_dictionary(array.type):
@@ -94,7 +94,7 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
     if len(bounds) < 2:
         return []
     if len(bounds) == 2 and bounds[1] - bounds[0] <= _FEW:
-        few = _of_few(array.slice(int(bounds[0]), int(bounds[1] - bounds[0])))
+        few = _small_stats(array.slice(int(bounds[0]), int(bounds[1] - bounds[0])))
         if few is not None:
             return [few]
     if pa.types.is_dictionary(array.type):
@@ -112,7 +112,7 @@ def stats_of_pages(array: pa.Array, boundaries: Sequence[int] | NDArray[np.int64
     return stats
 
 
-def _of_few(array: pa.Array) -> PageStats | None:
+def _small_stats(array: pa.Array) -> PageStats | None:
     """What numpy would find out about a few numbers, in a tenth of the time; None of anything else."""
     code = _CODES.get(array.type.id)
     if code is None or not 0 < len(array) <= _FEW or array.null_count:
@@ -120,13 +120,13 @@ def _of_few(array: pa.Array) -> PageStats | None:
     width = struct.calcsize(code)
     values = struct.unpack_from(f"<{len(array)}{code}", array.buffers()[1], array.offset * width)
     if code in "fd":
-        return _of_few_floats(values, code, array)
+        return _small_float_stats(values, code, array)
     low, high = min(values), max(values)
     different = 1 if low == high else len(set(values))
     return PageStats(0, struct.pack(f"<{code}", low), struct.pack(f"<{code}", high), True, different)
 
 
-def _of_few_floats(values: tuple[float, ...], code: str, array: pa.Array) -> PageStats:
+def _small_float_stats(values: tuple[float, ...], code: str, array: pa.Array) -> PageStats:
     bits, width = ("i", 4) if code == "f" else ("q", 8)
     told_apart = struct.unpack_from(f"<{len(array)}{bits}", array.buffers()[1], array.offset * width)
     nan = any(map(isnan, values))
@@ -152,7 +152,7 @@ def _extremes(
         return smaller.reduceat(values, pages.starts), greater.reduceat(values, pages.starts)
     lows, highs = np.empty((2, len(pages.starts)), values.dtype)
     most, least = values.dtype.type(most), values.dtype.type(least)
-    for index, (start, end) in enumerate(pages.cuts()):  # page by page, in the processor's cache
+    for index, (start, end) in enumerate(pages.boundaries()):  # page by page, in the processor's cache
         piece, valid = values[start:end], pages.valid[start:end]
         lows[index] = smaller.reduce(np.where(valid, piece, most))
         highs[index] = greater.reduce(np.where(valid, piece, least))
@@ -197,7 +197,7 @@ def _of_integers(array: pa.Array, pages: PageRows) -> list[PageStats]:
             distinct_numbers(values, pages), lows.tolist(), highs.tolist(), strict=True
         )
     ]
-    return _told(pages.nulls, lows, highs, counts)
+    return _stats_batch(pages.nulls, lows, highs, counts)
 
 
 def _of_floats(array: pa.Array, pages: PageRows) -> list[PageStats]:
@@ -216,7 +216,7 @@ def _of_floats(array: pa.Array, pages: PageRows) -> list[PageStats]:
     zero = values.dtype.type(0)
     lows[lows == zero] = -zero
     highs[highs == zero] = zero
-    stats = _told(pages.nulls, lows, highs, counts)
+    stats = _stats_batch(pages.nulls, lows, highs, counts)
     for index in with_nan:
         each = stats[index]
         bounds = (None, None) if np.isnan(lows[index]) else (each.min, each.max)
@@ -224,7 +224,7 @@ def _of_floats(array: pa.Array, pages: PageRows) -> list[PageStats]:
     return stats
 
 
-def _told(nulls: Rows, lows: NDArray[Any], highs: NDArray[Any], counts: list[int]) -> list[PageStats]:
+def _stats_batch(nulls: Rows, lows: NDArray[Any], highs: NDArray[Any], counts: list[int]) -> list[PageStats]:
     width = lows.itemsize
     low, high = lows.tobytes(), highs.tobytes()
     return [
@@ -237,7 +237,7 @@ def _one_by_one(array: pa.Array, pages: PageRows) -> list[PageStats]:
     """Booleans, which Arrow reads as bits, and decimals wider than any integer of numpy."""
     width = bound_width(array.type) or 0
     stats = []
-    for (start, end), count in zip(pages.cuts(), pages.nulls.tolist(), strict=True):
+    for (start, end), count in zip(pages.boundaries(), pages.nulls.tolist(), strict=True):
         piece = array[start:end]
         bounds = pc.min_max(piece)
         low, high = (_scalar_bytes(bounds[name], width) for name in ("min", "max"))
@@ -261,7 +261,7 @@ def _of_bytes(array: pa.Array, pages: PageRows) -> list[PageStats]:
     plain = _as_binary(array)
     counts = zip(pages.nulls.tolist(), _distinct_bytes(plain, pages), strict=True)
     stats = []
-    for (start, end), (count, estimate) in zip(pages.cuts(), counts, strict=True):
+    for (start, end), (count, estimate) in zip(pages.boundaries(), counts, strict=True):
         piece, different = plain[start:end], estimate
         if estimate * _FEW < end - start:  # Arrow finds the values quicker than it compares all rows
             piece = pc.unique(piece).drop_null()

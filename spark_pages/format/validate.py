@@ -37,14 +37,14 @@ NUMBERS = ("entry_count", "payload_entries", "kind", "offset", "alloc_len", "act
 """The columns that `wrong_numbers` looks at, in this order."""
 
 
-def wrong_pages(pages: pa.RecordBatch) -> str | None:
+def find_invalid_page(pages: pa.RecordBatch) -> str | None:
     """`wrong_numbers` of a batch of PAGE_SCHEMA."""
     has_path = valid_of(pages.column("path").indices)
     columns = [numbers_of(pages.column(name)) for name in NUMBERS]
-    return wrong_numbers(columns, has_path, valid_of(pages.column("data")))
+    return find_invalid_number(columns, has_path, valid_of(pages.column("data")))
 
 
-def wrong_page(numbers: tuple[int, ...], has_path: bool, has_data: bool) -> str | None:
+def why_page_is_invalid(numbers: tuple[int, ...], has_path: bool, has_data: bool) -> str | None:
     """What is wrong with one page, whose numbers are those of `NUMBERS`; None where they can be true."""
     entries, payload, kind, offset, alloc, actual = numbers
     in_file = kind == _FILE
@@ -72,7 +72,7 @@ def wrong_page(numbers: tuple[int, ...], has_path: bool, has_data: bool) -> str 
     )
 
 
-def wrong_numbers(
+def find_invalid_number(
     columns: Sequence[NDArray[Any]], has_path: NDArray[np.bool_], has_data: NDArray[np.bool_]
 ) -> str | None:
     """What is wrong with the first page whose numbers cannot be true; None where all can.
@@ -117,7 +117,7 @@ def wrong_numbers(
 _MOST = 1 << 62
 
 
-def wrong_commit(commit: Commit) -> str | None:
+def why_commit_is_invalid(commit: Commit) -> str | None:
     """What is wrong with the first number that cannot be true; None where all can."""
     if not 0 <= commit.version <= MAX_VERSION:
         return f"version {commit.version} is not between 0 and {MAX_VERSION}"
@@ -125,7 +125,7 @@ def wrong_commit(commit: Commit) -> str | None:
         if not 0 <= note.reached < commit.version or not is_possible(note):
             return f"it tells of upkeep that cannot have been: {note}"
     for record in commit.records:
-        wrong = _wrong_pages(record) or _wrong_splices(record)
+        wrong = _invalid_pages(record) or _invalid_splices(record)
         if wrong is not None:
             return wrong
     return None
@@ -136,7 +136,7 @@ def is_possible(note: UpkeepNote) -> bool:
     return all(0 <= each <= _MOST for each in (note.timestamp_us, note.objects, note.size_bytes))
 
 
-def _wrong_pages(record: TransactionRecord) -> str | None:
+def _invalid_pages(record: TransactionRecord) -> str | None:
     sources = [(record.base_ordinal, record.own.num_pages)]
     sources += [(manifest.base_ordinal, manifest.num_pages) for manifest in record.manifests]
     for base, count in sources:
@@ -145,7 +145,7 @@ def _wrong_pages(record: TransactionRecord) -> str | None:
     return None
 
 
-def _wrong_splices(record: TransactionRecord) -> str | None:
+def _invalid_splices(record: TransactionRecord) -> str | None:
     for splice in record.splices:
         least = min(
             splice.table_id, splice.field_id, splice.first_row, splice.removed_entries, splice.start,

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from spark_pages.arguments import shortened
 from spark_pages.arrow.columns import has_dictionary, nulls_of
-from spark_pages.arrow.compact import owned_copy, shown_bytes
-from spark_pages.arrow.dictionaries import has_null_values, with_sound_dictionaries
+from spark_pages.arrow.compact import owned_copy, referenced_bytes
+from spark_pages.arrow.dictionaries import has_null_values, with_valid_dictionaries
 from spark_pages.arrow.required import has_required, null_of_required
 from spark_pages.arrow.stored_types import check_depth, same_type, stored_type, stored_values
 from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError
-from spark_pages.format.fitting import as_sequence, fitted, from_python, inferred
+from spark_pages.format.fitting import as_sequence, convert, from_python, inferred
 from spark_pages.format.inference import LossError, check_frame
 
 NOT_ARROW = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
@@ -97,7 +97,7 @@ def _of_table(table: pa.Table) -> RowStream:
         raise SchemaMismatchError(f"Cannot append a table: it contradicts itself: {error}.") from error
     size_bytes = table.get_total_buffer_size()
     if size_bytes > _SMALL_BYTES:  # of a slice the whole, but found out quickly
-        size_bytes = shown_bytes(table)
+        size_bytes = referenced_bytes(table)
     return RowStream(table.schema, lambda most: _slices(table, size_bytes, most), size_bytes)
 
 
@@ -227,7 +227,7 @@ def _gathered(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most_bytes: 
     held = 0
     for batch in batches:
         waiting.append(batch)
-        held += shown_bytes(batch)
+        held += referenced_bytes(batch)
         if held >= most_bytes:
             yield from _slices(pa.Table.from_batches(waiting, schema), held, most_bytes)
             waiting, held = [], 0
@@ -239,7 +239,7 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
     """The values as arrays of the column's type; loses nothing, and takes nothing that contradicts itself."""
     try:
         own = values if isinstance(values, pa.Array | pa.ChunkedArray) else from_python(values, wanted.type)
-        chunks = [fitted(each, wanted.type) for each in _sound_chunks(own, wanted.type)]
+        chunks = [convert(each, wanted.type) for each in _valid_chunks(own, wanted.type)]
     except SparkPagesError:
         raise  # also a ValueError
     except NOT_ARROW as error:
@@ -258,7 +258,7 @@ def cast_chunks(values: Any, wanted: pa.Field, table: str) -> list[pa.Array]:
     chunks = [owned_copy(each) for each in chunks]
     if not has_dictionary(wanted.type):
         return chunks
-    return [with_sound_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
+    return [with_valid_dictionaries(each, wanted.type) if has_null_values(each) else each for each in chunks]
 
 
 def _check_required(values: pa.Array, column: str, table: str) -> None:
@@ -270,7 +270,7 @@ def _check_required(values: pa.Array, column: str, table: str) -> None:
         )
 
 
-def _sound_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> list[pa.Array]:
+def _valid_chunks(values: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> list[pa.Array]:
     """The values under a type that is stored, or the type wanted, and known to lie inside of their memory."""
     check_depth(values.type)
     chunks = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]

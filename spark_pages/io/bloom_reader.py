@@ -51,9 +51,9 @@ class BloomReader:
     def __init__(self, store: ObjectStore, kept_bytes: int = DEFAULT_BLOOM_BYTES) -> None:
         self._store = store
         self._kept_bytes = kept_bytes
-        self._state = _Kept(kept_bytes)
+        self._state = _FilterCache(kept_bytes)
 
-    def may_hold(
+    def may_contain(
         self, run: PageRun, chosen: NDArray[np.bool_], hashes: Hashes, spent: ReadCounts
     ) -> NDArray[np.bool_]:
         """Which of the pages chosen may hold any of the values with these hashes.
@@ -85,7 +85,7 @@ class BloomReader:
         A request for each stretch of filters that lie near each other. `verify` reports damaged ones.
         """
         possible = chosen.copy()
-        asked = np.flatnonzero(chosen & _worth_asking(run))
+        asked = np.flatnonzero(chosen & _is_selective(run))
         places = _places(run, asked)
         sizes = np.cumsum([place[2] for place in places])
         start = 0
@@ -93,13 +93,13 @@ class BloomReader:
             before = int(sizes[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(sizes, before + _BATCH_BYTES, side="right")))
             blooms = self._blooms(places[start:stop], spent)
-            possible[asked[start:stop]] = Blooms.of(blooms).may_hold(hashes)
+            possible[asked[start:stop]] = Blooms.of(blooms).may_contain(hashes)
             start = stop
         return possible
 
     def _blooms(self, places: list[Place], spent: ReadCounts) -> list[bytes]:
         """The filters; an empty one in place of one that is damaged."""
-        kept = self._kept()
+        kept = self._cache()
         found = kept.get_many(places)
         spent.bloom_hits += len(found)
         by_path: dict[str, list[Place]] = {}
@@ -131,16 +131,16 @@ class BloomReader:
                     found[place] = data
         return found
 
-    def _kept(self) -> _Kept:
+    def _cache(self) -> _FilterCache:
         if self._state.pid != os.getpid():
-            self._state = _Kept(self._kept_bytes)
+            self._state = _FilterCache(self._kept_bytes)
         return self._state
 
     def __reduce__(self) -> tuple[type[BloomReader], tuple[ObjectStore, int]]:
         return (BloomReader, (self._store, self._kept_bytes))
 
 
-class _Kept:
+class _FilterCache:
     """The filters used last, in one process: a fork must not inherit the lock."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -182,7 +182,7 @@ def has_bloom(run: PageRun) -> NDArray[np.bool_]:
     return found
 
 
-def _worth_asking(run: PageRun) -> NDArray[np.bool_]:
+def _is_selective(run: PageRun) -> NDArray[np.bool_]:
     smaller: NDArray[np.bool_] = numbers_of(run.stats.column("bloom_length")) < run.numbers("actual_len")
     return has_bloom(run) & smaller
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import valid_of
 from spark_pages.errors import DamageError
-from spark_pages.format.pages.batch_codec import open_blocks
+from spark_pages.format.pages.batch_codec import open_batches
 from spark_pages.format.pages.ipc_layout import FlatColumn
 from spark_pages.format.pages.lazy_page import LazyPage
 from spark_pages.format.pages.page_batch import PageBatch
@@ -71,7 +71,7 @@ def read_numbers(
     )
     for each in gathered:
         while each is not None and not each.is_complete:
-            each.take(next(pieces))
+            each.place_pages(next(pieces))
         yield each and each.array()
 
 
@@ -121,7 +121,7 @@ class _NumberRun:
         """What is to be read."""
         return plan_spans(self._keys, LOCAL_SPAN_BYTES)
 
-    def take(self, read: Read) -> None:
+    def place_pages(self, read: Read) -> None:
         """Some of the pages are in their place. They are not looked at any more after that."""
         keys, packed = packed_pages(read)
         self._lacking -= len(keys)
@@ -146,8 +146,8 @@ class _NumberRun:
     def _place(self, keys: Sequence[PageKey], packed: Sequence[memoryview]) -> None:
         places = np.array([self._places[key] for key in keys])
         left = np.ones(len(keys), np.bool_)
-        for indices, block in open_blocks(packed, keys, borrowed=True):
-            self._place_block(block, places[indices])
+        for indices, block in open_batches(packed, keys, borrowed=True):
+            self._place_pages_of_batch(block, places[indices])
             left[indices] = False
         for index in np.flatnonzero(left).tolist():
             key = keys[index]
@@ -160,13 +160,13 @@ class _NumberRun:
                 again = self._reread(key)
                 page = open_page(again, where=where, expected_checksum=key[4], expected_entries=key[5])
             if isinstance(page, LazyPage):
-                self._place_block(page.block, places[index : index + 1])
+                self._place_pages_of_batch(page.block, places[index : index + 1])
             else:
                 self._place_batch(page, int(places[index]))
 
-    def _place_block(self, block: PageBatch, places: NDArray[np.int64]) -> None:
+    def _place_pages_of_batch(self, block: PageBatch, places: NDArray[np.int64]) -> None:
         """Pages that were opened together go where they belong, neighbours there at once."""
-        if not self._takes(block.schema):
+        if not self._accepts(block.schema):
             return
         edges = (np.flatnonzero(np.diff(places) != 1) + 1).tolist()
         for first, stop in pairwise([0, *edges, len(places)]):
@@ -177,13 +177,13 @@ class _NumberRun:
                     LazyPage(block, index).valid_into(self._validity(place))
 
     def _place_batch(self, page: pa.RecordBatch, place: int) -> None:
-        if self._takes(page.schema):
+        if self._accepts(page.schema):
             values, out = page.column(0), self._room(place, place)
             out[:] = np.frombuffer(values.buffers()[1], np.uint8, len(out))
             if values.null_count:
                 self._validity(place)[:] = valid_of(values)
 
-    def _takes(self, schema: pa.Schema) -> bool:
+    def _accepts(self, schema: pa.Schema) -> bool:
         """Whether such pages belong into the array; one that does not makes the run odd."""
         self._is_odd |= bool(schema.metadata) or schema.types != [self._column.kind]
         return not self._is_odd

@@ -109,7 +109,7 @@ class DiskCache:
         name = os.path.basename(path)
         temporary = f"{name}.{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
         with suppress(OSError):  # a folder that is a link is none
-            self._make_room(shard, size)
+            self._evict_for(shard, size)
             with self._opened(shard, make=True) as folder:
                 try:
                     descriptor = os.open(temporary, _WRITE, 0o600, dir_fd=folder)
@@ -165,7 +165,7 @@ class DiskCache:
         finally:
             os.close(above)
 
-    def _make_room(self, shard: int, size: int) -> None:
+    def _evict_for(self, shard: int, size: int) -> None:
         """The folder has room for so many bytes more, as far as is known."""
         with self._lock:
             written = self._written.get(shard)

@@ -43,7 +43,7 @@ def check_padding(padding: BytesLike, *, where: str) -> None:
         )
 
 
-class FileRooms:
+class BufferPool:
     """Memory of one size in which page files are made, one after another: none of it is fetched twice.
 
     Parameters
@@ -56,14 +56,14 @@ class FileRooms:
         self._room_bytes = room_bytes
         self._free: list[memoryview] = []
 
-    def take(self) -> memoryview:
+    def acquire(self) -> memoryview:
         """A room that nobody else has; it holds anything. The disk takes from where it is."""
         try:
             return self._free.pop()
         except IndexError:
             return huge_memory(self._room_bytes)
 
-    def give_back(self, room: memoryview) -> None:
+    def release(self, room: memoryview) -> None:
         """Somebody else may have it."""
         self._free.append(room)
 
@@ -90,14 +90,14 @@ class PageFileWriter:
     file when `size_bytes` is large enough.
     """
 
-    def __init__(self, store: ObjectStore, key: str, rooms: FileRooms | None = None) -> None:
+    def __init__(self, store: ObjectStore, key: str, rooms: BufferPool | None = None) -> None:
         self.key = key
         self._store = store
         self._parts: list[bytes | memoryview] = []
         self._size = 0
         self._finished = False
         self._rooms = rooms if store.local_path(key) is not None else None
-        self._room = self._rooms.take() if self._rooms is not None else None
+        self._room = self._rooms.acquire() if self._rooms is not None else None
 
     @property
     def size_bytes(self) -> int:
@@ -151,10 +151,10 @@ class PageFileWriter:
         if self._finished:
             raise InternalError(f"Cannot finish {self.key} twice.")
         if self._size:
-            self._store.put(self.key, self._whole())
+            self._store.put(self.key, self._joined_parts())
         self._finished = True
         if self._rooms is not None and self._room is not None:
-            self._rooms.give_back(self._room)
+            self._rooms.release(self._room)
         self._parts, self._room = [], None
         return self._size
 
@@ -173,7 +173,7 @@ class PageFileWriter:
             room[end : end + padding] = zeros
         self._size += len(data) + padding
 
-    def _whole(self) -> bytes | memoryview:
+    def _joined_parts(self) -> bytes | memoryview:
         """All parts; for a large local file in memory that the disk takes from where it is."""
         if self._room is not None:
             return self._room[: self._size]

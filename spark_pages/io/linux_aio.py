@@ -76,7 +76,7 @@ class ReadQueue:
         self._waves[1].use(memory[half:])
 
     @property
-    def is_sound(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether it may be used again: not where somebody was interrupted in the middle of a system call."""
         return all(wave.is_sound for wave in self._waves)
 
@@ -118,7 +118,7 @@ class ReadQueue:
                 yield from wave.collect(files)
         finally:
             for wave in self._waves:
-                wave.settle()
+                wave.wait_all()
 
 
 class _AioBatch:
@@ -149,13 +149,13 @@ class _AioBatch:
 
     def use(self, memory: memoryview) -> None:
         """From now on it reads into this memory."""
-        self.settle()
+        self.wait_all()
         self._memory = memory
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
     def submit(self, files: Mapping[str, LocalFile], spans: Sequence[ReadRange], first: int) -> int:
         """As many spans from `first` on as there is room for are being read, at least one; gives how many."""
-        self.settle()
+        self.wait_all()
         starts: list[int] = []
         used = 0
         for span in spans[first : first + WAVE_READS]:
@@ -187,7 +187,7 @@ class _AioBatch:
 
     def collect(self, files: Mapping[str, LocalFile]) -> Iterator[list[tuple[ReadRange, memoryview]]]:
         """The spans submitted with their bytes, together but for those that have to be read again."""
-        results = self.settle()
+        results = self.wait_all()
         together: list[tuple[ReadRange, memoryview]] = []
         for index, span in enumerate(self._spans):
             length = span.stop - span.start
@@ -202,7 +202,7 @@ class _AioBatch:
         if together:
             yield together
 
-    def settle(self) -> dict[int, int]:
+    def wait_all(self) -> dict[int, int]:
         """Nothing is in flight any more; what the system said of each read, by its place in the wave.
 
         If that is not known, nobody waits: it may still be read into memory that is not used again.

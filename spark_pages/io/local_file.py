@@ -101,7 +101,7 @@ class LocalFile:
         """
         end = offset + length
         if offset < 0 or length < 0 or end > self.size_bytes:
-            raise _cut(self.path, offset, length, self.size_bytes)
+            raise _short_read_error(self.path, offset, length, self.size_bytes)
         block = self._alignment or 1
         first = offset - offset % block
         asked = -(-end // block) * block - first
@@ -113,7 +113,7 @@ class LocalFile:
                 f"Cannot read {length} bytes at {offset} of {self.path}: {error.strerror}."
             ) from error
         if done < end - first:
-            raise _cut(self.path, offset, length, first + done)
+            raise _short_read_error(self.path, offset, length, first + done)
         return view[offset - first : end - first]
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class OpenFiles:
         -----
         One system call for a file that is open, some five for another.
         """
-        file = self._take(key)
+        file = self._lease_cached(key)
         if file is None:
             path = self._locate(key)
             if path is None:
@@ -224,7 +224,7 @@ class OpenFiles:
         """No file is held open."""
         self.forget(list(self._files))
 
-    def _take(self, key: str) -> LocalFile | None:
+    def _lease_cached(self, key: str) -> LocalFile | None:
         with self._lock:
             file = self._files.get(key)
             if file is None:
@@ -308,7 +308,7 @@ def _open(path: str) -> tuple[int, bool]:
     return os.open(path, _FLAGS), False
 
 
-def _cut(path: str, offset: int, length: int, size: int) -> DamageError:
+def _short_read_error(path: str, offset: int, length: int, size: int) -> DamageError:
     return DamageError(
         f"Cannot read {path}: expected {length} bytes at {offset}, found that the file ends at {size}."
     )
@@ -367,13 +367,13 @@ def find_alignment(descriptor: int, size_bytes: int) -> int:
     -----
     One system call where the kernel knows (``STATX_DIOALIGN``, Linux 6.1), else a read or a few.
     """
-    told = _ask(descriptor)
+    told = _statx_alignment(descriptor)
     if told is not None:
         return told
-    return _try_out(descriptor, size_bytes)
+    return _probe_alignment(descriptor, size_bytes)
 
 
-def _ask(descriptor: int) -> int | None:
+def _statx_alignment(descriptor: int) -> int | None:
     """What the kernel says; None where it does not."""
     if _statx is None:
         return None
@@ -386,7 +386,7 @@ def _ask(descriptor: int) -> int | None:
     return max(memory, offset, PAGE_ALIGNMENT) if memory and offset else BUFFERED
 
 
-def _try_out(descriptor: int, size_bytes: int) -> int:
+def _probe_alignment(descriptor: int, size_bytes: int) -> int:
     """The smallest alignment with which the file can be read."""
     if not size_bytes:
         return PAGE_ALIGNMENT

@@ -24,7 +24,7 @@ Read: TypeAlias = Sequence[tuple[ReadRange, memoryview]]
 """Spans with their bytes, which are to be used before more are asked for."""
 
 
-class LocalSpans:
+class LocalRangeReader:
     """Reads spans of local page files.
 
     Parameters
@@ -39,10 +39,10 @@ class LocalSpans:
 
     def __init__(self, locate: Callable[[str], str | None]) -> None:
         self._files = OpenFiles(locate)
-        self._tools = ReadTools(processors())
+        self._tools = ReadBufferPool(processors())
 
     def read(self, spans: Sequence[ReadRange], flight: PendingLoad) -> Iterator[Read]:
-        """The spans of a job, one of `shares`, in order.
+        """The spans of a job, one part of `split`, in order.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class LocalSpans:
         with ExitStack() as leases:
             files = self._lease(spans, leases, flight)
             lent: AbstractContextManager[ReadBuffers]
-            lent = self._tools.lend_in_turn() if _in_flight(files, spans) else self._tools.lend()
+            lent = self._tools.lend_limited() if _can_overlap(files, spans) else self._tools.lend()
             yield from _read(files, spans, leases.enter_context(lent), flight)
 
     def read_ahead(self, spans: Sequence[ReadRange], flight: PendingLoad) -> Iterator[Read]:
@@ -77,7 +77,7 @@ class LocalSpans:
         Memory: `_AHEAD_BYTES`, for as long as somebody asks.
         """
         with self._tools.lend() as tools, tools.enlarged(_AHEAD_BYTES):
-            for some in shares(spans, len(spans)):
+            for some in split(spans, len(spans)):
                 with ExitStack() as leases:
                     yield from _read(self._lease(some, leases, flight), some, tools, flight)
 
@@ -88,7 +88,7 @@ class LocalSpans:
     def close(self) -> None:
         """No file is held open, nor memory to read into; more may be read."""
         self._files.close()
-        self._tools = ReadTools(processors())
+        self._tools = ReadBufferPool(processors())
 
     def _lease(
         self, spans: Sequence[ReadRange], leases: ExitStack, flight: PendingLoad
@@ -107,7 +107,7 @@ class LocalSpans:
         return files
 
 
-def shares(spans: Sequence[ReadRange], most: int) -> list[list[ReadRange]]:
+def split(spans: Sequence[ReadRange], most: int) -> list[list[ReadRange]]:
     """The spans in order, no more than so many together, and of no more than `_FILES_OF_A_JOB` files."""
     found: list[list[ReadRange]] = []
     paths: set[str] = set()
@@ -121,7 +121,7 @@ def shares(spans: Sequence[ReadRange], most: int) -> list[list[ReadRange]]:
     return found
 
 
-def _in_flight(files: Mapping[str, LocalFile], spans: Sequence[ReadRange]) -> bool:
+def _can_overlap(files: Mapping[str, LocalFile], spans: Sequence[ReadRange]) -> bool:
     """Whether several of the spans may be read at the same time."""
     return len(spans) > 1 and all(file.is_direct for file in files.values())
 
@@ -131,7 +131,7 @@ def _read(
 ) -> Iterator[Read]:
     read = 0
     try:
-        queue = tools.queue() if _in_flight(files, spans) else None
+        queue = tools.queue() if _can_overlap(files, spans) else None
         if queue is not None:
             for together in queue.read(files, spans):
                 read += len(together)
@@ -157,9 +157,9 @@ class ReadBuffers:
         self._memory: memoryview | None = None
 
     @property
-    def is_sound(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether it may be used again; see `ReadQueue.is_sound`."""
-        return self._queue is None or self._queue.is_sound
+        return self._queue is None or self._queue.is_reusable
 
     def queue(self) -> ReadQueue | None:
         """The queue, or None where the system has none."""
@@ -189,7 +189,7 @@ class ReadBuffers:
                 queue.use(usual)
 
 
-class ReadTools:
+class ReadBufferPool:
     """As many tools as threads have read at the same time.
 
     Parameters
@@ -217,11 +217,11 @@ class ReadTools:
         try:
             yield tool
         finally:
-            if tool.is_sound:
+            if tool.is_reusable:
                 self._idle.append(tool)
 
     @contextmanager
-    def lend_in_turn(self) -> Iterator[ReadBuffers]:
+    def lend_limited(self) -> Iterator[ReadBuffers]:
         """The same, once there are turns left."""
         with self._turns, self.lend() as tool:
             yield tool

@@ -19,7 +19,7 @@ ENTRY_OVERHEAD_BYTES = 512
 
 
 @dataclass(slots=True)
-class Sweep:
+class CacheLookup:
     """What the caches had of the pages that one call wants; each page is in one of the four.
 
     Attributes
@@ -108,10 +108,10 @@ class PageCache:
             self._upc_hits += 1
             return page.batch
 
-    def board(self, key: PageKey, flight: PendingLoad) -> memoryview | None:
+    def claim(self, key: PageKey, flight: PendingLoad) -> memoryview | None:
         """The compressed bytes of a page, which the flight takes on to decode; None if it is not just there.
 
-        Like `sweep` for one page, without a word about why not.
+        Like `lookup` for one page, without a word about why not.
         """
         with self._lock:
             packed = self._cpc.get(key)
@@ -121,7 +121,7 @@ class PageCache:
             self._flights[key] = flight
             return packed
 
-    def sweep(self, keys: Iterable[PageKey], flight: PendingLoad, touch: bool) -> Sweep:
+    def lookup(self, keys: Iterable[PageKey], flight: PendingLoad, touch: bool) -> CacheLookup:
         """What is there of each page; the flight takes on those that nobody has decoded or is loading.
 
         Parameters
@@ -129,12 +129,12 @@ class PageCache:
         keys
             Pages, each once.
         flight
-            Of this call; must be given back by `land`, whatever happens.
+            Of this call; must be given back by `store_loaded`, whatever happens.
         touch
             Whether what is found counts as used, and what is in the making is to be kept; a scan leaves
             the caches as they were.
         """
-        found = Sweep({}, {}, [], {})
+        found = CacheLookup({}, {}, [], {})
         upc, held, cpc, flights = self._upc, self._held, self._cpc, self._flights
         with self._lock:
             for key in keys:
@@ -165,7 +165,7 @@ class PageCache:
             decoded = {key for key in keys if key in self._upc or key in self._held}
             return decoded, {key for key in keys if key in self._cpc} - decoded
 
-    def land(self, flight: PendingLoad, admit: bool) -> int:
+    def store_loaded(self, flight: PendingLoad, admit: bool) -> int:
         """No other call waits for the flight from now on; what it has loaded is kept, if `admit`.
 
         Returns
@@ -178,7 +178,7 @@ class PageCache:
         In one step, so that no other call finds a page neither loading nor loaded.
         """
         with self._lock:
-            self._begin()
+            self._recover_sizes()
             before = self._evictions
             loaded = flight.loaded
             for key in flight.keys:
@@ -264,7 +264,7 @@ class PageCache:
 
     # What follows is called with the lock held.
 
-    def _begin(self) -> None:
+    def _recover_sizes(self) -> None:
         """Pages are about to land. What was left where a signal ended that half-way is put right first."""
         if self._is_torn:
             self._upc_size = sum(page.size_bytes for page in chain(self._upc.values(), self._held.values()))

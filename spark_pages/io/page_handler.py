@@ -15,17 +15,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arguments import as_flag, as_list, as_names, as_str, check_kind
-from spark_pages.arrow.compact import shown_bytes
+from spark_pages.arrow.compact import referenced_bytes
 from spark_pages.boundary import guarded
 from spark_pages.errors import SparkPagesError
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch
-from spark_pages.format.pages.page_extent import decode_loose, resized
+from spark_pages.format.pages.page_extent import decode_detached, resize_batch
 from spark_pages.format.value_hash import Hashes
 from spark_pages.io.bloom_reader import BloomReader
 from spark_pages.io.bulk_read import read_numbers
 from spark_pages.io.cache_config import CacheConfig
 from spark_pages.io.disk_cache import DiskCache
-from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, PageCache, Sweep
+from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES, CacheLookup, PageCache
 from spark_pages.io.page_reader import Load, PageReader, decode_into
 from spark_pages.io.read_counts import CacheStats, ReadCounts, ReadTrace
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
@@ -124,7 +124,7 @@ class PageHandler:
             if batch is None:
                 batch = self._unpack(live, key)
             if batch is not None:
-                return resized(batch, page)
+                return resize_batch(batch, page)
         return self.get_pages((page,), admit=admit, trace=trace)[0]
 
     def get_pages(
@@ -167,13 +167,13 @@ class PageHandler:
         _check_trace(trace)
         keys = [key_of(page) for page in pages]
         wanted = dict(zip(keys, pages, strict=True))
-        ready, spent = self._obtain(wanted, wanted, admit)
+        ready, spent = self._get_or_load(wanted, wanted, admit)
         if trace is not None:
             trace.page_ids.extend(page.id for page in wanted.values())
             trace.add(spent)
         for block in {page.block for page in ready.values() if isinstance(page, LazyPage)}:
-            block.put_together()
-        return [resized(as_batch(ready[key]), page) for key, page in zip(keys, pages, strict=True)]
+            block.materialize()
+        return [resize_batch(as_batch(ready[key]), page) for key, page in zip(keys, pages, strict=True)]
 
     def get_values(
         self,
@@ -204,7 +204,7 @@ class PageHandler:
             of_run, without_file = keys_of_run(run) if run.num_pages else ([], {})
             keys.append(of_run)
             loose.update(without_file)
-        ready, spent = self._obtain(dict.fromkeys(chain.from_iterable(keys)), loose, admit)
+        ready, spent = self._get_or_load(dict.fromkeys(chain.from_iterable(keys)), loose, admit)
         if trace is not None:
             ids: dict[PageKey, int] = {}
             for of_run, run in zip(keys, runs, strict=True):
@@ -237,7 +237,7 @@ class PageHandler:
             with live.lock:
                 live.total.add(_counted(load))
 
-    def foretell(self, run: PageRun, *, some: bool = False) -> CacheStats:
+    def estimate_reads(self, run: PageRun, *, some: bool = False) -> CacheStats:
         """What `get_values` of the run would take now: hits, misses, requests, bytes. Nothing is loaded.
 
         Parameters
@@ -256,7 +256,9 @@ class PageHandler:
         keys = list(dict.fromkeys(keys_of_run(run)[0]))
         decoded, packed = live.cache.peek(keys)
         unread = [key for key in keys if key[0] and key not in decoded and key not in packed]
-        requests, size = (live.reader.foretell_some if some else live.reader.foretell)(unread)
+        requests, size = (live.reader.estimate_most_requests if some else live.reader.estimate_requests)(
+            unread
+        )
         return CacheStats(
             upc_hits=len(decoded),
             cpc_hits=len(keys) - len(decoded) - len(unread),
@@ -266,7 +268,7 @@ class PageHandler:
             coalesced=len(unread) - requests,
         )
 
-    def may_hold(
+    def may_contain(
         self,
         run: PageRun,
         chosen: NDArray[np.bool_],
@@ -276,7 +278,7 @@ class PageHandler:
     ) -> NDArray[np.bool_]:
         """Which of the pages chosen may hold some of the values, by bloom filters; see `BloomReader`."""
         spent = ReadCounts()
-        found = self.blooms.may_hold(run, chosen, hashes, spent)
+        found = self.blooms.may_contain(run, chosen, hashes, spent)
         live = self._live()
         with live.lock:
             live.total.add(spent)
@@ -352,10 +354,10 @@ class PageHandler:
         live.workers.close()
 
     def _unpack(self, live: _Live, key: PageKey) -> pa.RecordBatch | None:
-        """A page of the CPC, back in the UPC; what `_obtain` does, for one page and nothing else."""
+        """A page of the CPC, back in the UPC; what `_get_or_load` does, for one page and nothing else."""
         flight = PendingLoad()
         try:
-            packed = live.cache.board(key, flight)
+            packed = live.cache.claim(key, flight)
             if packed is None:
                 return None
             decode_into(Load(flight, keep_packed=True, admit=True), [key], [packed], owned=True)
@@ -370,11 +372,11 @@ class PageHandler:
         try:
             for key in [key for key in flight.wanted if key in flight.loaded]:
                 flight.loaded[key].detach()
-            return live.cache.land(flight, admit) if flight.keys else 0
+            return live.cache.store_loaded(flight, admit) if flight.keys else 0
         finally:
             flight.finish()
 
-    def _obtain(
+    def _get_or_load(
         self, wanted: Mapping[PageKey, object], loose: Mapping[PageKey, PageDescriptor], admit: bool
     ) -> tuple[dict[PageKey, pa.RecordBatch | LazyPage], ReadCounts]:
         """The payload of every page wanted, and what that took.
@@ -390,7 +392,7 @@ class PageHandler:
         flight = PendingLoad()
         load = Load(flight, keep_packed=admit and live.cache.keeps_packed, admit=admit)
         try:
-            found = live.cache.sweep(wanted, flight, admit)
+            found = live.cache.lookup(wanted, flight, admit)
             if len(found.ready) == len(wanted):
                 return {**found.ready}, ReadCounts(upc_hits=len(wanted))
             at_hand = self._load(live, found, loose, load)
@@ -413,7 +415,9 @@ class PageHandler:
             spent.add(self._await(found.awaited, loose, admit, ready))
         return ready, spent
 
-    def _load(self, live: _Live, found: Sweep, loose: Mapping[PageKey, PageDescriptor], load: Load) -> int:
+    def _load(
+        self, live: _Live, found: CacheLookup, loose: Mapping[PageKey, PageDescriptor], load: Load
+    ) -> int:
         """All pages that fall to this call are in its flight; gives how many of them were at hand."""
         in_files = found.unread
         # By this thread alone: several take the GIL from each other, and 16 took more than twice as long.
@@ -443,11 +447,11 @@ class PageHandler:
         left = [key for key in awaited if key not in ready]
         if not left:
             return ReadCounts()
-        more, spent = self._obtain(dict.fromkeys(left), loose, admit)
+        more, spent = self._get_or_load(dict.fromkeys(left), loose, admit)
         ready.update(more)
         return spent
 
-    def bind(self, store_id: str) -> None:
+    def bind_store(self, store_id: str) -> None:
         """Cache pages of this store only; drop cached pages of any other one.
 
         Parameters
@@ -499,7 +503,7 @@ def _values_of(
     counts = run.numbers("entry_count")
     differ = (counts != run.numbers("payload_entries")) & (run.numbers("kind") != PageKind.CONSTANT)
     for index in differ.nonzero()[0].tolist():
-        batch = resized(as_batch(found[index]), run.descriptor(index))
+        batch = resize_batch(as_batch(found[index]), run.descriptor(index))
         values[index] = batch if whole else batch.column(0)
     return values
 
@@ -519,8 +523,8 @@ def _counted(load: Load) -> ReadCounts:
 def _load_loose(key: PageKey, page: PageDescriptor, flight: PendingLoad) -> None:
     """A page that is in no file is in the flight."""
     try:
-        batch = decode_loose(page)
+        batch = decode_detached(page)
     except SparkPagesError as error:
         flight.fail((key,), error)
         raise
-    flight.complete(key, LoadedPage(batch, shown_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))
+    flight.complete(key, LoadedPage(batch, referenced_bytes(batch) + ENTRY_OVERHEAD_BYTES, None))

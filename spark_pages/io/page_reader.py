@@ -19,11 +19,11 @@ from spark_pages.format.pages.page_header import footprint
 from spark_pages.io.disk_cache import DiskCache
 from spark_pages.io.file_writer import check_padding, padding_of
 from spark_pages.io.linux_aio import HAS_QUEUES
-from spark_pages.io.local_reads import LocalSpans, Read, shares
+from spark_pages.io.local_reads import LocalRangeReader, Read, split
 from spark_pages.io.page_cache import ENTRY_OVERHEAD_BYTES
 from spark_pages.io.read_plan import ReadRange, join_spans, most_bytes, most_spans, plan_spans
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
-from spark_pages.io.workers import InTurn, Workers
+from spark_pages.io.workers import SerialQueue, Workers
 from spark_pages.model.page_key import PageKey
 from spark_pages.storage.checked_read import read_checked
 from spark_pages.storage.ranges import check_answer
@@ -103,7 +103,7 @@ class PageReader:
         self._gap_bytes = gap_bytes
         self._disk = disk
         self._padding = padding
-        self._local = LocalSpans(store.local_path)
+        self._local = LocalRangeReader(store.local_path)
         self._is_local: bool | None = None
 
     def load(self, keys: Sequence[PageKey], load: Load) -> None:
@@ -144,7 +144,7 @@ class PageReader:
             self._is_local = self._store.local_path(path) is not None
         return self._is_local
 
-    def foretell(self, keys: Sequence[PageKey]) -> tuple[int, int]:
+    def estimate_requests(self, keys: Sequence[PageKey]) -> tuple[int, int]:
         """The requests and bytes that `load` of these pages would take, were none in the disk cache."""
         if not keys:
             return 0, 0
@@ -156,7 +156,7 @@ class PageReader:
         spans = join_spans(spans, most, self._gap_bytes)
         return len(spans), sum(span.used_stop - span.start for span in spans)
 
-    def foretell_some(self, keys: Sequence[PageKey]) -> tuple[int, int]:
+    def estimate_most_requests(self, keys: Sequence[PageKey]) -> tuple[int, int]:
         """The requests and bytes that `load` of some of these pages would take at most, whichever these are.
 
         They may be loaded in two parts, each of neighbours.
@@ -195,15 +195,15 @@ class PageReader:
         # the GIL from it: ten thousand rows from all over a table took 1.7 times as long with two.
         at_once = 1 if HAS_QUEUES else min(self._workers.threads, _LOCAL_THREADS)
         most = min(_SPANS_OF_A_JOB, -(-len(spans) // at_once))
-        self._workers.run([partial(self._read_files, some, load) for some in shares(spans, most)], at_once)
+        self._workers.run([partial(self._read_files, some, load) for some in split(spans, most)], at_once)
 
     def _load_remote(self, keys: Sequence[PageKey], load: Load) -> None:
         """Every job is a request, after the disk cache was asked."""
         if self._disk is not None:
-            keys = self._ask_disk(self._disk, keys, load)
+            keys = self._read_disk_cache(self._disk, keys, load)
         spans = self._plan(keys, load, REMOTE_SPAN_BYTES)
         spans = join_spans(spans, REMOTE_SPAN_BYTES, self._gap_bytes)
-        decoding = InTurn[tuple[ReadRange, bytes]](lambda answer: self._take(*answer, load))
+        decoding = SerialQueue[tuple[ReadRange, bytes]](lambda answer: self._take(*answer, load))
         self._workers.run([partial(self._fetch, span, load, decoding) for span in spans])
 
     def _plan(self, keys: Sequence[PageKey], load: Load, most: int) -> list[ReadRange]:
@@ -233,7 +233,7 @@ class PageReader:
         finally:
             load.tally.append((requests, size, pages, 0))
 
-    def _fetch(self, span: ReadRange, load: Load, decoding: InTurn[tuple[ReadRange, bytes]]) -> None:
+    def _fetch(self, span: ReadRange, load: Load, decoding: SerialQueue[tuple[ReadRange, bytes]]) -> None:
         """Read one span of a remote object, and have it decoded."""
         length = (span.stop if self._padding else span.used_stop) - span.start
         try:
@@ -242,7 +242,7 @@ class PageReader:
             load.flight.fail(span.keys, error)
             raise
         load.tally.append((1, length, len(span.keys), 0))
-        decoding.bring((span, answer))
+        decoding.submit((span, answer))
 
     def _answer(self, path: str, offset: int, length: int) -> bytes:
         """Read a range, once more if the answer is too short."""
@@ -298,7 +298,7 @@ class PageReader:
             for key in span.keys:
                 self._disk.put(key, again.get(key, view[place(key)]))
 
-    def _ask_disk(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
+    def _read_disk_cache(self, disk: DiskCache, keys: Sequence[PageKey], load: Load) -> list[PageKey]:
         """Decode what the disk cache has; gives the rest. What is damaged there is as good as missing."""
         hits = 0
         for first in range(0, len(keys), _PAGES_OF_A_LOOK):
@@ -418,9 +418,9 @@ def decode_loaded(key: PageKey, packed: memoryview, keep: bool, owned: bool) -> 
 def _loaded(page: pa.RecordBatch | LazyPage, packed: memoryview, keep: bool) -> LoadedPage:
     """A page with what it costs to keep it."""
     if isinstance(page, LazyPage) and len(page.block.where) > 1:  # not apart: it shares nothing of `packed`
-        return LoadedPage(page, page.block.held_bytes + ENTRY_OVERHEAD_BYTES, None)
+        return LoadedPage(page, page.block.memory_bytes + ENTRY_OVERHEAD_BYTES, None)
     shared, size = footprint(packed)
     if isinstance(page, LazyPage):
-        size = page.block.held_bytes - (page.block.stride if shared else 0)
+        size = page.block.memory_bytes - (page.block.stride if shared else 0)
     held = size + (len(packed) if shared or keep else 0)
     return LoadedPage(page, held + ENTRY_OVERHEAD_BYTES, packed if keep else None)

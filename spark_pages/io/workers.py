@@ -17,7 +17,7 @@ Job = Callable[[], None]
 Item = TypeVar("Item")
 
 
-class InTurn(Generic[Item]):
+class SerialQueue(Generic[Item]):
     """What several threads bring is worked on by one of them at a time, whichever is there first.
 
     For work that wants the GIL: two threads would take it from each other all the time. Who brings something
@@ -26,8 +26,8 @@ class InTurn(Generic[Item]):
     Parameters
     ----------
     work
-        What is done with each item, in the order in which they are brought. If it raises, so does the `bring`
-        of the thread that was at work.
+        Processes one item, in the order of `submit`. If it raises, so does the `submit` of the thread that
+        ran it.
     """
 
     def __init__(self, work: Callable[[Item], object]) -> None:
@@ -35,7 +35,7 @@ class InTurn(Generic[Item]):
         self._brought: deque[Item] = deque()
         self._turn = threading.Lock()
 
-    def bring(self, item: Item) -> None:
+    def submit(self, item: Item) -> None:
         """It is worked on now, or by who is at work."""
         self._brought.append(item)
         # Who finds the turn taken may leave: the one that has it looks again after it has given it back.

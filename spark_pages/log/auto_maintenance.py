@@ -26,7 +26,7 @@ from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.checkpoint.write_plan import CarryOut
 from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.compaction.compacted_range import WHOLE
-from spark_pages.log.compaction.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
+from spark_pages.log.compaction.writer import LogCompaction, compact_slots, missing_bundles, write_ranges
 from spark_pages.log.discovery import on_named_checkpoint
 from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.log.latest import LatestSnapshot
@@ -101,7 +101,7 @@ class AutoMaintenance:
         -----
         Grows with the segments and parts touched since the last checkpoint.
         """
-        return self._looking_again(lambda: self._checkpoint(self._refresh(), carry_out))
+        return self._retry_after_vacuum(lambda: self._checkpoint(self._refresh(), carry_out))
 
     def _checkpoint(self, head: LogSnapshot, carry_out: CarryOut | None = None) -> CheckpointRef:
         base = head.checkpoint
@@ -114,7 +114,7 @@ class AutoMaintenance:
         token, at_once = self._runtime.token(), self._runtime.map
         made = write_checkpoint(self._store, based, base, token, at_once, carry_out)
         self._newest.rebase_on_checkpoint(made.ref)  # reads the root back
-        self.tell(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
+        self.report(CHECKPOINT, made.ref.version, made.objects, made.size_bytes)
         return made.ref
 
     def compact(self) -> LogCompaction:
@@ -129,36 +129,36 @@ class AutoMaintenance:
         state = self._refresh().state
         check_writable(state.features)
         done = self._compact_slots(state.compacted, state.version + 1, None)
-        made = self._make_bundles(state, done.compacted)
+        made = self._write_archives(state, done.compacted)
         both = LogCompaction(done.compacted, done.keys + made.keys, done.size_bytes + made.size_bytes)
-        self._tell_compacted(state.compacted, both)
+        self._report_compaction(state.compacted, both)
         return both
 
     def _compact_slots(self, compacted: int, stop: int, most: int | None) -> LogCompaction:
         done = compact_slots(self._store, self._runtime.map, compacted, stop, most)
         if done.compacted > compacted:
-            self._slots.learn(done.compacted)
+            self._slots.record_range(done.compacted)
             self._newest.record_range(done.compacted)
         return done
 
-    def _make_bundles(self, state: LogState, stop: int, behind: int = 0) -> LogCompaction:
+    def _write_archives(self, state: LogState, stop: int, behind: int = 0) -> LogCompaction:
         oldest, at_once = oldest_readable(state), self._runtime.map
-        return make_ranges(self._store, at_once, missing_bundles(self._store, at_once, oldest, stop, behind))
+        return write_ranges(self._store, at_once, missing_bundles(self._store, at_once, oldest, stop, behind))
 
-    def _tell_compacted(self, before: int, done: LogCompaction) -> None:
+    def _report_compaction(self, before: int, done: LogCompaction) -> None:
         if done.keys:
-            self.tell(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
+            self.report(COMPACTION, done.compacted - 1, len(done.keys), done.size_bytes)
         elif done.compacted > before:
-            self._leave_hint()
+            self._write_hint()
 
-    def tell(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
+    def report(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
         """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
         now_us = self._runtime.now_us()
         done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
         self._newest.add_note(done)
-        self._leave_hint()
+        self._write_hint()
 
-    def _leave_hint(self) -> None:
+    def _write_hint(self) -> None:
         self._newest.merge_notes(read_hints(self._store).upkeep)  # else what others did would be forgotten
         known = self._newest.snapshot
         if known is None:
@@ -179,9 +179,9 @@ class AutoMaintenance:
         if self._is_behind(known.state):
             due |= Due(adoption=True)
         if due:
-            self._background.ask(due)
+            self._background.request(due)
 
-    def _looking_again(self, work: Callable[[], Done]) -> Done:
+    def _retry_after_vacuum(self, work: Callable[[], Done]) -> Done:
         """What the work gives; once more on the newest version where a vacuum has taken away what it read."""
         try:
             return work()
@@ -191,13 +191,13 @@ class AutoMaintenance:
 
     def _do(self, due: Due) -> None:
         try:
-            self._looking_again(partial(self._do_now, due))
+            self._retry_after_vacuum(partial(self._do_now, due))
         except (ObjectNotFoundError, StorageError, StoreNotFoundError):
-            if not self._store_is_gone():
+            if not self._is_store_removed():
                 raise
             _logger.info("The store was removed while its log was looked after: %s is left undone.", due)
 
-    def _store_is_gone(self) -> bool:
+    def _is_store_removed(self) -> bool:
         """Whether not even version 0 is there, the slot of which is never deleted."""
         try:
             self._store.size(commit_key(0))
@@ -212,7 +212,7 @@ class AutoMaintenance:
         if known is None:
             return
         if due.adoption:
-            known = self.settle(known)
+            known = self.with_latest_checkpoint(known)
         if due.compaction or due.checkpoint:
             check_writable(known.state.features)  # others may have added some since the commit that asked
         before = known.state.compacted
@@ -220,14 +220,14 @@ class AutoMaintenance:
         if due.compaction:
             whole = (known.state.version + 1) >> WHOLE << WHOLE
             done = self._compact_slots(before, whole, _MOST_RANGES)
-            self._tell_compacted(before, done)
+            self._report_compaction(before, done)
         if due.checkpoint:
             self._checkpoint(known)
         if done.compacted > before:  # last, for they may be large; where they fail, `compact` makes them
-            made = self._make_bundles(known.state, done.compacted, before)
-            self._tell_compacted(done.compacted, replace(made, compacted=done.compacted))
+            made = self._write_archives(known.state, done.compacted, before)
+            self._report_compaction(done.compacted, replace(made, compacted=done.compacted))
 
-    def settle(self, head: LogSnapshot) -> LogSnapshot:
+    def with_latest_checkpoint(self, head: LogSnapshot) -> LogSnapshot:
         """The snapshot, on a newer checkpoint if commits name one and much has come since the old one.
 
         Notes
@@ -252,9 +252,9 @@ class AutoMaintenance:
         newer_by = ref.version - (state.base.version if state.base else -1)
         return newer_by >= _ADOPT_COMMITS or (newer_by > 0 and state.tail_bytes >= _ADOPT_BYTES)
 
-    def end(self, timeout_s: float | None) -> None:
+    def close(self, timeout_s: float | None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""
-        self._background.end(timeout_s)
+        self._background.close(timeout_s)
 
 
 _EXIT_S = 5.0
@@ -282,17 +282,17 @@ class BackgroundWorker:
         self._spawn = spawn
         self._work = work
         self._ended = False
-        self.forget()
+        self.reset_after_fork()
         _all.add(self)
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """Nothing is being done and nothing waits: what a forked child begins with."""
         self._lock = threading.Lock()
         self._waiting = Due()
         self._is_running = False
         self._wait: Callable[[float | None], object] | None = None
 
-    def ask(self, due: Due) -> None:
+    def request(self, due: Due) -> None:
         """It will be done beside the caller, who does not wait."""
         with self._lock:
             if self._ended:
@@ -326,7 +326,7 @@ class BackgroundWorker:
         if wait is not None:
             wait(timeout_s)
 
-    def end(self, timeout_s: float | None = None) -> None:
+    def close(self, timeout_s: float | None = None) -> None:
         """What was asked for has been done, or the time is up; from now on nothing is done any more."""
         with self._lock:
             self._ended = True
@@ -335,14 +335,14 @@ class BackgroundWorker:
 
 def _finish_all() -> None:
     for each in list(_all):
-        each.end(_EXIT_S)
+        each.close(_EXIT_S)
 
 
-def _forget_all() -> None:
+def _reset_all_after_fork() -> None:
     for each in list(_all):
-        each.forget()
+        each.reset_after_fork()
 
 
 atexit.register(_finish_all)
 if hasattr(os, "register_at_fork"):  # not where nothing forks
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_reset_all_after_fork)

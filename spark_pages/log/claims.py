@@ -42,14 +42,14 @@ def check_free(
                 each
                 for each in standing
                 if (each.owner, each.fence) != (claim.owner, claim.fence)
-                or not each.meets(key, claim.first_row, claim.end_row)
+                or not each.overlaps(key, claim.first_row, claim.end_row)
             ]
             continue
         for other in standing:
             if (
                 other.owner != claim.owner
                 and is_live(other, now_us)
-                and other.meets(key, claim.first_row, claim.end_row)
+                and other.overlaps(key, claim.first_row, claim.end_row)
             ):
                 rows = f"rows {claim.first_row} to {claim.end_row} of {named(*key)}"
                 theirs = f"rows {other.first_row} to {other.end_row}"

@@ -15,10 +15,10 @@ from spark_pages.errors import (
     VersionNotFoundError,
 )
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.identity import Look
+from spark_pages.log.identity import ExistingSlots
 from spark_pages.log.last_checkpoint import Hint, read_hints
-from spark_pages.log.replay import LoadManifest, replay, stand_on
-from spark_pages.log.retention import is_sound, newer
+from spark_pages.log.replay import LoadManifest, rebase_on_checkpoint, replay
+from spark_pages.log.retention import is_reachable, newer
 from spark_pages.log.slots import SlotReader, as_commit
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
@@ -38,16 +38,16 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
     Without: about 2 log2(head) reads more.
     """
     hint = read_hints(slots.store)
-    slots.learn(hint.compacted)
-    state, proof, look = _begin(slots, tree, hint) if hint.checkpoint else (None, None, None)
+    slots.record_range(hint.compacted)
+    state, proof, look = _read_start(slots, tree, hint) if hint.checkpoint else (None, None, None)
     if hint.compacted and hint.checkpoint is None and slots.read(0) is not None:
-        return _told(catch_up(slots, tree, LogState(upkeep=hint.upkeep), load_manifest))
+        return _without_impossible_notes(catch_up(slots, tree, LogState(upkeep=hint.upkeep), load_manifest))
     if state is not None:
         # the hint may be of another store
         state = replace(state, upkeep=hint.upkeep) if proof == state.digest else None
     if state is None:
         look = None
-        newest = slots.newest()
+        newest = slots.find_head()
         if newest < 0:
             slots.check_first()
             raise StoreNotFoundError(
@@ -56,24 +56,24 @@ def find_head(slots: SlotReader, tree: TreeReader, load_manifest: LoadManifest) 
                 url=slots.store.url,
             )
         named = slots.read(newest)
-        slots.learn(named.compacted if isinstance(named, Commit) else 0)
+        slots.record_range(named.compacted if isinstance(named, Commit) else 0)
         ref = named.checkpoint if named else None
         sound = newest_readable(slots, tree, ref)
         state = base_state(tree, sound) if sound else LogState()
     if not state.store_id and state.version >= 0:  # of a release that gave stores no id
         first = slots.read(0)
         state = replace(state, store_id=first.id_of_store if first else "")
-    return _told(catch_up(slots, tree, state, load_manifest, look))
+    return _without_impossible_notes(catch_up(slots, tree, state, load_manifest, look))
 
 
-def _told(state: LogState) -> LogState:
+def _without_impossible_notes(state: LogState) -> LogState:
     """The state without upkeep that cannot have been: a hint may tell of anything."""
     return replace(state, upkeep=tuple(note for note in state.upkeep if 0 <= note.reached <= state.version))
 
 
-def _begin(
+def _read_start(
     slots: SlotReader, tree: TreeReader, hint: Hint
-) -> tuple[LogState | None, str | None, Look | None]:
+) -> tuple[LogState | None, str | None, ExistingSlots | None]:
     """The state of the checkpoint that the hint names, the digest in its slot, and the slots behind it.
 
     One parallel round. The commit of the checkpoint may be a large one, and its root says all that it did.
@@ -83,11 +83,11 @@ def _begin(
     behind = ref.version + 1
     states: list[LogState | None] = []
     proofs: list[str | None] = []
-    looks: list[Look] = []
+    looks: list[ExistingSlots] = []
     work: list[Callable[[], None]] = [
         lambda: states.append(_from_checkpoint(tree, ref)),
         lambda: proofs.append(slots.digest(ref.version)),
-        lambda: looks.append(slots.identity.look(behind)),
+        lambda: looks.append(slots.identity.find_slots(behind)),
     ]
     slots.map_all(lambda each: each(), work[:2] if hint.compacted > behind else work)
     return states[0], proofs[0], looks[0] if looks else None
@@ -98,7 +98,7 @@ def catch_up(
     tree: TreeReader,
     state: LogState,
     load_manifest: LoadManifest,
-    look: Look | None = None,
+    look: ExistingSlots | None = None,
 ) -> LogState:
     """The newest state, starting from one that is known. One parallel round where nothing is new.
 
@@ -112,12 +112,12 @@ def catch_up(
     A reader that was away while its place in the log was cleaned jumps to a checkpoint. One that stands on
     a checkpoint that vacuum may have deleted changes over to the newest one that the log names.
     """
-    slots.identity.learn(state.store_id)
+    slots.identity.set_store_id(state.store_id)
     tail = slots.tail(state.version + 1, look)
     if tail and isinstance(tail[-1], Tombstone):
         return catch_up(slots, tree, _jump(slots, tree, tail[-1], state.version), load_manifest)
     state = replay(state, [as_commit(slot, slot.version) for slot in tail], load_manifest)
-    if is_sound(state):
+    if is_reachable(state):
         return state
     try:
         return on_named_checkpoint(slots, tree, state, load_manifest)
@@ -144,7 +144,7 @@ def _jump(slots: SlotReader, tree: TreeReader, tombstone: Tombstone, version: in
         if ref is None or ref == missed:
             break
         missed = ref
-        newest = slots.read(slots.newest(tombstone.version))
+        newest = slots.read(slots.find_head(tombstone.version))
         ref = newest.checkpoint if newest else None
     if ref is not None and ref.version > version:  # no vacuum deletes what the newest commit names
         raise DamageError(
@@ -174,7 +174,7 @@ def on_named_checkpoint(
         return replay(LogState(), slots.commits(0, state.version + 1), load_manifest)
     base = base_state(tree, ref)
     if state.base is None or ref.version > state.base.version:
-        return stand_on(state, ref)
+        return rebase_on_checkpoint(state, ref)
     commits = slots.commits(ref.version + 1, state.version + 1)
     return replay(base, commits, load_manifest)
 

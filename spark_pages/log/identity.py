@@ -30,7 +30,7 @@ Slot = Commit | Tombstone
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ExistingSlots:
     """Which slots from `start` on existed at one moment, as far as they were looked for.
 
     Attributes
@@ -118,7 +118,7 @@ class StoreIdentity:
             return True
         return self._monotonic_s() - self._checked_s > CHECK_EVERY_S
 
-    def learn(self, store_id: str) -> None:
+    def set_store_id(self, store_id: str) -> None:
         """Remember the id of the store, unless it is known."""
         self.store_id = self.store_id or store_id
 
@@ -127,7 +127,7 @@ class StoreIdentity:
         found = slot.id_of_store
         return bool(self.store_id and found) and found != self.store_id
 
-    def look(self, start: int, digest: str = "") -> Look:
+    def find_slots(self, start: int, digest: str = "") -> ExistingSlots:
         """Look for the slots from `start` on, and compare slot 0 and the newest known one with those known.
 
         Parameters
@@ -155,9 +155,11 @@ class StoreIdentity:
             seen[newest] = found[-1]
         self._checked_s, self._foreign = began, None
         if self.is_changed:
-            return Look(start, ())
+            return ExistingSlots(start, ())
         self._keep(seen)
-        return Look(start, tuple(start + each for each, key in zip(_PROBES, keys, strict=True) if seen[key]))
+        return ExistingSlots(
+            start, tuple(start + each for each, key in zip(_PROBES, keys, strict=True) if seen[key])
+        )
 
     def note_created(self, key: str, stamp: str | None) -> None:
         """Remember the stamp of a slot that this process has just written, where storage gave it."""
@@ -215,7 +217,7 @@ class StoreIdentity:
         else:
             self._stamp = stamp
 
-    def meet(self, slot: Slot) -> None:
+    def note_foreign_commit(self, slot: Slot) -> None:
         """Note a commit of another store behind the head, and warn once."""
         self._foreign = slot.version
         self._warn(

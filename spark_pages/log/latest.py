@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spark_pages.log.checkpoint.reader import Checkpoint, TreeReader
-from spark_pages.log.replay import stand_on
-from spark_pages.log.retention import is_sound, usable
+from spark_pages.log.replay import rebase_on_checkpoint
+from spark_pages.log.retention import is_reachable, usable
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CHECKPOINT, DELETION, CheckpointRef, UpkeepNote
@@ -63,20 +63,20 @@ class LatestSnapshot:
                 self.snapshot = LogSnapshot(state, checkpoint)
             elif state.version > known.state.version:
                 base = known.state.base
-                if base is not None and self._fits(state, base):
-                    state, checkpoint = stand_on(state, base), known.checkpoint
+                if base is not None and self._can_extend(state, base):
+                    state, checkpoint = rebase_on_checkpoint(state, base), known.checkpoint
                 if state.upkeep != known.state.upkeep:
-                    state = replace(state, upkeep=_untold(state, known.state.upkeep))
+                    state = replace(state, upkeep=_unreported_notes(state, known.state.upkeep))
                 if state.compacted < known.state.compacted:
                     state = replace(state, compacted=known.state.compacted)
                 self.snapshot = LogSnapshot(state, checkpoint, known)
-            elif state.version == known.state.version and not is_sound(known.state):
+            elif state.version == known.state.version and not is_reachable(known.state):
                 self.snapshot = LogSnapshot(state, checkpoint, known)
             assert self.snapshot is not None
             return self.snapshot
 
     @staticmethod
-    def _fits(state: LogState, base: CheckpointRef) -> bool:
+    def _can_extend(state: LogState, base: CheckpointRef) -> bool:
         return _is_older(state.base, base) and usable(base, state.named_checkpoint, state.retention)
 
     def rebase_on_checkpoint(self, ref: CheckpointRef) -> None:
@@ -93,7 +93,7 @@ class LatestSnapshot:
             if known is None or not usable(ref, known.state.named_checkpoint, known.state.retention):
                 return  # vacuum passed meanwhile: nobody will use it
             if ref.version <= known.state.version and _is_older(known.state.base, ref):
-                self.snapshot = known.with_checkpoint(stand_on(known.state, ref), checkpoint)
+                self.snapshot = known.with_checkpoint(rebase_on_checkpoint(known.state, ref), checkpoint)
 
     def record_range(self, compacted: int) -> None:
         """Slots below this version are in compacted ranges, and the next commit says so."""
@@ -115,18 +115,18 @@ class LatestSnapshot:
         """Others have left these in the hint: what no commit has told of it, the next one does."""
         with self._lock:
             known = self.snapshot
-            if known is not None and (heard := untold(known.state, notes)) != known.state.upkeep:
+            if known is not None and (heard := unreported_notes(known.state, notes)) != known.state.upkeep:
                 told = replace(known.state, upkeep=heard)
                 self.snapshot = LogSnapshot(told, known.checkpoint, known)
 
 
-def untold(state: LogState, left: Sequence[UpkeepNote]) -> tuple[UpkeepNote, ...]:
+def unreported_notes(state: LogState, left: Sequence[UpkeepNote]) -> tuple[UpkeepNote, ...]:
     """What is to be told: what the state knows, and what a hint holds, unless a commit has told of it."""
     possible = tuple(note for note in left if note.reached <= state.version)
-    return _untold(state, possible)[-_MOST_NOTES:]
+    return _unreported_notes(state, possible)[-_MOST_NOTES:]
 
 
-def _untold(state: LogState, before: tuple[UpkeepNote, ...]) -> tuple[UpkeepNote, ...]:
+def _unreported_notes(state: LogState, before: tuple[UpkeepNote, ...]) -> tuple[UpkeepNote, ...]:
     """What a process knew before it had the state and no commit has told since, beside what the state has.
 
     A state of a transaction that began before some upkeep does not know of it. Whether a commit has told

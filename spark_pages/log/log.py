@@ -25,7 +25,7 @@ from spark_pages.log.commit.conflict import Named, by_ids
 from spark_pages.log.commit.driver import CommitDriver
 from spark_pages.log.commit.errors import conflict_error, refused_error, slot_taken_error, unknown_error
 from spark_pages.log.commit.group import NOTHING, CommitGroup, Hold
-from spark_pages.log.commit.protocol import IfStopped, commit_protocol, settle_slot
+from spark_pages.log.commit.protocol import IfStopped, commit_protocol, put_slot
 from spark_pages.log.commit.protocol_types import (
     Build,
     Committed,
@@ -46,7 +46,7 @@ from spark_pages.log.discovery import (
     open_state,
     version_at,
 )
-from spark_pages.log.identity import Look
+from spark_pages.log.identity import ExistingSlots
 from spark_pages.log.latest import LatestSnapshot
 from spark_pages.log.retention import check_version
 from spark_pages.log.slots import SlotReader
@@ -151,19 +151,19 @@ class Log:
             return self._refresh_from(older)
         return self._adopt(find_head(self._slots, self._tree, self.load_manifest))
 
-    def _refresh_from(self, older: LogSnapshot, look: Look | None = None) -> LogSnapshot:
+    def _refresh_from(self, older: LogSnapshot, look: ExistingSlots | None = None) -> LogSnapshot:
         look = look or self._look_behind(older.state)
         state = catch_up(self._slots, self._tree, older.state, self.load_manifest, look)
         return older if state is older.state else self._adopt(state)
 
-    def _look_behind(self, state: LogState) -> Look:
+    def _look_behind(self, state: LogState) -> ExistingSlots:
         """Look for what was committed after the newest state known, and whether it is still in the log."""
-        self._slots.identity.learn(state.store_id)
-        return self._slots.identity.look(state.version + 1, state.digest)
+        self._slots.identity.set_store_id(state.store_id)
+        return self._slots.identity.find_slots(state.version + 1, state.digest)
 
     def _adopt(self, state: LogState) -> LogSnapshot:
-        self._slots.learn(state.compacted)
-        return self._care.settle(self._advance(state))
+        self._slots.record_range(state.compacted)
+        return self._care.with_latest_checkpoint(self._advance(state))
 
     @property
     def store_id(self) -> str:
@@ -358,12 +358,12 @@ class Log:
         """Whether several threads of this process have been committing lately."""
         return self._group.shared
 
-    def turn(self, is_small: bool) -> Hold:
+    def append_lock(self, is_small: bool) -> Hold:
         """What a thread holds while it prepares a transaction, if that is a small one and it is not alone."""
         return self._group.turn.preparing if is_small and self._group.shared else NOTHING
 
     @property
-    def key_turn(self) -> AbstractContextManager[object]:
+    def key_lock(self) -> AbstractContextManager[object]:
         """What a thread holds that has compared new primary keys, until they have landed.
 
         Of threads that bring keys at the same time each would undo what the others have compared.
@@ -391,7 +391,7 @@ class Log:
             self._check_own(in_doubt)
         except StorageError as error:  # the outcome is as unclear as before
             raise unknown_error(replace(in_doubt, tries=in_doubt.tries + 1)) from error
-        settled = self._driver.drive(settle_slot(version, token, in_doubt.data, in_doubt=True))
+        settled = self._driver.drive(put_slot(version, token, in_doubt.data, in_doubt=True))
         if isinstance(settled, Unknown):
             raise unknown_error(replace(settled, tries=in_doubt.tries + 1))
         if isinstance(settled, Slot) and settled.token != token:
@@ -416,7 +416,7 @@ class Log:
             raise
         for outcome in outcomes:
             if isinstance(outcome, Committed) and outcome.commit is not None:
-                self._driver.landed(outcome.commit, ahead_of(outcome.state.properties))
+                self._driver.record_commit(outcome.commit, ahead_of(outcome.state.properties))
                 self._advance(outcome.state)
                 self._care.after_commit(outcome.version)
                 break
@@ -438,7 +438,7 @@ class Log:
             If the log has a gap behind the head.
         """
         head, identity = self.known(), self._slots.identity
-        identity.learn(head.state.store_id)
+        identity.set_store_id(head.state.store_id)
         if always or identity.is_due:
             look = self._look_behind(head.state)
             if look.present:
@@ -513,10 +513,10 @@ class Log:
         """Put every slot that can be into compacted ranges, and leave a hint."""
         return self._care.compact()
 
-    def tell(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
+    def report_maintenance(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
         """The history tells of this work on the log from now on; see `UpkeepNote`."""
-        self._care.tell(operation, reached, objects, size_bytes)
+        self._care.report(operation, reached, objects, size_bytes)
 
     def close(self, timeout_s: float | None = None) -> None:
         """What is due has been done, or the time is up; from now on nothing is done beside commits."""
-        self._care.end(timeout_s)
+        self._care.close(timeout_s)

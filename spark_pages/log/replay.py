@@ -58,7 +58,7 @@ def replay(state: LogState, commits: Iterable[Commit], load_manifest: LoadManife
     return fold.state() if fold else state
 
 
-def stand_on(state: LogState, checkpoint: CheckpointRef) -> LogState:
+def rebase_on_checkpoint(state: LogState, checkpoint: CheckpointRef) -> LogState:
     """The same state on a newer checkpoint of the same log: what that one holds already is left out.
 
     Parameters
@@ -179,9 +179,9 @@ class Fold:
             )
         for record in commit.records:
             self.record(record, commit.version)
-        self.seal(commit)
+        self.finish_commit(commit)
 
-    def seal(self, commit: Commit) -> None:
+    def finish_commit(self, commit: Commit) -> None:
         """Go on to the state after the commit, whose transactions have been applied."""
         self._token_is_new(commit.token, commit.version, "commit")
         if self._retention is not None and self._retention != self._sealed_retention:

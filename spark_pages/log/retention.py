@@ -31,7 +31,7 @@ SECONDS_PROPERTY = "retention_seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RetentionPolicy:
     """How much is to be kept; of two bounds the one that keeps more holds.
 
     Attributes
@@ -49,7 +49,7 @@ class Keep:
 _RETENTION = "a timedelta, or a whole number of versions"
 
 
-def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) -> Keep:
+def retention_policy(retention: timedelta | int | None, properties: Mapping[str, str]) -> RetentionPolicy:
     """What a caller asks to keep; else what the properties of the store say; else seven days.
 
     Raises
@@ -59,14 +59,16 @@ def keep_of(retention: timedelta | int | None, properties: Mapping[str, str]) ->
     """
     if isinstance(retention, timedelta | np.timedelta64):
         age = as_duration(retention, "retention")
-        return _checked(Keep(age_us=age // timedelta(microseconds=1)))
+        return _checked(RetentionPolicy(age_us=age // timedelta(microseconds=1)))
     if retention is not None:
-        return _checked(Keep(versions=as_int(retention, "retention", _RETENTION, most=MOST_NUMBER)))
+        return _checked(
+            RetentionPolicy(versions=as_int(retention, "retention", _RETENTION, most=MOST_NUMBER))
+        )
     versions = _number(properties, VERSIONS_PROPERTY)
     seconds = _number(properties, SECONDS_PROPERTY)
     if versions is None and seconds is None:
-        return Keep(age_us=DEFAULT_RETENTION // timedelta(microseconds=1))
-    return _checked(Keep(versions, None if seconds is None else seconds * 1_000_000))
+        return RetentionPolicy(age_us=DEFAULT_RETENTION // timedelta(microseconds=1))
+    return _checked(RetentionPolicy(versions, None if seconds is None else seconds * 1_000_000))
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
@@ -80,7 +82,7 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
         ) from None
 
 
-def _checked(keep: Keep) -> Keep:
+def _checked(keep: RetentionPolicy) -> RetentionPolicy:
     if min(keep.versions or 0, keep.age_us or 0) < 0:
         raise InvalidInputError("A retention is never negative: give a timedelta, or a number of versions.")
     return keep
@@ -210,7 +212,7 @@ def usable(
     return checkpoint is not None and checkpoint.version >= retention.min_epoch
 
 
-def is_sound(state: LogState) -> bool:
+def is_reachable(state: LogState) -> bool:
     """Whether all that a state of the newest version stands on is surely there."""
     return state.named_checkpoint is None or usable(state.base, state.named_checkpoint, state.retention)
 

@@ -10,7 +10,7 @@ from spark_pages.errors import DamageError, ObjectNotFoundError, SnapshotExpired
 from spark_pages.format.commit import MAX_COMMIT_BYTES, decode_slot, slot_digest
 from spark_pages.format.names import commit_key
 from spark_pages.log.compaction.reader import RangeReader, is_chained
-from spark_pages.log.identity import Look, StoreIdentity, gap_error
+from spark_pages.log.identity import ExistingSlots, StoreIdentity, gap_error
 from spark_pages.log.last_checkpoint import read_hints
 from spark_pages.model.actions import Commit, Tombstone
 from spark_pages.runtime import Mapper, map_in_threads
@@ -40,7 +40,7 @@ class SlotReader:
         self._ranges = RangeReader(store, self.read, map_all)
         self._compacted = 0
 
-    def learn(self, compacted: int) -> None:
+    def record_range(self, compacted: int) -> None:
         """Slots below this version are said to be in compacted ranges."""
         self._compacted = max(self._compacted, compacted)
 
@@ -151,7 +151,7 @@ class SlotReader:
             raise self.identity.replaced(version)
         return as_commit(slot, version)
 
-    def tail(self, start: int, look: Look | None = None) -> list[Commit | Tombstone]:
+    def tail(self, start: int, look: ExistingSlots | None = None) -> list[Commit | Tombstone]:
         """What slots from `start` on hold, up to the first empty one.
 
         Stops behind a tombstone: whoever meets one goes another way. Stops before a commit of another store.
@@ -174,9 +174,9 @@ class SlotReader:
         """
         found = bundled = self._bundled(start)
         if not bundled:
-            look = look or self.identity.look(start)
+            look = look or self.identity.find_slots(start)
             if look.reach > 2:
-                self.learn(read_hints(self.store).compacted)
+                self.record_range(read_hints(self.store).compacted)
                 found = bundled = self._bundled(start)
         if bundled:
             look = None
@@ -188,7 +188,7 @@ class SlotReader:
             return self._slots_from(start)
         return found + rest
 
-    def _slots_from(self, start: int, look: Look | None = None) -> list[Commit | Tombstone]:
+    def _slots_from(self, start: int, look: ExistingSlots | None = None) -> list[Commit | Tombstone]:
         """What slots hold, up to the first empty one, a tombstone, or a commit of another store.
 
         Raises
@@ -197,14 +197,14 @@ class SlotReader:
             If a slot is empty, and a later one is not.
         """
         found: list[Commit | Tombstone] = []
-        look = look or self.identity.look(start)
+        look = look or self.identity.find_slots(start)
         while look.present:
-            asked, behind = self._read_and_look(look)
+            asked, behind = self._read_and_find_end(look)
             for version, answer in enumerate(asked, look.start):
                 later = [other for other in (*look.present, *behind.present) if other > version]
                 slot = answer or self.read(version)  # it may have come after it was read, before the others
                 if version == 0 and slot is not None:
-                    self.identity.learn(slot.id_of_store)
+                    self.identity.set_store_id(slot.id_of_store)
                 if slot is None or self.identity.is_foreign(slot):
                     self._check_end(version, slot, later)
                     return found
@@ -214,17 +214,19 @@ class SlotReader:
             look = behind
         return found
 
-    def _read_and_look(self, look: Look) -> tuple[list[Commit | Tombstone | None], Look]:
+    def _read_and_find_end(
+        self, look: ExistingSlots
+    ) -> tuple[list[Commit | Tombstone | None], ExistingSlots]:
         """Read the slots that seem to be there, and look for those behind them, in one round."""
         versions = range(look.start, look.start + min(look.reach, _ROUND_LIMIT))
-        behind: list[Look] = []
+        behind: list[ExistingSlots] = []
         slots: dict[int, Commit | Tombstone | None] = {}
         work: list[Callable[[], object]] = [
             *(
                 partial(lambda version: slots.update({version: self.read(version)}), each)
                 for each in versions
             ),
-            lambda: behind.append(self.identity.look(versions.stop)),
+            lambda: behind.append(self.identity.find_slots(versions.stop)),
         ]
         if len(work) == 2 and self.identity.is_local:  # threads would take longer
             for each in work:
@@ -242,14 +244,14 @@ class SlotReader:
             If a later slot holds a commit of this store.
         """
         if slot is not None:
-            self.identity.meet(slot)
+            self.identity.note_foreign_commit(slot)
         for each in later:
             other = self.read(each)
             if other is None:
                 continue
             if not self.identity.is_foreign(other):
                 raise gap_error(version, each, is_foreign=slot is not None)
-            self.identity.meet(other)
+            self.identity.note_foreign_commit(other)
 
     def _bundled(self, start: int) -> list[Commit | Tombstone]:
         """What the slots from `start` on hold that are said to be in compacted ranges."""
@@ -267,7 +269,7 @@ class SlotReader:
 
     def check_first(self) -> None:
         """Raise DamageError if slot 0 is empty although later ones are not."""
-        look = self.identity.look(0)
+        look = self.identity.find_slots(0)
         if look.present and look.present[0] > 0:
             self._check_end(0, self.read(0), look.present)
 
@@ -277,10 +279,10 @@ class SlotReader:
         if slot is None:
             return False
         if version == 0:
-            self.identity.learn(slot.id_of_store)
+            self.identity.set_store_id(slot.id_of_store)
         return not self.identity.is_foreign(slot)
 
-    def newest(self, known: int = 0) -> int:
+    def find_head(self, known: int = 0) -> int:
         """Version of the head by galloping over slot names from a slot on; -1 where that is empty.
 
         Notes

@@ -201,7 +201,7 @@ def take_claim(
     mine = [claim for claim in txn.snapshot.log.state.claims if claim.owner == owner]
     for claim in mine:  # taken again: the new claims take the place of those that they cover
         if any(
-            each.meets((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
+            each.overlaps((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
             and each.first_row <= claim.first_row
             and claim.end_row <= each.end_row
             for each in taken

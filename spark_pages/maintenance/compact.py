@@ -20,7 +20,7 @@ from spark_pages.maintenance.compaction_plan import (
     claimed_ranges,
     plan_compaction,
 )
-from spark_pages.maintenance.page_rewrite import pages_wanted, rewrite_runs, stored_bytes
+from spark_pages.maintenance.page_rewrite import page_target, rewrite_runs, stored_bytes
 from spark_pages.model.actions import Claim
 from spark_pages.model.new_page import NewPage
 from spark_pages.progress import Phase, phase
@@ -55,13 +55,13 @@ class Compaction:
     claimed_by_others: int = 0
     conflicts: int = 0
 
-    def followed_by(self, later: Compaction) -> Compaction:
+    def plus(self, later: Compaction) -> Compaction:
         """Both together. Pages that are compacted twice count in both."""
         if later.version is None:
             return replace(self, claimed_by_others=later.claimed_by_others)
         return replace(later, tasks=[*self.tasks, *later.tasks], pages=[*self.pages, *later.pages])
 
-    def told(self, table: str) -> dict[str, Any]:
+    def as_dict(self, table: str) -> dict[str, Any]:
         """The figures, for people and programs."""
         return {
             "table": table,
@@ -74,7 +74,7 @@ class Compaction:
         }
 
 
-class Begin(Protocol):
+class BeginTransaction(Protocol):
     """Opens a transaction on a table."""
 
     def __call__(self, operation: str, *, read_version: int | None = None) -> Transaction:
@@ -93,17 +93,19 @@ def begin_rewriting(table: Table, tasks: Sequence[CompactionTask]) -> Phase:
     )
 
 
-def rewrite_here(
+def rewrite_locally(
     txn: Transaction, table: Table, tasks: Sequence[CompactionTask], spawn: Spawn = spawn_thread
 ) -> Sequence[Sequence[NewPage]]:
     """Full pages for each run, written by this process."""
     begin_rewriting(table, tasks)
-    wanted = ((task.run, pages_wanted(table, task.column)) for task in tasks)
+    wanted = ((task.run, page_target(table, task.column)) for task in tasks)
     next_key = partial(txn.next_page_file, table.name)
     return rewrite_runs(wanted, table.page_handler, txn.store, next_key, spawn)
 
 
-def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None = None) -> Compaction:
+def compact_table(
+    begin: BeginTransaction, name: str, runtime: Runtime, rewrite: Rewrite | None = None
+) -> Compaction:
     """Claim the pages of a table that are too small or too large, rewrite them, commit, release the claims.
 
     Parameters
@@ -134,12 +136,12 @@ def compact_table(begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | 
             latest = _compact_once(begin, name, runtime, rewrite, num_rows)
         except CommitConflictError:  # the rounds before are committed; the next compaction finds the rest
             break
-        done = done.followed_by(latest)
+        done = done.plus(latest)
     return done
 
 
 def _compact_once(
-    begin: Begin, name: str, runtime: Runtime, rewrite: Rewrite | None, num_rows: int
+    begin: BeginTransaction, name: str, runtime: Runtime, rewrite: Rewrite | None, num_rows: int
 ) -> Compaction:
     """One round, over the first rows of a table, without what others append meanwhile."""
     whole = begin("compact pages").snapshot.table(name)
@@ -157,17 +159,17 @@ def _compact_once(
         txn = begin("compact pages")
         table = txn.snapshot.table(name)
         tasks = plan_compaction(table, claims)
-        work = rewrite or partial(rewrite_here, spawn=runtime.spawn)
+        work = rewrite or partial(rewrite_locally, spawn=runtime.spawn)
         written = list(zip(tasks, work(txn, table, tasks), strict=True))
         done = _commit(begin, txn, name, written, claims)
     finally:
         if done is None:
-            _give_up(begin, claims)
+            _release_after_failure(begin, claims)
     return replace(done, claimed_by_others=others)
 
 
 def _commit(
-    begin: Begin,
+    begin: BeginTransaction,
     txn: Transaction,
     name: str,
     written: Sequence[tuple[CompactionTask, Sequence[NewPage]]],
@@ -218,7 +220,7 @@ def _is_there(now: Snapshot, name: str, task: CompactionTask) -> bool:
     return bool(np.isin(wanted, found).all())
 
 
-def _give_up(begin: Begin, claims: Sequence[Claim]) -> None:
+def _release_after_failure(begin: BeginTransaction, claims: Sequence[Claim]) -> None:
     """Release claims after a failure, if that can be done now; otherwise they expire."""
     try:
         with begin("release claims") as txn:

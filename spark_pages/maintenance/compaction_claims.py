@@ -65,7 +65,7 @@ def claim_rows(
             known.setdefault((claim.table_id, claim.field_id), []).append(claim)
         taken = []
         for key, (first, end) in wanted.items():
-            near = [c for c in known.get(key, []) if c.meets(key, first, end)]
+            near = [c for c in known.get(key, []) if c.overlaps(key, first, end)]
             if any(is_live(claim, now) and claim.owner != owner for claim in near):
                 continue
             for stale in near:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_pages.io import PageHandler
-from spark_pages.maintenance.page_rewrite import PagesWanted, count_full_pages
+from spark_pages.maintenance.page_rewrite import PageTarget, count_full_pages
 from spark_pages.model.run import PageRun
 from spark_pages.query.page_metadata import Page
 
@@ -38,7 +38,7 @@ class Candidate:
     """
 
     run: PageRun
-    wanted: PagesWanted
+    wanted: PageTarget
     splits: bool
 
     @property

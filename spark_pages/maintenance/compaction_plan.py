@@ -17,7 +17,7 @@ from spark_pages.arrow.columns import numbers_of
 from spark_pages.io import Codec
 from spark_pages.maintenance.compaction_claims import RowRange
 from spark_pages.maintenance.compaction_gain import Candidate, gaining_parts
-from spark_pages.maintenance.page_rewrite import pages_wanted
+from spark_pages.maintenance.page_rewrite import page_target
 from spark_pages.model.actions import Claim
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import FieldId, TableId
@@ -136,7 +136,7 @@ def _gaining(
     split: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int]]:
     """The parts [start, stop) of runs that gain by being joined or split."""
-    wanted = pages_wanted(table, column)
+    wanted = page_target(table, column)
     runs = [*joined, *split]
     candidates = [
         Candidate(pages.slice(start, stop), wanted, splits=index >= len(joined))

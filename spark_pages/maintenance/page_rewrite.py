@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from spark_pages.arrow.join import as_type, page_of_another_column
-from spark_pages.arrow.wider_types import may_hold
+from spark_pages.arrow.wider_types import can_hold
 from spark_pages.format.pages.lazy_page import as_batch
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES, plan_pages
 from spark_pages.io import Codec, PageFileWriter, PageHandler
-from spark_pages.io.file_writer import FileRooms
+from spark_pages.io.file_writer import BufferPool
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
 from spark_pages.progress import advance
 from spark_pages.query.concat import as_array, assembled, entries_of, type_of
-from spark_pages.query.page_metadata import Page, PageMeta, alike_groups
+from spark_pages.query.page_metadata import Page, PageMeta, group_by_metadata
 from spark_pages.query.table import Table
 from spark_pages.runtime import Spawn, spawn_thread
 from spark_pages.storage.store import ObjectStore
@@ -33,7 +33,7 @@ _ROOM_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class PagesWanted:
+class PageTarget:
     """How the rows of a column are to be written.
 
     Attributes
@@ -58,10 +58,10 @@ def stored_bytes(run: PageRun) -> int:
     return int(run.numbers("actual_len").astype(np.int64).sum())
 
 
-def pages_wanted(table: Table, column: str) -> PagesWanted:
+def page_target(table: Table, column: str) -> PageTarget:
     """What new pages of a column are to be like."""
     options = table.page_options
-    return PagesWanted(
+    return PageTarget(
         table.schema.field(column).type,
         options.bytes_for(column),
         options.bloom_for(column),
@@ -71,7 +71,7 @@ def pages_wanted(table: Table, column: str) -> PagesWanted:
 
 
 def rewrite_runs(
-    runs: Iterable[tuple[PageRun, PagesWanted]],
+    runs: Iterable[tuple[PageRun, PageTarget]],
     pages: PageHandler,
     store: ObjectStore,
     next_key: Callable[[], str],
@@ -94,7 +94,7 @@ def rewrite_runs(
     joined with them. Memory: one run, what is read of the next, and two page files.
     """
     behind = FilesBehind(spawn)
-    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, FileRooms(_FILE_BYTES + _ROOM_BYTES))
+    placed = PlacedPages(store, next_key, behind.begin, _FILE_BYTES, BufferPool(_FILE_BYTES + _ROOM_BYTES))
     given = list(runs)
     numbers = pages.read_numbers([(run, wanted.kind) for run, wanted in given])
     new = []
@@ -107,7 +107,7 @@ def rewrite_runs(
 
 
 def _full_pages(
-    run: PageRun, wanted: PagesWanted, pages: PageHandler, values: pa.Array | None
+    run: PageRun, wanted: PageTarget, pages: PageHandler, values: pa.Array | None
 ) -> list[StagedPage]:
     """Full pages with the rows of a run, whose values may be there already."""
     if values is not None:
@@ -120,7 +120,7 @@ def _full_pages(
     ]
 
 
-def count_full_pages(run: PageRun, found: Sequence[Page], wanted: PagesWanted) -> int:
+def count_full_pages(run: PageRun, found: Sequence[Page], wanted: PageTarget) -> int:
     """How many pages `rewrite_runs` would write for a run.
 
     Parameters
@@ -129,17 +129,17 @@ def count_full_pages(run: PageRun, found: Sequence[Page], wanted: PagesWanted) -
         Its pages, as `PageHandler.get_values` gives them with `whole`.
     """
     parts = _joined_values(run, found, wanted)
-    return sum(len(plan_pages(beside.beside(each), wanted.page_bytes)) - 1 for each, beside in parts)
+    return sum(len(plan_pages(beside.join_with(each), wanted.page_bytes)) - 1 for each, beside in parts)
 
 
 def _joined_values(
-    run: PageRun, found: Sequence[Page], wanted: PagesWanted
+    run: PageRun, found: Sequence[Page], wanted: PageTarget
 ) -> Iterator[tuple[pa.Array, PageMeta]]:
     """The values of the pages of a run in as few arrays as hold them, with what they have beside them."""
     for index, kind in enumerate(map(_stored_type, found)):
-        if not may_hold(wanted.kind, kind):
+        if not can_hold(wanted.kind, kind):
             raise page_of_another_column(wanted.column, run.descriptor(index).where, wanted.kind, kind)
-    for alike in alike_groups(found):
+    for alike in group_by_metadata(found):
         batches = [page for page in alike if isinstance(page, pa.RecordBatch)]
         if len(batches) == len(alike):
             meta = PageMeta.of(batches)

@@ -48,8 +48,8 @@ def purge_dropped(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
     zero = Snapshot(head, pages).table("system.catalog")
     gone = [
         definition
-        for definition, dropped in given_up(zero, retention.min_readable)
-        if not _held(log, head, definition, dropped, runtime.now_us())
+        for definition, dropped in unreferenced_drops(zero, retention.min_readable)
+        if not _is_retained(log, head, definition, dropped, runtime.now_us())
     ]
     if not gone:
         return None
@@ -79,7 +79,7 @@ def purge_dropped(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
         return None  # one of them has come back, or somebody else was quicker
 
 
-def given_up(zero: Table, oldest: int) -> list[tuple[TableDefinition, int]]:
+def unreferenced_drops(zero: Table, oldest: int) -> list[tuple[TableDefinition, int]]:
     """Dropped tables that no version from `oldest` on has, and the versions that dropped them.
 
     Notes
@@ -127,7 +127,7 @@ def _definitions(zero: Table, tables: Sequence[int]) -> list[TableDefinition]:
     ]
 
 
-def _held(log: Log, head: LogSnapshot, definition: TableDefinition, dropped: int, now_us: int) -> bool:
+def _is_retained(log: Log, head: LogSnapshot, definition: TableDefinition, dropped: int, now_us: int) -> bool:
     """Whether the namespace of a table keeps it longer."""
     if definition.namespace_id < 0:
         return False

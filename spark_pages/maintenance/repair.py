@@ -22,18 +22,23 @@ from spark_pages.format.features import check_writable
 from spark_pages.format.names import HINT_KEY, LOST, commit_key, lost_commit
 from spark_pages.log.checkpoint.reader import TreeReader
 from spark_pages.log.compaction.compacted_range import CompactedRange
-from spark_pages.log.compaction.writer import make_ranges
+from spark_pages.log.compaction.writer import write_ranges
 from spark_pages.log.discovery import base_state
 from spark_pages.log.last_checkpoint import write_hint
 from spark_pages.log.log import Log
 from spark_pages.log.slots import SlotReader
 from spark_pages.maintenance.verify.checkpoints import SurveyedTree
-from spark_pages.maintenance.verify.compacted_ranges import recover_slots, remake_ranges, told
+from spark_pages.maintenance.verify.compacted_ranges import describe_ranges, recover_slots, regenerate_ranges
 from spark_pages.maintenance.verify.faults import FROM_A_COPY, Fault
 from spark_pages.maintenance.verify.pages import PagesMode
-from spark_pages.maintenance.verify.regenerate import as_if, remake_manifests, remake_trees, write_again
+from spark_pages.maintenance.verify.regenerate import (
+    as_if,
+    recompute_checkpoint,
+    regenerate_checkpoints,
+    regenerate_manifests,
+)
 from spark_pages.maintenance.verify.slots import slot_of
-from spark_pages.maintenance.verify.verify import TEMPORARY_AGE_US, look, temporaries, why_no_repair
+from spark_pages.maintenance.verify.verify import TEMPORARY_AGE_US, survey_store, temporaries, why_no_repair
 from spark_pages.maintenance.verify.walk import Survey
 from spark_pages.model.actions import NO_FEATURES, CheckpointRef, Commit, Features, TransactionRecord
 from spark_pages.model.frozen import freeze
@@ -109,7 +114,7 @@ class RepairPlan:
         return self.store.url
 
     @property
-    def _left(self) -> str:
+    def _unrepaired(self) -> str:
         """What becomes of the faults that no step mends."""
         return "not mended" if self.refused else "beyond repair"
 
@@ -123,11 +128,11 @@ class RepairPlan:
     def __repr__(self) -> str:
         lines = [
             f"RepairPlan({self.url!r}, version {self.version}: {len(self.steps)} steps, {len(self.beyond)} "
-            f"faults {self._left})"
+            f"faults {self._unrepaired})"
         ]
         lines += [f"  refused: {self.refused}"] if self.refused else []
         lines += [f"  {step.kind.value}: {step.what}" for step in self.steps]
-        lines += [f"  {self._left}: {fault.what}" for fault in self.beyond]
+        lines += [f"  {self._unrepaired}: {fault.what}" for fault in self.beyond]
         lines += [
             f"  what to do: {remedy}" for remedy in dict.fromkeys(fault.remedy for fault in self.beyond)
         ]
@@ -143,7 +148,7 @@ class RepairPlan:
         return card(
             heading,
             table(["step", "object", "what"], steps) if steps else self.refused or "nothing to mend",
-            table([self._left, "object", "what", "what to do"], lost) if lost else "nothing is lost",
+            table([self._unrepaired, "object", "what", "what to do"], lost) if lost else "nothing is lost",
         )
 
     def execute(self) -> tuple[Step, ...]:
@@ -173,9 +178,9 @@ class RepairPlan:
                 case StepKind.MOVE_AWAY:
                     self._move_away(step.key)
                 case StepKind.PUT_BACK:
-                    self._put_back(step.key)
+                    self._restore_object(step.key)
                 case StepKind.COMPACT:
-                    make_ranges(self.store, self.runtime.map, self.ranges)
+                    write_ranges(self.store, self.runtime.map, self.ranges)
                 case StepKind.CHECKPOINT:
                     self._write_checkpoint()
                 case StepKind.HINT:
@@ -190,7 +195,7 @@ class RepairPlan:
     def _check_writable(self) -> None:
         """The newest commit by now asks for nothing that this release does not know."""
         slots = SlotReader(self.store, self.runtime.map)
-        newest = slots.newest(self.version + 1)
+        newest = slots.find_head(self.version + 1)
         slot = slots.read(newest) if newest >= 0 else None
         check_writable(slot.features if isinstance(slot, Commit) else self.features)
 
@@ -211,7 +216,7 @@ class RepairPlan:
         if self.store.stamps([key]) == [stamp]:
             self.store.delete(key)
 
-    def _put_back(self, key: str) -> None:
+    def _restore_object(self, key: str) -> None:
         version = slot_of(key)
         if version is None:
             self.store.put(key, self.objects[key])
@@ -229,7 +234,7 @@ class RepairPlan:
 
     def _write_checkpoint(self) -> None:
         """A new checkpoint of the version planned for, named by the hint and by a commit of its own."""
-        ref = write_again(self.store, self.base, self.version, self.runtime.token())
+        ref = recompute_checkpoint(self.store, self.base, self.version, self.runtime.token())
         base_state(TreeReader(self.store), ref)  # reads it back
         write_hint(self.store, ref)
         log = Log(self.store, self.runtime)
@@ -259,17 +264,17 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     The cost of `verify`, and that of writing each checkpoint again that has lost something.
     """
     runtime = runtime or Runtime()
-    found = survey = look(store, runtime, pages)
+    found = survey = survey_store(store, runtime, pages)
     if found.findings.newer:
         return _refused(found, why_no_repair(found))
     objects = recover_slots(store, found)
     if objects:  # what else is lost can be told, and made again, as if they were back
-        survey = look(as_if(store, objects), runtime, pages)
+        survey = survey_store(as_if(store, objects), runtime, pages)
         if survey.findings.newer:
             return _refused(found, why_no_repair(survey))
-    objects |= remake_ranges(survey)
-    objects |= remake_trees(survey.store, survey)
-    objects |= remake_manifests(survey.store, survey, objects)
+    objects |= regenerate_ranges(survey)
+    objects |= regenerate_checkpoints(survey.store, survey)
+    objects |= regenerate_manifests(survey.store, survey, objects)
     steps = [
         Step(StepKind.MOVE_AWAY, commit_key(slot.version), f"{commit_key(slot.version)} is moved to {LOST}.")
         for slot in survey.slots.foreign
@@ -278,9 +283,13 @@ def plan_repair(store: ObjectStore, runtime: Runtime | None = None, pages: Pages
     steps += [Step(StepKind.PUT_BACK, key, f"{key} is put back, byte for byte.") for key in objects]
     if survey.lost_ranges:
         steps.append(
-            Step(StepKind.COMPACT, survey.lost_ranges[0].key, f"{told(survey.lost_ranges)} made again.")
+            Step(
+                StepKind.COMPACT,
+                survey.lost_ranges[0].key,
+                f"{describe_ranges(survey.lost_ranges)} made again.",
+            )
         )
-    base, hint, more, mended = _newest_again(survey, objects)
+    base, hint, more, mended = _plan_latest_checkpoint(survey, objects)
     steps += more
     dead = temporaries(store, runtime)
     if dead:
@@ -313,7 +322,7 @@ def _refused(found: Survey, why: str) -> RepairPlan:
     return RepairPlan(found.store, found.runtime, found.slots.head, (), beyond, refused=why)
 
 
-def _newest_again(
+def _plan_latest_checkpoint(
     survey: Survey, objects: dict[str, bytes]
 ) -> tuple[CheckpointRef | None, CheckpointRef | None, list[Step], set[str]]:
     """What a new checkpoint stands on, what the hint should name, the steps, and the keys that they mend."""
@@ -347,7 +356,7 @@ def _superseded(broken: list[SurveyedTree], base: CheckpointRef | None) -> set[s
 def _can_write(survey: Survey, objects: dict[str, bytes], base: CheckpointRef | None) -> bool:
     """Whether a checkpoint of the head can be computed on `base`: tried, into nowhere."""
     try:
-        write_again(as_if(survey.store, objects), base, survey.slots.head, "0" * 32)
+        recompute_checkpoint(as_if(survey.store, objects), base, survey.slots.head, "0" * 32)
     except SparkPagesError:
         return False
     return True

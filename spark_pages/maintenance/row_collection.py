@@ -57,7 +57,7 @@ def collect_rows(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
     def build(state: LogState) -> TransactionRecord | Duplicate:
         check_writable(state.features)  # it writes page files, and is asked before a commit is tried, too
         zero = Snapshot(log.open(state), pages).table("system.catalog")
-        going = rows_to_go(zero, _oldest(state))
+        going = removable_rows(zero, _oldest(state))
         if not going.any():
             return Duplicate(state.version)
         prepared = place_splices(
@@ -77,7 +77,7 @@ def collect_rows(log: Log, runtime: Runtime, pages: PageHandler) -> int | None:
             manifests=prepared.manifests,
         )
 
-    if not rows_to_go(Snapshot(head, pages).table("system.catalog"), _oldest(head.state)).any():
+    if not removable_rows(Snapshot(head, pages).table("system.catalog"), _oldest(head.state)).any():
         return None
     outcome = log.commit(head, build)
     return outcome.version if outcome.commit is not None else None
@@ -87,7 +87,7 @@ def _oldest(state: LogState) -> int:
     return state.retention.min_readable if state.retention else 0
 
 
-def rows_to_go(zero: Table, oldest: int) -> NDArray[np.bool_]:
+def removable_rows(zero: Table, oldest: int) -> NDArray[np.bool_]:
     """Which rows of table 0 are to be taken out: those that nobody needs, where that is worth it.
 
     Parameters
@@ -105,14 +105,14 @@ def rows_to_go(zero: Table, oldest: int) -> NDArray[np.bool_]:
     last = told.group_by(["kind", "of", "field"]).aggregate([("row", "max")]).column("row_max")
     needed = pc.and_(pc.is_in(kind, pa.array(["table", "column"])), pc.is_in(numbers, last))
     dead: NDArray[np.bool_] = pc.and_(ended, pc.or_(purged, pc.invert(needed))).to_numpy()
-    dead[: first_worth(dead)] = False
+    dead[: first_rewritten_row(dead)] = False
     left = pc.unique(of.filter(pc.invert(pc.or_(pa.chunked_array([pa.array(dead)]), marks))))
     over = pc.and_(marks, pc.invert(pc.is_in(of, left)))  # a table without rows needs no mark
     going: NDArray[np.bool_] = dead | over.to_numpy()
     return going
 
 
-def first_worth(dead: NDArray[np.bool_]) -> int:
+def first_rewritten_row(dead: NDArray[np.bool_]) -> int:
     """The dead row from which on it is worth to write all rows anew; the end where there is none."""
     places = np.flatnonzero(dead)
     behind = len(dead) - places

@@ -11,7 +11,7 @@ from spark_pages.errors import CommitConflictError, ObjectNotFoundError, Snapsho
 from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
 from spark_pages.log.reopen import retry_after_vacuum
-from spark_pages.log.retention import keep_of
+from spark_pages.log.retention import retention_policy
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.log.vacuum.planner import VacuumPlanner
 from spark_pages.maintenance.purge import purge_dropped
@@ -36,7 +36,7 @@ def plan_vacuum(
     pages
         Forgets what it has cached of the files that the plan deletes, once it is executed.
     """
-    keep = keep_of(retention, log.refresh().state.properties)
+    keep = retention_policy(retention, log.refresh().state.properties)
     plan = VacuumPlanner(log, runtime).plan(keep, orphans, further)
     if pages is None:
         return plan

@@ -188,7 +188,7 @@ class Claim:
     fence: int
     expires_at_us: int
 
-    def meets(self, key: tuple[int, int], first: int, end: int) -> bool:
+    def overlaps(self, key: tuple[int, int], first: int, end: int) -> bool:
         """Whether it is of one of the rows [first, end) of a chain."""
         return (self.table_id, self.field_id) == key and self.first_row < end and first < self.end_row
 
@@ -345,7 +345,7 @@ class Commit:
         return self.store_id or (self.token if self.version == 0 else "")
 
     def __repr__(self) -> str:
-        done = "; ".join(map(_told, self.records[:_SHOWN_RECORDS]))
+        done = "; ".join(map(_summary, self.records[:_SHOWN_RECORDS]))
         more = len(self.records) - _SHOWN_RECORDS
         done += f"; and {more:,} transactions more" if more > 0 else ""
         return f"Commit(version {self.version}, {moment(self.timestamp_us)}, {done})"
@@ -377,7 +377,7 @@ class Commit:
 _SHOWN_RECORDS = 5
 
 
-def _told(record: TransactionRecord) -> str:
+def _summary(record: TransactionRecord) -> str:
     """One transaction in a few words."""
     pages = sum(splice.stop - splice.start for splice in record.splices)
     gone = sum(len(splice.removed) for splice in record.splices)

@@ -1,6 +1,6 @@
 """A column chain: the pages of one column in row order, loaded as far as it is asked about.
 
-Read `ColumnChain.locate_row` first; everything else stands on `_settle`, which turns the piece of
+Read `ColumnChain.locate_row` first; everything else stands on `_load_run_at`, which turns the piece of
 the chain that covers a row from a promise (`UnloadedRun`) into pages (`PageRun`).
 """
 
@@ -75,7 +75,7 @@ class ChainPages(Sequence[PageDescriptor]):
         """Return one descriptor, or those of a slice."""
         chosen = range(len(self))[index]
         if isinstance(chosen, int):
-            return self._chain.stretch(chosen, chosen + 1).run.descriptor(0)
+            return self._chain.pages_from(chosen, chosen + 1).run.descriptor(0)
         positions = np.array(chosen, np.int64)
         if chosen.step > 0:
             return tuple(self._chain.pages_at(positions))
@@ -193,7 +193,7 @@ class ColumnChain:
         first_rows = layout.first_rows
         index = bisect_right(first_rows, row) - 1
         if not 0 <= index < len(layout.pieces) or type(run := layout.pieces[index]) is not PageRun:
-            run, index, layout = self._settle(row)
+            run, index, layout = self._load_run_at(row)
             first_rows = layout.first_rows
         view = run.prefix_view
         row -= first_rows[index]
@@ -263,7 +263,7 @@ class ColumnChain:
 
     def _run_at(self, row: int, end: int) -> tuple[PageRun, int]:
         """The run that holds a row, and its first row; joined with neighbours unless it reaches the end."""
-        run, index, layout = self._settle(row)
+        run, index, layout = self._load_run_at(row)
         if layout.first_rows[index + 1] >= end:
             return run, layout.first_rows[index]
         joined = self._joined
@@ -286,9 +286,9 @@ class ColumnChain:
                 hint=f"Ask for rows from 0 up to {self.num_rows}.",
                 num_rows=self.num_rows,
             )
-        return self.cut(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
+        return self.select(np.array([start], np.uint64), np.array([end], np.uint64)).slices()
 
-    def cut(self, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> PageSelection:
+    def select(self, starts: NDArray[np.uint64], ends: NDArray[np.uint64]) -> PageSelection:
         """The pages that rows [starts[i], ends[i]) touch, for every i, with the rows of each.
 
         Parameters
@@ -327,7 +327,7 @@ class ColumnChain:
         """Descriptors of the pages at increasing positions."""
         return self.run_at(positions).descriptors()
 
-    def few_slices(self, start: int, end: int, most: int) -> list[PageSlice] | None:
+    def small_range(self, start: int, end: int, most: int) -> list[PageSlice] | None:
         """What `locate_range` gives, if that is no more than so many loaded pages of one piece; else None.
 
         Notes
@@ -358,15 +358,15 @@ class ColumnChain:
 
     def run_at(self, positions: NDArray[np.int64]) -> PageRun:
         """The pages at increasing positions, as one run."""
-        return self._taken_at(positions).run
+        return self._take_at(positions).run
 
-    def stretch(self, start: int, stop: int) -> RunSlice:
+    def pages_from(self, start: int, stop: int) -> RunSlice:
         """The pages at positions [start, stop), empty ones too; loads the pieces that hold them and no
         others.
         """
-        return self._taken_at(np.arange(start, stop))
+        return self._take_at(np.arange(start, stop))
 
-    def _taken_at(self, positions: NDArray[np.int64]) -> RunSlice:
+    def _take_at(self, positions: NDArray[np.int64]) -> RunSlice:
         layout = self._counted()
         while True:
             bounds = np.searchsorted(positions, np.array(layout.first_pages))
@@ -457,7 +457,7 @@ class ColumnChain:
         tail = joined_pieces(appended)
         return ColumnChain(merge_small((*chain._layout.pieces, *tail))) if tail else chain
 
-    def _settle(self, row: int) -> tuple[PageRun, int, ChainLayout]:
+    def _load_run_at(self, row: int) -> tuple[PageRun, int, ChainLayout]:
         """The loaded run that holds a row, its index in the layout, and that layout."""
         layout = self._layout
         if row >= layout.first_rows[-1]:

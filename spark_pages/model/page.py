@@ -198,7 +198,7 @@ class PendingPage:
             given["checksum"] = as_int(self.checksum, "checksum")
         for what, value in given.items():
             object.__setattr__(self, what, value)
-        problems = [] if self.stats is None else _untold(self.stats)
+        problems = [] if self.stats is None else _invalid_stats(self.stats)
         if self.offset < 0 or self.offset % PAGE_ALIGNMENT:
             problems.append(f"offset {self.offset} is not a multiple of {PAGE_ALIGNMENT}")
         if not 0 < self.alloc_len <= MAX_ALLOC_LEN or self.alloc_len % PAGE_ALIGNMENT:
@@ -221,7 +221,7 @@ class PendingPage:
             )
 
 
-def _untold(stats: object) -> list[str]:
+def _invalid_stats(stats: object) -> list[str]:
     """What is wrong with statistics whatever the page holds."""
     if not isinstance(stats, PageStats):
         return [f"stats is a {type(stats).__name__}, and no PageStats"]

@@ -56,7 +56,7 @@ class RowRanges:
         return cls(starts[first], ends[last])
 
     @classmethod
-    def outside(cls, ranges: RowRanges, stop: int) -> RowRanges:
+    def complement(cls, ranges: RowRanges, stop: int) -> RowRanges:
         """The rows of [0, stop) that are not in a set."""
         starts, ends = np.append(0, ranges.ends), np.append(ranges.starts, stop)
         some = starts < ends

@@ -67,7 +67,7 @@ class PageRun:
         run._batch = None
         run._ids = ids
         run.few = few
-        run.load_stats = run._few_stats
+        run.load_stats = run._small_stats
         run.base_position = -1
         run.num_pages = len(few)
         run.num_rows = sum([page.entry_count for page in few])
@@ -79,7 +79,7 @@ class PageRun:
     _slice_of: tuple[PageRun, int] | None = None
     """Of a slice, and of slices of it: the run that was sliced first, and the pages there before it."""
 
-    def _few_stats(self) -> pa.RecordBatch:
+    def _small_stats(self) -> pa.RecordBatch:
         return page_batches(self.few or (), self._ids)[1]
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class PageRun:
         """The pages of all runs as one run; statistics are joined when they are asked for."""
         if len(runs) == 1:
             return runs[0]
-        runs = _few_in_one_batch(_few_joined(runs))
+        runs = _batch_small_runs(_join_small_runs(runs))
         if len(runs) == 1:
             return runs[0]
         batch = concat_batches([run.pages for run in runs], PAGE_SCHEMA)
@@ -303,7 +303,7 @@ _NUMBERS = ("page_id", "entry_count", "payload_entries", "kind", "offset", "allo
 _KINDS = tuple(PageKind)
 
 
-def _few_joined(runs: Sequence[PageRun]) -> Sequence[PageRun]:
+def _join_small_runs(runs: Sequence[PageRun]) -> Sequence[PageRun]:
     """The runs, where several of few pages follow one another as one: to make a batch of each takes long."""
     if not any(run.few is not None for run in runs):
         return runs
@@ -319,7 +319,7 @@ def _few_joined(runs: Sequence[PageRun]) -> Sequence[PageRun]:
     return joined
 
 
-def _few_in_one_batch(runs: Sequence[PageRun]) -> Sequence[PageRun]:
+def _batch_small_runs(runs: Sequence[PageRun]) -> Sequence[PageRun]:
     """The runs, where those of few pages are slices of one batch: to make a batch of each takes long."""
     some = [run for run in runs if run.few is not None]
     if len(some) < 2:

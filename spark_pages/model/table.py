@@ -128,7 +128,7 @@ class TableDefinition:
         return tuple((self.table_id, field_id) for field_id in fields)
 
     @cached_property
-    def widened(self) -> frozenset[str]:
+    def widened_columns(self) -> frozenset[str]:
         """Columns whose pages may hold values under another type than the column's."""
         return frozenset(column.name for column in self.schema if STORED_KEY in (column.metadata or {}))
 

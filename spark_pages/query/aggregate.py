@@ -95,8 +95,8 @@ def aggregate_rows(
     """
     ordered = has_bounds(kind)
     pages = _Pages.of(chain, kind, start, stop, told=told and ordered)
-    known = _Known(pages, read, ordered)
-    known.look_at((pages.nulls < 0) | (ordered & pages.valued & ~pages.bounded & ~pages.only_nan))
+    known = _KnownExtremes(pages, read, ordered)
+    known.read_pages((pages.nulls < 0) | (ordered & pages.valued & ~pages.bounded & ~pages.only_nan))
     if ordered:
         known.add_bounds(pages.attained)
         known.add_nan(bool(pages.only_nan.any()))
@@ -177,7 +177,7 @@ class _Pages:
 
 
 @dataclass(eq=False, slots=True)
-class _Known:
+class _KnownExtremes:
     """What is known so far."""
 
     pages: _Pages
@@ -191,14 +191,14 @@ class _Known:
         self.nulls = self.pages.nulls.copy()
         self.looked_at = np.zeros(len(self.nulls), dtype=bool)
 
-    def look_at(self, chosen: Flags) -> None:
+    def read_pages(self, chosen: Flags) -> None:
         """Read some pages."""
         positions = np.flatnonzero(chosen)
         self.looked_at |= chosen
         for first in range(0, len(positions), _PAGES_AT_ONCE):
             some = positions[first : first + _PAGES_AT_ONCE]
             run = PageRun(self.pages.run.pages.take(number_column(some, pa.int64())))
-            self._learn(some, self.read(run.descriptors(0, run.num_pages)))
+            self._record(some, self.read(run.descriptors(0, run.num_pages)))
 
     def narrow(self, chosen: Flags) -> None:
         """None of some pages could change what is known any more: those that could, from outside, are read.
@@ -212,10 +212,10 @@ class _Known:
             if not (lower | higher).any():
                 return
             least, greatest = _least(self.pages.lows, lower), _greatest(self.pages.highs, higher)
-            self.look_at(_first(least, most) | _first(greatest, most))
+            self.read_pages(_first(least, most) | _first(greatest, most))
             most *= 2
 
-    def _learn(self, positions: Numbers, arrays: Sequence[pa.Array]) -> None:
+    def _record(self, positions: Numbers, arrays: Sequence[pa.Array]) -> None:
         for position, array in zip(positions.tolist(), arrays, strict=True):
             rows = array.slice(int(self.pages.starts[position]), int(self.pages.rows[position]))
             values = plain_values(rows)

@@ -19,11 +19,11 @@ from spark_pages.model.row_ranges import RowRanges, intersection, union
 from spark_pages.query.predicates.literals import exact_values
 from spark_pages.query.predicates.predicate import AllOf, AnyOf, Condition, Tree
 from spark_pages.query.pruning import CandidateSearch
-from spark_pages.query.row_reader import RowSource
+from spark_pages.query.row_reader import RowReader
 
 
 def candidates(
-    source: RowSource, tree: Tree, start: int, stop: int, trace: ReadTrace | None = None
+    source: RowReader, tree: Tree, start: int, stop: int, trace: ReadTrace | None = None
 ) -> Iterator[RowRanges]:
     """The rows of [start, stop) that neither statistics nor bloom filters rule out, part by part, in order.
 
@@ -37,18 +37,18 @@ def candidates(
     Loads what a part takes when it is asked for: segments of the columns that the tree names.
     """
     search = CandidateSearch(source, tree)
-    for begin, end in search.stretches(start, stop):
-        yield _rows_left(source, search, search.tree, search.rows(begin, end), trace)
+    for begin, end in search.ranges(start, stop):
+        yield _remaining_rows(source, search, search.tree, search.rows(begin, end), trace)
 
 
-def rows_to_read(source: RowSource, tree: Tree, start: int, stop: int) -> RowRanges:
+def rows_to_read(source: RowReader, tree: Tree, start: int, stop: int) -> RowRanges:
     """The rows of [start, stop) that neither statistics nor bloom filters rule out."""
     search = CandidateSearch(source, tree)
-    return _rows_left(source, search, search.tree, search.rows(start, stop), None)
+    return _remaining_rows(source, search, search.tree, search.rows(start, stop), None)
 
 
-def _rows_left(
-    source: RowSource, search: CandidateSearch, tree: Tree, left: RowRanges, trace: ReadTrace | None
+def _remaining_rows(
+    source: RowReader, search: CandidateSearch, tree: Tree, left: RowRanges, trace: ReadTrace | None
 ) -> RowRanges:
     """Those of the rows that statistics left over which bloom filters leave over too.
 
@@ -61,19 +61,21 @@ def _rows_left(
         return left
     match tree:
         case Condition():
-            return _left_by(source, tree, left, trace)
+            return _remaining_of_condition(source, tree, left, trace)
         case AllOf(parts):
             for part in parts:
-                left = _rows_left(source, search, part, left, trace)
+                left = _remaining_rows(source, search, part, left, trace)
             return left
         case AnyOf(parts):
-            found = (_rows_left(source, search, part, search.rows_of(part, left), trace) for part in parts)
+            found = (
+                _remaining_rows(source, search, part, search.rows_of(part, left), trace) for part in parts
+            )
             return union([RowRanges.of(0, 0), *found])
 
 
 @reopening
-def _left_by(
-    source: RowSource, condition: Condition, candidates: RowRanges, trace: ReadTrace | None
+def _remaining_of_condition(
+    source: RowReader, condition: Condition, candidates: RowRanges, trace: ReadTrace | None
 ) -> RowRanges:
     if condition.operator not in ("==", "in") or not source.stored_as_read(condition.column):
         return candidates
@@ -84,19 +86,19 @@ def _left_by(
         if not has_bloom(part.run).any():
             continue
         if hashes is None:
-            hashes = _hashes_under(condition, source.definition.schema.field(condition.column))
+            hashes = _hashes_of_types(condition, source.definition.schema.field(condition.column))
         if hashes is None:
             return candidates
         ends = part.run.prefix_entries.astype(np.int64) + part.first_row
         begins = ends - part.run.numbers("entry_count")
         asked = _touched(begins, ends, candidates)
-        refused = asked & ~source.pages.may_hold(part.run, asked, hashes, trace=trace)
+        refused = asked & ~source.pages.may_contain(part.run, asked, hashes, trace=trace)
         denied.append(np.stack([begins, ends], axis=1)[refused])
     ruled_out = np.concatenate(denied) if denied else np.zeros((0, 2), np.int64)
     return intersection([candidates, _complement(ruled_out, start, stop)]) if len(ruled_out) else candidates
 
 
-def _hashes_under(condition: Condition, column: pa.Field) -> Hashes | None:
+def _hashes_of_types(condition: Condition, column: pa.Field) -> Hashes | None:
     """Of the values asked for, under each type that pages may have; None where that cannot be said."""
     found = _hashes(condition, column.type)
     if found is None:

@@ -57,7 +57,7 @@ class CatalogRows:
         self._conditions = tuple(conditions)
         self._on_count = on_count
 
-    def narrowed(self, conditions: Sequence[Pushed]) -> CatalogRows:
+    def with_conditions(self, conditions: Sequence[Pushed]) -> CatalogRows:
         """Those of them that meet more conditions."""
         return CatalogRows(self._zero, self.log, self._kind, (*self._conditions, *conditions), self._on_count)
 
@@ -93,14 +93,14 @@ class CatalogRows:
         return _one(self._zero.take(self.numbers, [name]).column(0))
 
     @cached_property
-    def told(self) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+    def metadata(self) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
         """The different values of ``metadata``, and which of them each row has."""
         encoded = self.column("metadata").dictionary_encode()
         return [json.loads(text) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 
-    def from_told(self, kind: pa.DataType, make: Callable[[dict[str, Any]], Any]) -> pa.Array:
+    def from_metadata(self, kind: pa.DataType, make: Callable[[dict[str, Any]], Any]) -> pa.Array:
         """A column out of ``metadata``, each different value of which is looked at once."""
-        told, indices = self.told
+        told, indices = self.metadata
         values = pa.array([make(each) for each in told], kind)
         return values.take(pa.array(indices))
 

@@ -181,7 +181,7 @@ class PageDirectory:
         del held
 
     @reopening
-    def stretch(self, column: str, start: int, stop: int) -> RunSlice:
+    def pages_from(self, column: str, start: int, stop: int) -> RunSlice:
         """The pages of a column at positions [start, stop), with the row at which they begin.
 
         Raises
@@ -200,7 +200,7 @@ class PageDirectory:
                 f"Pages [{start}, {stop}) are not in column {column!r} of table {self.definition.name!r}: it "
                 f"has {chain.num_pages} pages, numbered from 0."
             )
-        return ColumnChain(chain.pieces).stretch(start, stop)
+        return ColumnChain(chain.pieces).pages_from(start, stop)
 
     @reopening
     def latest(self, column: str) -> PageDescriptor | None:
@@ -228,7 +228,7 @@ class PageDirectory:
             check_column(self.definition, column)
             raise
         except ObjectNotFoundError:
-            return self._locate_again(column, row)
+            return self._locate_after_reopen(column, row)
         except RowOutOfRangeError as error:
             raise self._no_such_row(column, error) from None
         except ValueError:
@@ -236,7 +236,7 @@ class PageDirectory:
             raise
 
     @reopening
-    def _locate_again(self, column: str, row: int) -> RowLocation:
+    def _locate_after_reopen(self, column: str, row: int) -> RowLocation:
         return self.chain(column).locate_row(row)
 
     @reopening

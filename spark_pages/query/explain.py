@@ -14,7 +14,7 @@ from spark_pages.io import CacheStats, ReadTrace
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.run import PageRun
 from spark_pages.printable import escape_controls
-from spark_pages.query.row_reader import RowSource
+from spark_pages.query.row_reader import RowReader
 from spark_pages.query.scan import ScanRequest, needed_columns, tested_columns, windows_of
 
 
@@ -149,7 +149,7 @@ class ScanPlan:
         return card(heading, told, html_table(heads, rows, right=["bytes"]))
 
 
-def explain_scan(source: RowSource, table: str, request: ScanRequest, filter_text: str) -> ScanPlan:
+def explain_scan(source: RowReader, table: str, request: ScanRequest, filter_text: str) -> ScanPlan:
     """What the scan would read; nothing of the pages is read for it.
 
     Notes
@@ -179,12 +179,12 @@ def explain_scan(source: RowSource, table: str, request: ScanRequest, filter_tex
                 stored[name] += int(run.numbers("actual_len").sum())
             runs += _runs(PageRun.concat(list(cut.values())))
             if request.parsed and group is rest:  # which of them hold a row that passes is not known yet
-                told += [source.pages.foretell(run, some=True) for run in cut.values()]
+                told += [source.pages.estimate_reads(run, some=True) for run in cut.values()]
                 continue
             shares = [(run.slice(0, apart), run.slice(apart, run.num_pages)) for run, apart in new.values()]
-            for share in zip(*shares, strict=True):  # the scan asks twice, see `RowSource.slices`
+            for share in zip(*shares, strict=True):  # the scan asks twice, see `RowReader.slices`
                 some = [run for run in share if run.num_pages]
-                told += [source.pages.foretell(PageRun.concat(some))] if some else []
+                told += [source.pages.estimate_reads(PageRun.concat(some))] if some else []
     columns = tuple(
         ColumnPlan(
             name, name in tested, pages[name], _touched(source, name, request) - pages[name], stored[name]
@@ -211,7 +211,7 @@ def explain_scan(source: RowSource, table: str, request: ScanRequest, filter_tex
 
 
 def _new_pages(
-    source: RowSource, name: str, ranges: RowRanges, last: dict[str, int], later: bool
+    source: RowReader, name: str, ranges: RowRanges, last: dict[str, int], later: bool
 ) -> tuple[PageRun, int]:
     """The pages of a window, each once, but for the one that the window before has read already.
 
@@ -219,7 +219,7 @@ def _new_pages(
     could have been read by the window before, which is only known once that is done.
     """
     starts, ends = ranges.starts.astype(np.uint64), ranges.ends.astype(np.uint64)
-    cut = source.directory.chain(name).cut(starts, ends)
+    cut = source.directory.chain(name).select(starts, ends)
     ids = cut.run.page_ids
     before = np.concatenate([[last[name]], ids])[:-1]
     apart = later and len(ids) > 0 and int(cut.starts[0]) > 0 and last[name] != int(ids[0])
@@ -228,7 +228,7 @@ def _new_pages(
     return cut.run.take(np.flatnonzero(before != ids)), int(apart)
 
 
-def _touched(source: RowSource, name: str, request: ScanRequest) -> int:
+def _touched(source: RowReader, name: str, request: ScanRequest) -> int:
     """Pages that hold some of the rows asked for."""
     bounds: Sequence[int] = (request.start, request.stop)
     if bounds[0] == bounds[1]:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column, valid_of
-from spark_pages.arrow.compact import retains_extra_memory, taken_directly, takes
+from spark_pages.arrow.compact import retains_extra_memory, supports_take, take_unchecked
 from spark_pages.arrow.join import DoesNotFitError, empty_array, join, take_entries
 from spark_pages.arrow.validate_array import validate_array
-from spark_pages.format.pages.lazy_page import taken_texts
+from spark_pages.format.pages.lazy_page import take_texts
 from spark_pages.io import LazyPage
 from spark_pages.query.concat import Values, as_array, entries_of
 
@@ -74,7 +74,7 @@ def _chosen(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataTy
     """The entries of each page, or of several neighbours, one after another; not known to be UTF-8."""
     wanted = number_column(offsets, pa.int64())
     # Asked once, because to hash a type takes as long as a take.
-    take = taken_directly if takes(kind) and not retains_extra_memory(kind) else take_entries
+    take = take_unchecked if supports_take(kind) and not retains_extra_memory(kind) else take_entries
     for offers_text, group in groupby(shares, _offers_text):
         some = list(group)
         size = _TEXTS_TOGETHER if offers_text else len(some)
@@ -94,7 +94,7 @@ def _texts(shares: Sequence[Share], offsets: NDArray[np.int64], kind: pa.DataTyp
     """Text of neighbours; None where there is much of it."""
     pages, places = zip(*shares, strict=True)
     low, high = places[0][0], places[-1][1]
-    texts = taken_texts(pages, [0, *(stop - low for _, stop in places)], offsets[low:high])
+    texts = take_texts(pages, [0, *(stop - low for _, stop in places)], offsets[low:high])
     if texts is None:
         return None
     validity, nulls = _validity(shares, offsets)

@@ -1,6 +1,6 @@
 """What statistics prove of conditions: which pages cannot hold a row that meets one. Pure.
 
-`AskedValues` are the values of a condition, prepared once for a column; `PageBounds` are the statistics of
+`SearchValues` are the values of a condition, prepared once for a column; `PageBounds` are the statistics of
 some of its pages, decoded once for all conditions.
 """
 
@@ -29,7 +29,7 @@ _NO_ORDER = (pa.ArrowException, DamageError, OverflowError, TypeError, ValueErro
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AskedValues:
+class SearchValues:
     """The values of a condition as bounds are compared with them.
 
     Attributes
@@ -52,7 +52,7 @@ class AskedValues:
     or_nan: bool
 
     @classmethod
-    def of(cls, condition: Condition, kind: pa.DataType) -> AskedValues:
+    def of(cls, condition: Condition, kind: pa.DataType) -> SearchValues:
         """Those of a condition on a column of a type."""
         operator, or_nan = condition.operator, condition.or_nan or condition.operator == "!="
         if operator in ("is null", "is not null", "not in"):
@@ -87,7 +87,7 @@ class PageBounds:
     stats: pa.RecordBatch
     entries: NDArray[np.int64]
 
-    def may_match(self, asked: AskedValues) -> Flags:
+    def may_match(self, asked: SearchValues) -> Flags:
         """Which pages may hold a row that meets a condition.
 
         Returns
@@ -109,7 +109,7 @@ class PageBounds:
         matching = self._some_value & self._matching(asked)
         return matching | self._some_null if asked.null else matching
 
-    def _matching(self, asked: AskedValues) -> Flags:
+    def _matching(self, asked: SearchValues) -> Flags:
         if asked.values is None:
             return np.ones(len(self.entries), dtype=bool)
         try:
@@ -120,7 +120,7 @@ class PageBounds:
                 (value,) = asked.values
                 found = _flags(pc.and_kleene(pc.less_equal(low, value), pc.greater_equal(high, value)))
             else:
-                found = _hold_one_of(low, high, asked.values)
+                found = _may_contain_any(low, high, asked.values)
             if asked.nan:
                 found = found | ~valid_of(low) | ~valid_of(high)  # else it is said where a value is NaN
         except _NO_ORDER:
@@ -152,7 +152,7 @@ def _decoded(kind: pa.DataType, column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(bounds), None, bounds) if pa.types.is_floating(bounds.type) else bounds
 
 
-def _hold_one_of(low: pa.Array, high: pa.Array, values: pa.Array) -> Flags:
+def _may_contain_any(low: pa.Array, high: pa.Array, values: pa.Array) -> Flags:
     """Which pages may hold one of some values, which increase: the least that is not below the lower bound
     is not above the upper one.
     """

@@ -103,7 +103,7 @@ class PageMeta:
             self.page,
         )
 
-    def beside(self, values: pa.Array) -> pa.Array:
+    def join_with(self, values: pa.Array) -> pa.Array:
         """The values, or structs of them and what they have beside them: for cutting into pages."""
         arrays = [values, *(each for each in (self.prefix, self.suffix) if each is not None)]
         if len(arrays) == 1:
@@ -149,7 +149,7 @@ def _joined(parts: Sequence[tuple[pa.Array | None, int]]) -> pa.Array | None:
     return join(whole, pa.binary())
 
 
-def alike_groups(pages: Sequence[Page]) -> list[list[Page]]:
+def group_by_metadata(pages: Sequence[Page]) -> list[list[Page]]:
     """The pages, in order, in groups of neighbours whose pages have the same metadata."""
     groups: list[list[Page]] = []
     metadata: object = None

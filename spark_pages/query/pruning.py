@@ -12,9 +12,9 @@ from spark_pages.errors import ObjectNotFoundError
 from spark_pages.log.reopen import reopening
 from spark_pages.model.ids import CATALOG_TABLE
 from spark_pages.model.row_ranges import RowRanges, intersection, union
-from spark_pages.query.page_bounds import AskedValues, PageBounds
+from spark_pages.query.page_bounds import PageBounds, SearchValues
 from spark_pages.query.predicates.predicate import AllOf, AnyOf, Condition, Tree
-from spark_pages.query.row_reader import RESOLVED, RowSource
+from spark_pages.query.row_reader import RESOLVED, RowReader
 
 
 class CandidateSearch:
@@ -28,17 +28,17 @@ class CandidateSearch:
         Resolved.
     """
 
-    def __init__(self, source: RowSource, tree: Tree) -> None:
+    def __init__(self, source: RowReader, tree: Tree) -> None:
         self._source = source
         self._tree = merged(tree)
-        self._asked: dict[int, AskedValues] = {}
+        self._asked: dict[int, SearchValues] = {}
 
     @property
     def tree(self) -> Tree:
         """The tree, with alternatives of one column as a list of values."""
         return self._tree
 
-    def stretches(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The rows [start, stop) in parts that end where one of the tree's columns has its next segment.
 
         Notes
@@ -69,7 +69,7 @@ class CandidateSearch:
             return among
         match tree:
             case Condition():
-                return intersection([among, self._may_meet(tree, int(among.starts[0]), int(among.ends[-1]))])
+                return intersection([among, self._may_match(tree, int(among.starts[0]), int(among.ends[-1]))])
             case AllOf(parts):
                 for part in parts:
                     among = self.rows_of(part, among)
@@ -78,12 +78,12 @@ class CandidateSearch:
                 return union([RowRanges.of(0, 0), *(self.rows_of(part, among) for part in parts)])
 
     @reopening
-    def _may_meet(self, condition: Condition, start: int, stop: int) -> RowRanges:
+    def _may_match(self, condition: Condition, start: int, stop: int) -> RowRanges:
         source = self._source
         if source.definition.table_id == CATALOG_TABLE and condition.column in RESOLVED:
             return RowRanges.of(start, stop)  # statistics speak of what is stored, not of what is read
         kind = source.schema.field(condition.column).type
-        asked = self._asked_values(condition, kind)
+        asked = self._search_values(condition, kind)
         bounds, keep = [np.array([], dtype=np.int64)], [np.array([], dtype=bool)]
         last = start
         for part in source.directory.chain_of(condition.key).runs(start, stop):
@@ -94,10 +94,10 @@ class CandidateSearch:
             last = int(ends[-1])
         return RowRanges.chosen(np.append(np.concatenate(bounds), last), np.concatenate(keep))
 
-    def _asked_values(self, condition: Condition, kind: pa.DataType) -> AskedValues:
+    def _search_values(self, condition: Condition, kind: pa.DataType) -> SearchValues:
         asked = self._asked.get(id(condition))  # held by the tree
         if asked is None:
-            asked = self._asked[id(condition)] = AskedValues.of(condition, kind)
+            asked = self._asked[id(condition)] = SearchValues.of(condition, kind)
         return asked
 
     def reopen(self, missing: ObjectNotFoundError) -> None:

@@ -14,14 +14,14 @@ from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.run import PageRun
 from spark_pages.query.concat import assembled
 from spark_pages.query.page_metadata import PageMeta, check_names, meta_names, page_name
-from spark_pages.query.row_reader import Reading, RowSource
+from spark_pages.query.row_reader import Reading, RowReader
 
 _PAGES_AT_ONCE = 128
 _METADATA = pa.map_(pa.binary(), pa.binary())
 
 
 def rows_with_meta(
-    source: RowSource, names: Sequence[str], start: int, stop: int, trace: ReadTrace | None
+    source: RowReader, names: Sequence[str], start: int, stop: int, trace: ReadTrace | None
 ) -> pa.Table:
     """Rows [start, stop), each column followed by what its entries have beside them, and their pages.
 
@@ -48,13 +48,13 @@ def rows_with_meta(
         columns[name] = values.column(name)
         beside = [each.prefix for each in metas], [each.suffix for each in metas]
         for title, of_pages in zip(meta_names(name), beside, strict=True):
-            columns[title] = _beside(of_pages, [batch.num_rows for batch in cut])
+            columns[title] = _expand(of_pages, [batch.num_rows for batch in cut])
         pages = np.repeat(np.arange(len(cut)), [batch.num_rows for batch in cut])
         columns[page_name(name)] = _metadata(cut).take(number_column(pages, pa.int64()))
     return pa.table(columns)
 
 
-def _beside(of_pages: Sequence[pa.Array | None], counts: Sequence[int]) -> pa.ChunkedArray:
+def _expand(of_pages: Sequence[pa.Array | None], counts: Sequence[int]) -> pa.ChunkedArray:
     """What the entries of some pages have, in as few arrays as hold it; null where there is nothing."""
     if all(each is None for each in of_pages):
         return pa.chunked_array([pa.nulls(sum(counts), pa.binary())])
@@ -65,7 +65,7 @@ def _beside(of_pages: Sequence[pa.Array | None], counts: Sequence[int]) -> pa.Ch
     return pa.chunked_array(assembled([(each, 0, len(each)) for each in arrays], pa.binary()), pa.binary())
 
 
-def metadata_of(source: RowSource, run: PageRun) -> pa.Array:
+def metadata_of(source: RowReader, run: PageRun) -> pa.Array:
     """Metadata of some pages, each of which is read; null where there is none."""
     found = [pa.nulls(0, _METADATA)]
     for first in range(0, run.num_pages, _PAGES_AT_ONCE):

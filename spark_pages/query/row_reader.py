@@ -1,7 +1,7 @@
 """Rows of a table: from ranges and numbers of rows to pages, and from pages to values.
 
 `Table` is the face of it. Everything here works on whole columns of pages: which pages, in which order, which
-rows of each are arrays; values stay Arrow. `RowSource.slices` reads ranges, `RowSource.take` rows in any
+rows of each are arrays; values stay Arrow. `RowReader.slices` reads ranges, `RowReader.take` rows in any
 order.
 """
 
@@ -78,7 +78,7 @@ class Reading:
         return {page: held for page, held in {**earlier, **self.last}.items() if held[1] > row}
 
 
-class RowSource:
+class RowReader:
     """The rows of a table as of one version.
 
     Parameters
@@ -140,11 +140,11 @@ class RowSource:
             return rows_without_columns(ranges.num_rows)
         if reading.before is None and len(ranges.starts) == 1:
             start, stop = int(ranges.starts[0]), int(ranges.ends[0])
-            few = self._few(names, start, stop)
+            few = self._small_read(names, start, stop)
             if few is not None:
-                return self._few_slices(names, few, stop, reading)
+                return self._small_slices(names, few, stop, reading)
         starts, ends = ranges.starts.astype(np.uint64), ranges.ends.astype(np.uint64)
-        cuts = [self.directory.chain(name).cut(starts, ends) for name in names]
+        cuts = [self.directory.chain(name).select(starts, ends) for name in names]
         self.directory.check_lengths(names)
         late = [len(cut.starts) > 0 and cut.starts[0] > 0 for cut in cuts]
         fetched = self._fetch(names, [cut.run for cut in cuts], reading, late)
@@ -180,8 +180,8 @@ class RowSource:
         if not names:
             return rows_without_columns(len(rows))
         one = len(rows) == 1 and reading.before is None
-        if one and (few := self._few(names, int(rows[0]), int(rows[0]) + 1)) is not None:
-            table = self._few_slices(names, few, int(rows[0]) + 1, reading)
+        if one and (few := self._small_read(names, int(rows[0]), int(rows[0]) + 1)) is not None:
+            table = self._small_slices(names, few, int(rows[0]) + 1, reading)
             # A copy, so that the row does not hold on to its page.
             chunks = [take_entries(column.chunk(0), _FIRST) for column in table.columns]
             return pa.table(chunks, schema=table.schema)
@@ -247,17 +247,17 @@ class RowSource:
         """Some pages, with what entries and pages have beside their values."""
         return self.pages.get_pages(pages, admit=admit) if pages else []
 
-    def _few(self, names: Sequence[str], start: int, stop: int) -> list[list[PageSlice]] | None:
+    def _small_read(self, names: Sequence[str], start: int, stop: int) -> list[list[PageSlice]] | None:
         """The pages of a small read, found without numpy; None where it is not small."""
         found = []
         for name in names:
-            slices = self.directory.chain(name).few_slices(start, stop, _FEW_PAGES)
+            slices = self.directory.chain(name).small_range(start, stop, _FEW_PAGES)
             if slices is None:
                 return None
             found.append(slices)
         return found
 
-    def _few_slices(
+    def _small_slices(
         self, names: Sequence[str], slices: Sequence[Sequence[PageSlice]], stop: int, reading: Reading
     ) -> pa.Table:
         """The rows up to `stop` of a small read, whose pages are known."""
@@ -331,7 +331,7 @@ class RowSource:
             If a page is of a type that the column never had: the log names one that is not of this column.
         """
         kind = self.schema.field(column).type
-        widened = column in self.definition.widened
+        widened = column in self.definition.widened_columns
         known = (kind, *stored_types(self.definition.schema.field(column))) if widened else (kind,)
         others = [at for at, page in enumerate(pages) if type_of(page) not in known]
         for at in others:  # they may have a name for the type that the process did not know, or knows by now

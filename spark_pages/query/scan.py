@@ -27,7 +27,7 @@ from spark_pages.model.row_ranges import RowRanges
 from spark_pages.model.run import PageRun
 from spark_pages.query.bloom_pruning import candidates
 from spark_pages.query.predicates.filters import ParsedFilter
-from spark_pages.query.row_reader import Held, Reading, RowSource, rows_without_columns
+from spark_pages.query.row_reader import Held, Reading, RowReader, rows_without_columns
 
 WINDOWS_AHEAD = 2
 """Windows that are begun and whose batches the caller has not taken yet, at most.
@@ -70,13 +70,13 @@ class ScanRequest:
     few: bool = False
 
 
-def scan_tables(source: RowSource, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
+def scan_tables(source: RowReader, request: ScanRequest, trace: ReadTrace | None) -> Iterator[pa.Table]:
     """The rows, window by window; windows without a row are left out."""
     yield from _scan(source, request, _whole, trace)
 
 
 def scan_batches(
-    source: RowSource, request: ScanRequest, trace: ReadTrace | None
+    source: RowReader, request: ScanRequest, trace: ReadTrace | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows as batches of one chunk for each column."""
     yield from _scan(source, request, _batches, trace)
@@ -88,10 +88,10 @@ Window = tuple[list[Rows], ReadTrace | None]
 
 
 def _scan(
-    source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
+    source: RowReader, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Rows]:
     jobs = _jobs(source, request, shape, trace)
-    windows = read_ahead(jobs, WINDOWS_AHEAD) if request.prefetch else (job() for job in jobs)
+    windows = prefetch(jobs, WINDOWS_AHEAD) if request.prefetch else (job() for job in jobs)
     for found, counts in windows:
         if trace is not None and counts is not None:
             trace.merge(counts)
@@ -99,7 +99,7 @@ def _scan(
 
 
 def _jobs(
-    source: RowSource, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
+    source: RowReader, request: ScanRequest, shape: Shape[Rows], trace: ReadTrace | None
 ) -> Iterator[Callable[[], Window[Rows]]]:
     """One job for each window; each hands the pages that reach over its end to the next."""
     if not needed_columns(source, request):
@@ -114,18 +114,18 @@ def _jobs(
         before = after.result
 
 
-def tested_columns(source: RowSource, request: ScanRequest) -> Sequence[str]:
+def tested_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:
     """The columns that the filter reads."""
     return check_columns(source.definition, request.parsed.columns) if request.parsed else []
 
 
-def needed_columns(source: RowSource, request: ScanRequest) -> Sequence[str]:
+def needed_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:
     """The columns that are read, each once."""
     return list(dict.fromkeys([*tested_columns(source, request), *request.names]))
 
 
 def windows_of(
-    source: RowSource, request: ScanRequest, trace: ReadTrace | None = None
+    source: RowReader, request: ScanRequest, trace: ReadTrace | None = None
 ) -> Iterator[RowRanges]:
     """The rows that have to be looked at, window by window; the trace receives what bloom filters take."""
     names = needed_columns(source, request)
@@ -147,7 +147,7 @@ def windows_of(
 
 
 def _read_window(
-    source: RowSource,
+    source: RowReader,
     request: ScanRequest,
     shape: Shape[Rows],
     ranges: RowRanges,
@@ -167,7 +167,7 @@ def _read_window(
 
 
 def _filtered(
-    source: RowSource, request: ScanRequest, parsed: ParsedFilter, ranges: RowRanges, reading: Reading
+    source: RowReader, request: ScanRequest, parsed: ParsedFilter, ranges: RowRanges, reading: Reading
 ) -> pa.Table:
     """The rows that pass the filter; pages of other columns are read only where they hold such a row."""
     names = request.names
@@ -275,12 +275,12 @@ def plan_windows(
             rows, taken = _running_bytes(slices, kinds, ranges)
             done = 0
             while done < ranges.num_rows:
-                count = _fitting(rows, taken, done, size, batch_rows)
+                count = _next_window_rows(rows, taken, done, size, batch_rows)
                 yield ranges.part(done, done + count)
                 done, size = done + count, min(max(2 * size, second), most)
 
 
-def _fitting(rows: Numbers, taken: Numbers, done: int, size: int, batch_rows: int | None) -> int:
+def _next_window_rows(rows: Numbers, taken: Numbers, done: int, size: int, batch_rows: int | None) -> int:
     """How many rows the next window has."""
 
     def within(most_bytes: int) -> int:
@@ -330,7 +330,7 @@ Job = Callable[[], Result]
 """One piece of work."""
 
 
-def read_ahead(jobs: Iterator[Job[Result]], most: int) -> Iterator[Result]:
+def prefetch(jobs: Iterator[Job[Result]], most: int) -> Iterator[Result]:
     """The results of the jobs, in order.
 
     Parameters

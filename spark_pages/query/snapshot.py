@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from spark_pages.arguments import check_kind
 from spark_pages.boundary import guarded
 from spark_pages.catalog.namespaces import BUILT_INS, Namespace, namespace_of
-from spark_pages.catalog.resolve import find_table, not_there, same_table, split_name
+from spark_pages.catalog.resolve import find_table, same_table, split_name, table_missing_error
 from spark_pages.catalog.types import UserType, user_type
 from spark_pages.display.cards import snapshot_card
 from spark_pages.display.text import count
@@ -74,7 +74,7 @@ class Snapshot:
         self._open_again = open_again
         self._committed = True
         self._system: dict[str, Table] = {}
-        self._on_read: Callable[[TableId], object] = _nobody_asks
+        self._on_read: Callable[[TableId], object] = _ignore_read
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the store and the version; opened again where it is unpickled."""
@@ -209,7 +209,7 @@ class Snapshot:
             then = self._open_snapshot(timestamp=timestamp_us)
             found = same_table(then.log, definition)
             if found is None:
-                raise not_there(definition, then.version)
+                raise table_missing_error(definition, then.version)
             return then.table_of(found).directory
 
         as_of = directory_as_of if self._open_snapshot else None
@@ -250,5 +250,5 @@ class Snapshot:
         return shown
 
 
-def _nobody_asks(_: TableId) -> None:
+def _ignore_read(_: TableId) -> None:
     """Nothing."""

@@ -28,11 +28,11 @@ def _plain(name: str, rows: CatalogRows) -> pa.Array:
 
 
 def _text(key: str, rows: CatalogRows) -> pa.Array:
-    return rows.from_told(pa.string(), lambda told: told.get(key))
+    return rows.from_metadata(pa.string(), lambda told: told.get(key))
 
 
 def _properties(rows: CatalogRows) -> pa.Array:
-    return rows.from_told(_MAP, lambda told: sorted((told.get("properties") or {}).items()))
+    return rows.from_metadata(_MAP, lambda told: sorted((told.get("properties") or {}).items()))
 
 
 def _columns(rows: CatalogRows) -> pa.Array:
@@ -49,7 +49,7 @@ def _row_counts(rows: CatalogRows) -> pa.Array:
     pairs = zip(columns.column("table_id").to_pylist(), columns.column("field_id").to_pylist(), strict=True)
     for table_id, field_id in pairs:
         fields.setdefault(table_id, []).append(field_id)
-    told = rows.from_told(pa.bool_(), lambda each: each["aligned"]).to_pylist()
+    told = rows.from_metadata(pa.bool_(), lambda each: each["aligned"]).to_pylist()
     counts = []
     for table_id, aligned in zip(rows.column("table_id").to_pylist(), told, strict=True):
         chosen = fields[table_id][:1] if aligned else fields[table_id]
@@ -69,7 +69,7 @@ def _positions(rows: CatalogRows) -> pa.Array:
 
 def _column_types(rows: CatalogRows) -> pa.Array:
     """Types in words; rows of earlier releases hold them in their schema alone."""
-    told = rows.from_told(pa.string(), lambda each: each.get("type"))
+    told = rows.from_metadata(pa.string(), lambda each: each.get("type"))
     if not told.null_count:
         return told
     schemas = rows.column("arrow_schema").to_pylist()
@@ -93,10 +93,10 @@ class Layout:
     columns: Mapping[str, tuple[pa.DataType, Make]]
 
 
-def _told_names(key: str, rows: CatalogRows) -> pa.Array:
+def _column_names(key: str, rows: CatalogRows) -> pa.Array:
     """Names of the columns that constraints are about, out of their ids."""
     columns = rows.of(
-        "column", [other for each in rows.told[0] if (other := each.get("table_id")) is not None]
+        "column", [other for each in rows.metadata[0] if (other := each.get("table_id")) is not None]
     )
     names = {
         (table_id, field_id): name
@@ -104,7 +104,7 @@ def _told_names(key: str, rows: CatalogRows) -> pa.Array:
             *(columns.column(each).to_pylist() for each in ("table_id", "field_id", "name")), strict=True
         )
     }
-    told, indices = rows.told
+    told, indices = rows.metadata
     made = []
     for index, table_id in zip(indices.tolist(), rows.column("table_id").to_pylist(), strict=True):
         of = told[index].get("table_id", table_id) if key == "fields_there" else table_id
@@ -137,7 +137,10 @@ LAYOUTS: Mapping[str, Layout] = {
             "name": _NAME,
             "columns": (pa.int32(), _columns),
             "row_count": (pa.int64(), _row_counts),
-            "aligned": (pa.bool_(), lambda rows: rows.from_told(pa.bool_(), lambda told: told["aligned"])),
+            "aligned": (
+                pa.bool_(),
+                lambda rows: rows.from_metadata(pa.bool_(), lambda told: told["aligned"]),
+            ),
             "comment": (pa.string(), partial(_text, "comment")),
             "properties": (_MAP, _properties),
             **_MADE,
@@ -180,10 +183,10 @@ LAYOUTS: Mapping[str, Layout] = {
             "table": (pa.string(), lambda rows: rows.of_table("name")),
             "name": _NAME,
             "kind": (pa.string(), partial(_text, "kind")),
-            "columns": (pa.list_(pa.string()), partial(_told_names, "fields")),
+            "columns": (pa.list_(pa.string()), partial(_column_names, "fields")),
             "check": (pa.string(), partial(_text, "sql")),
             "references": (pa.string(), partial(_text, "table")),
-            "columns_there": (pa.list_(pa.string()), partial(_told_names, "fields_there")),
+            "columns_there": (pa.list_(pa.string()), partial(_column_names, "fields_there")),
             "created_by": (pa.int64(), partial(_plain, "created_by")),
         },
     ),

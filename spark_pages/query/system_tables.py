@@ -128,7 +128,7 @@ class SystemTable(Table):
         pushed = [*pushed_conditions(self.definition.name, parsed.tree, self._rows.log)]
         if not pushed:
             return self
-        rows = self._rows.narrowed(pushed)
+        rows = self._rows.with_conditions(pushed)
         return SystemTable(self.definition.name, rows, self.page_handler, self._open_table)
 
 

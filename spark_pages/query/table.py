@@ -1,8 +1,8 @@
 """A table as of one version: exact rows, and the pages that hold them.
 
-Follow a read from `Table.read` to `RowSource.slices` (query/row_reader.py), from there through
-`ColumnChain.cut` (which pages) and `PageHandler.get_values` (their values) back to slices of pages. A scan,
-and whatever has a filter, goes by windows (query/scan.py).
+Follow a read from `Table.read` to `RowReader.slices` (query/row_reader.py), from there through
+`ColumnChain.select` (which pages) and `PageHandler.get_values` (their values) back to slices of pages. Scans
+and reads with a filter go by windows (query/scan.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spark_pages.query.predicates.filters import Filter, ParsedFilter, parse_fil
 from spark_pages.query.pruning import CandidateSearch
 from spark_pages.query.row_blocks import blocks_of
 from spark_pages.query.row_metadata import metadata_of, rows_with_meta
-from spark_pages.query.row_reader import Reading, RowSource, rows_without_columns
+from spark_pages.query.row_reader import Reading, RowReader, rows_without_columns
 from spark_pages.query.scan import ScanRequest, scan_batches, scan_tables
 from spark_pages.query.table_views import TableViews
 
@@ -77,7 +77,7 @@ class Table(TableViews):
     ) -> None:
         self.definition = definition
         self.directory = directory
-        self._source = RowSource(definition, directory, pages)
+        self._source = RowReader(definition, directory, pages)
         self._log = log
         self._open_table = open_table
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from spark_pages.errors import StorageError
 
 
-class Passage:
+class Admission:
     """One call that is inside. Ended once, by whoever comes first or when nobody holds it any more."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave: Callable[[], None] | None = leave
         self._lock = threading.Lock()
 
-    def end(self) -> None:
+    def release(self) -> None:
         """The call is not inside any more."""
         with self._lock:
             leave, self._leave = self._leave, None
@@ -23,10 +23,10 @@ class Passage:
             leave()
 
     def __del__(self) -> None:
-        self.end()
+        self.release()
 
 
-class Gate:
+class AdmissionControl:
     """Lets calls in until it is closed.
 
     Parameters
@@ -50,7 +50,7 @@ class Gate:
         """Whether calls are let in."""
         return not self._closed
 
-    def enter(self) -> Passage:
+    def enter(self) -> Admission:
         """A call is inside.
 
         Raises
@@ -67,7 +67,7 @@ class Gate:
                 )
             self._inside += 1
         self._entered()
-        return Passage(self._leave)
+        return Admission(self._leave)
 
     def close(self, timeout_s: float) -> bool:
         """Nobody is let in any more; gives whether all who were inside have left within the time."""

@@ -27,7 +27,7 @@ _MOST_MESSAGE = 128 << 20
 Result = TypeVar("Result")
 
 
-class ServiceCalls:
+class ServiceClient:
     """Asks one service.
 
     Parameters
@@ -81,9 +81,9 @@ class ServiceCalls:
         self._client: tuple[int, fl.FlightClient] | None = None
 
     def __repr__(self) -> str:
-        return f"ServiceCalls({self.url!r})"
+        return f"ServiceClient({self.url!r})"
 
-    def ask(self, action: str, **fields: Any) -> dict[str, Any]:
+    def request(self, action: str, **fields: Any) -> dict[str, Any]:
         """The answer to a small question."""
         asked = fl.Action(action, encode_header(_given(fields)))
 
@@ -113,7 +113,7 @@ class ServiceCalls:
 
         return self._call(call)
 
-    def greet(self) -> dict[str, Any]:
+    def handshake(self) -> dict[str, Any]:
         """What the service tells of itself.
 
         Raises
@@ -121,7 +121,7 @@ class ServiceCalls:
         UnsupportedFormatError
             If it speaks another protocol.
         """
-        told = self.ask("open")
+        told = self.request("open")
         if told.get("protocol") != PROTOCOL or not isinstance(told.get("url"), str):
             raise UnsupportedFormatError(
                 f"The service at {self.url} speaks protocol {told.get('protocol')!r}: expected {PROTOCOL}.",

@@ -16,7 +16,7 @@ from spark_pages.arrow.columns import numbers_of, valid_of
 from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.model.run import PageRun
 from spark_pages.service.responses import PieceName
-from spark_pages.service.segment_locator import NotNamedError
+from spark_pages.service.segment_locator import UnnamedSegmentError
 
 Stretches = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Starts and ends of stretches that neither overlap nor touch, in order."""
@@ -94,12 +94,12 @@ class NamedBytes:
 
         Raises
         ------
-        NotNamedError
+        UnnamedSegmentError
             If one does not.
         """
         for offset, length in self.ranges:
-            if not any(low < high for low, high in self._inside(extents, offset, length)):
-                raise NotNamedError(
+            if not any(low < high for low, high in self._clip_pieces(extents, offset, length)):
+                raise UnnamedSegmentError(
                     f"Bytes [{offset}, {offset + length}) of {self.path[:200]!r} are no page that this "
                     f"snapshot names.",
                     hint="Open it again.",
@@ -107,25 +107,25 @@ class NamedBytes:
 
     def masked(self, extents: Sequence[Extents], offset: int, data: bytes) -> bytes:
         """The bytes from `offset` on, with zeros in place of those that no piece holds."""
-        inside = self._inside(extents, offset, len(data))
-        if any(low <= offset and offset + len(data) <= high for low, high in inside):
+        clip = self._clip_pieces(extents, offset, len(data))
+        if any(low <= offset and offset + len(data) <= high for low, high in clip):
             return data
         answer = bytearray(len(data))
-        for low, high in inside:
+        for low, high in clip:
             answer[low - offset : high - offset] = data[low - offset : high - offset]
         return bytes(answer)
 
-    def _inside(self, extents: Sequence[Extents], offset: int, length: int) -> list[tuple[int, int]]:
+    def _clip_pieces(self, extents: Sequence[Extents], offset: int, length: int) -> list[tuple[int, int]]:
         """The stretches of [offset, offset + length) that pieces hold."""
         return [
             stretch
             for each in extents
             if self.path in each.by_path
-            for stretch in inside(each.by_path[self.path], offset, offset + length)
+            for stretch in clip(each.by_path[self.path], offset, offset + length)
         ]
 
 
-def inside(stretches: Stretches, start: int, end: int) -> list[tuple[int, int]]:
+def clip(stretches: Stretches, start: int, end: int) -> list[tuple[int, int]]:
     """What of the stretches lies in [start, end)."""
     starts, ends = stretches
     first = int(np.searchsorted(ends, start, side="right"))

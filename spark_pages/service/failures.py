@@ -53,7 +53,7 @@ def to_flight(error: BaseException, incident: str) -> fl.FlightError:
         missing = error.context.get("why") == NO_TOKEN
         kind = fl.FlightUnauthenticatedError if missing else fl.FlightUnauthorizedError
     elif isinstance(error, StorageError):
-        kind = fl.FlightTimedOutError if error.context.get("late") else fl.FlightUnavailableError
+        kind = fl.FlightTimedOutError if error.context.get("deadline_error") else fl.FlightUnavailableError
     elif isinstance(error, InternalError):
         kind = fl.FlightInternalError
     return kind(error.message[:_MOST_TEXT], detail)
@@ -69,7 +69,7 @@ def from_flight(error: pa.ArrowException, url: str) -> SparkPagesError:
         case fl.FlightUnauthenticatedError() | fl.FlightUnauthorizedError():
             return AccessDeniedError(f"The service at {url} refused the token.", hint="Get another one.")
         case fl.FlightTimedOutError():
-            return late(url)
+            return deadline_error(url)
         case fl.FlightUnavailableError():
             return StorageError(
                 f"The service at {url} cannot be reached: {text.rstrip('.')}.",
@@ -79,7 +79,7 @@ def from_flight(error: pa.ArrowException, url: str) -> SparkPagesError:
             return StorageError(f"The service at {url} failed: {type(error).__name__}: {text}")
 
 
-def late(url: str) -> StorageError:
+def deadline_error(url: str) -> StorageError:
     """A call took longer than it may."""
     return StorageError(
         f"{url} did not answer in time.",

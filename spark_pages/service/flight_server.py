@@ -21,13 +21,13 @@ from spark_pages.boundary import no_thread
 from spark_pages.errors import AccessDeniedError, InvalidInputError, SparkPagesError
 from spark_pages.model.table import NAMESPACE_NAMES
 from spark_pages.runtime import is_out_of_threads
-from spark_pages.service.admission import Gate, Passage
+from spark_pages.service.admission import Admission, AdmissionControl
 from spark_pages.service.deadlines import Deadlines, UnreadAnswers
-from spark_pages.service.failures import NO_TOKEN, late, to_flight
+from spark_pages.service.failures import NO_TOKEN, deadline_error, to_flight
 from spark_pages.service.freshness import SharedLoads
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.metrics import Metrics
-from spark_pages.service.requests import Question
+from spark_pages.service.requests import ServiceRequest
 from spark_pages.service.responses import TableMetaSnapshot
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import EVERYTHING, Access, TokenVerifier
@@ -39,9 +39,9 @@ from spark_pages.service.wire import (
     encode_header,
     frame_of_changes,
     frame_of_snapshot,
+    location_to_plain,
     no_rows,
     object_to_plain,
-    place_to_plain,
 )
 
 _KEPT_FRAMES = 64
@@ -112,14 +112,14 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         self._workers = ThreadPoolExecutor(settings.calls, thread_name_prefix="spark-pages call")
         self._deadlines = Deadlines(time.monotonic)
         self._unread = UnreadAnswers(settings.calls)
-        self.gate = Gate(settings.calls, metrics.begun, metrics.ended)
-        self._actions: dict[str, Callable[[Question, Access], dict[str, Any]]] = {
+        self.gate = AdmissionControl(settings.calls, metrics.begun, metrics.ended)
+        self._actions: dict[str, Callable[[ServiceRequest, Access], dict[str, Any]]] = {
             "open": self._open,
             "version": self._version,
             "tables": self._tables,
             "objects": self._objects,
         }
-        self._gets: dict[str, Callable[[Question, Access], Frame | BytesFrame]] = {
+        self._gets: dict[str, Callable[[ServiceRequest, Access], Frame | BytesFrame]] = {
             "get_table_meta_snapshot": self._table,
             "collect_table_meta_changes_in_range": self._changes,
             "part": self._part,
@@ -145,8 +145,8 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
                 raise _unknown("action", action.type, self._actions)
             return self._actions[call](self._question(action.body), access)
 
-        def result(answer: dict[str, Any], passage: Passage) -> list[fl.Result]:
-            passage.end()
+        def result(answer: dict[str, Any], passage: Admission) -> list[fl.Result]:
+            passage.release()
             return [fl.Result(encode_header(answer))]
 
         results: list[fl.Result] = self._answer(context, call, work, result)
@@ -173,7 +173,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
 
         stop_s = time.monotonic() + self._settings.deadline_s
 
-        def stream(frame: Frame | BytesFrame, passage: Passage) -> fl.GeneratorStream:
+        def stream(frame: Frame | BytesFrame, passage: Admission) -> fl.GeneratorStream:
             batches = _Batches(frame, self._settings, passage, stop_s, partial(self._unread.add, host))
             self._deadlines.watch(batches, stop_s)
             return fl.GeneratorStream(frame.schema, iter(batches))
@@ -199,12 +199,12 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         context: fl.ServerCallContext,
         call: str,
         work: Callable[[Access], Answer],
-        wrap: Callable[[Answer, Passage], Any],
+        wrap: Callable[[Answer, Admission], Any],
     ) -> Any:
         """What the work gives, wrapped, within the deadline; a Flight error of ours in any other case."""
         began = time.monotonic()
         outcome = "ok"
-        passage: Passage | None = None
+        passage: Admission | None = None
         running: Future[Answer] | None = None
         try:
             passage = self.gate.enter()
@@ -212,13 +212,13 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             try:
                 answer = running.result(self._settings.deadline_s)
             except TimeoutError:
-                raise late("The service") from None
+                raise deadline_error("The service") from None
             return wrap(answer, passage)
         except Exception as error:  # noqa: BLE001 - nothing but named errors may reach Flight
             if passage is not None and running is not None and not running.done():
                 running.add_done_callback(partial(_end, passage))  # it runs on: it is still inside
             elif passage is not None:
-                passage.end()
+                passage.release()
             incident = uuid.uuid4().hex[:12]
             outcome = type(error).__name__ if isinstance(error, SparkPagesError) else "InternalError"
             raise to_flight(error, incident) from None
@@ -239,7 +239,7 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             raise caller.access
         return caller.access
 
-    def _question(self, body: pa.Buffer | bytes | None) -> Question:
+    def _question(self, body: pa.Buffer | bytes | None) -> ServiceRequest:
         size = 0 if body is None else len(body)
         most = self._settings.question_bytes
         data = b"" if body is None or size > most else bytes(body)  # what is too long is not copied
@@ -248,16 +248,16 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
                 f"The question has {size} bytes: expected at most {most}.",
                 hint="Ask for fewer things at once.",
             )
-        return Question(data, most)
+        return ServiceRequest(data, most)
 
     # answers
 
-    def _open(self, _question: Question, access: Access) -> dict[str, Any]:
+    def _open(self, _question: ServiceRequest, access: Access) -> dict[str, Any]:
         namespaces = sorted(access.namespaces)
         return {"protocol": PROTOCOL, "url": self._service.objects.url, "namespaces": namespaces}
 
-    def _version(self, question: Question, _access: Access) -> dict[str, Any]:
-        moment = self._service.moment(
+    def _version(self, question: ServiceRequest, _access: Access) -> dict[str, Any]:
+        moment = self._service.version_info(
             question.perhaps_number("version"),
             question.perhaps_number("timestamp_us"),
             question.perhaps_text("tag"),
@@ -265,11 +265,11 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         store = self._service.store_id
         return {"version": moment.version, "timestamp_us": moment.timestamp_us, "store": store}
 
-    def _tables(self, question: Question, access: Access) -> dict[str, Any]:
+    def _tables(self, question: ServiceRequest, access: Access) -> dict[str, Any]:
         found = self._service.tables(question.perhaps_number("version"))
         return {"tables": [list(names) for names in found if access.allows(names[0])]}
 
-    def _objects(self, question: Question, access: Access) -> dict[str, Any]:
+    def _objects(self, question: ServiceRequest, access: Access) -> dict[str, Any]:
         """Namespaces that may be read; types, which belong to none, for whoever may read the catalog."""
         found = self._service.namespaces_and_types(question.perhaps_number("version"))
         return {
@@ -280,12 +280,12 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             ]
         }
 
-    def _table(self, question: Question, access: Access) -> Frame:
+    def _table(self, question: ServiceRequest, access: Access) -> Frame:
         db, table = _named(question, access)
         answer = self._service.get_table_meta_snapshot(db, table, question.perhaps_number("version"))
         return self._frames.get(answer, lambda: frame_of_snapshot(answer))
 
-    def _changes(self, question: Question, access: Access) -> Frame:
+    def _changes(self, question: ServiceRequest, access: Access) -> Frame:
         db, table = _named(question, access)
         return frame_of_changes(
             self._service.collect_table_meta_changes_in_range(
@@ -293,19 +293,19 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
             )
         )
 
-    def _part(self, question: Question, access: Access) -> Frame:
+    def _part(self, question: ServiceRequest, access: Access) -> Frame:
         found = self._service.part(*_named(question, access), question.number("version"), question.piece())
-        return Frame({"places": list(map(place_to_plain, found))}, no_rows())
+        return Frame({"places": list(map(location_to_plain, found))}, no_rows())
 
-    def _piece(self, question: Question, access: Access) -> Frame:
+    def _piece(self, question: ServiceRequest, access: Access) -> Frame:
         run = self._service.piece(*_named(question, access), question.number("version"), question.piece())
         return Frame({}, descriptor_rows(run.pages, None))
 
-    def _stats(self, question: Question, access: Access) -> Frame:
+    def _stats(self, question: ServiceRequest, access: Access) -> Frame:
         found = self._service.stats(*_named(question, access), question.number("version"), question.piece())
         return Frame({}, descriptor_rows(*found))
 
-    def _bytes(self, question: Question, access: Access) -> BytesFrame:
+    def _bytes(self, question: ServiceRequest, access: Access) -> BytesFrame:
         wanted = question.named_bytes()
         size = sum(length for _, length in wanted.ranges)
         if size > self._settings.answer_bytes:
@@ -329,12 +329,12 @@ class _Batches:
         self,
         frame: Frame | BytesFrame,
         settings: ServiceSettings,
-        passage: Passage,
+        passage: Admission,
         stop_s: float,
         overdue: Callable[[_Batches], None],
     ) -> None:
         self._header: bytes | None = encode_header(frame.header)
-        self._batches: Iterator[pa.RecordBatch] | None = frame.cut(settings.message_bytes)
+        self._batches: Iterator[pa.RecordBatch] | None = frame.split(settings.message_bytes)
         self._passage = passage
         self._stop_s = stop_s
         self._overdue = overdue
@@ -347,7 +347,7 @@ class _Batches:
         with self._lock:
             if self._batches is None or time.monotonic() > self._stop_s:
                 self._release()
-                raise to_flight(late("The service"), "")
+                raise to_flight(deadline_error("The service"), "")
             batch = next(self._batches, None)
             if batch is None:
                 self._release()
@@ -364,14 +364,14 @@ class _Batches:
 
     def _release(self) -> None:
         self._batches = None
-        self._passage.end()
+        self._passage.release()
 
 
-def _end(passage: Passage, _: object) -> None:
-    passage.end()
+def _end(passage: Admission, _: object) -> None:
+    passage.release()
 
 
-def _named(question: Question, access: Access) -> tuple[str, str]:
+def _named(question: ServiceRequest, access: Access) -> tuple[str, str]:
     """Namespace and table that the question is about, which the caller may read."""
     db, table = question.text("db"), question.text("table")
     access.check(db)

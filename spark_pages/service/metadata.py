@@ -35,13 +35,13 @@ from spark_pages.service.extents import Extents, NamedBytes
 from spark_pages.service.freshness import Freshness, SharedLoads
 from spark_pages.service.responses import (
     PieceName,
-    Place,
     RedoLocation,
+    SegmentLocation,
     TableMetaChanges,
     TableMetaSnapshot,
     piece_names,
 )
-from spark_pages.service.segment_locator import NotNamedError, PlaceFinder, node_of
+from spark_pages.service.segment_locator import SegmentLocator, UnnamedSegmentError, node_of
 from spark_pages.storage.store import ObjectStore
 from spark_pages.versions.tags import tagged_version
 
@@ -59,7 +59,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class VersionInfo:
     """A version and the time at which it was committed, in microseconds since the epoch."""
 
     version: int
@@ -67,11 +67,11 @@ class Moment:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Known:
+class _CachedAnswer:
     """An answer, and what the service alone needs to go on from it."""
 
     answer: TableMetaSnapshot
-    nodes: Mapping[int, Sequence[tuple[Place, Node]]]
+    nodes: Mapping[int, Sequence[tuple[SegmentLocation, Node]]]
 
 
 @guarded()
@@ -106,11 +106,11 @@ class MetadataService:
         self._runtime = runtime or Runtime()
         self._log = Log(objects, self._runtime)
         self._versions: SharedLoads[int, LogSnapshot] = SharedLoads(_KEPT_VERSIONS)
-        self._answers: SharedLoads[tuple[LogSnapshot, str, str], _Known] = SharedLoads(_KEPT_ANSWERS)
+        self._answers: SharedLoads[tuple[LogSnapshot, str, str], _CachedAnswer] = SharedLoads(_KEPT_ANSWERS)
         self._lists: SharedLoads[LogSnapshot, list[TableNames]] = SharedLoads(_KEPT_LISTS)
         self._times: SharedLoads[int, int] = SharedLoads(_KEPT_TIMES)
         self._extents: SharedLoads[tuple[int, PieceName, bool], Extents] = SharedLoads(_KEPT_EXTENTS)
-        self._finder = PlaceFinder(TreeReader(objects, self._runtime.map))
+        self._finder = SegmentLocator(TreeReader(objects, self._runtime.map))
         self.freshness = Freshness(self._log.refresh_same, self._runtime, staleness_s, self._keep)
 
     # versions
@@ -120,9 +120,9 @@ class MetadataService:
         """Id of the store that is served."""
         return self._log.store_id
 
-    def moment(
+    def version_info(
         self, version: int | None = None, timestamp_us: int | None = None, tag: str | None = None
-    ) -> Moment:
+    ) -> VersionInfo:
         """The version meant: by its number, the last one at a time, the one of a tag, or the newest.
 
         Raises
@@ -141,10 +141,12 @@ class MetadataService:
             version = version_at(self._time_of, head.state.version, timestamp_us)
             asked = f"as of {moment(timestamp_us, precise=True)} UTC"
         if version is None:
-            return Moment(head.state.version, self._log.date(head.state.version, head.state.timestamp_us))
+            return VersionInfo(
+                head.state.version, self._log.date(head.state.version, head.state.timestamp_us)
+            )
         version = as_int(version, "version")
         snapshot = self._at(version, asked)
-        return Moment(version, self._log.date(version, snapshot.state.timestamp_us))
+        return VersionInfo(version, self._log.date(version, snapshot.state.timestamp_us))
 
     def tables(self, version: int | None = None) -> list[TableNames]:
         """Namespace, name and id of every table of a version, sorted by name; the system's own are left out.
@@ -182,7 +184,7 @@ class MetadataService:
         and segments that hold a column between others, to count its pages.
         """
         db, table = _names(db, table)
-        return self._on(ss, lambda snapshot: self._known(snapshot, db, table).answer)
+        return self._on(ss, lambda snapshot: self._answer_for(snapshot, db, table).answer)
 
     def collect_table_meta_changes_in_range(
         self, db: str, table: str, from_: int, to: int | None = None
@@ -211,7 +213,7 @@ class MetadataService:
         def collect(snapshot: LogSnapshot) -> TableMetaChanges:
             state = snapshot.state
             check_version_range(from_, state.version, ("from_", "to"))
-            answer = self._known(snapshot, db, table).answer
+            answer = self._answer_for(snapshot, db, table).answer
             persisted_end = max(from_, state.base.version + 1 if state.base else 0)
             persisted = plan_reads(from_, persisted_end, state.compacted)
             return TableMetaChanges(
@@ -232,7 +234,7 @@ class MetadataService:
 
     # pieces of an answer
 
-    def part(self, db: str, table: str, ss: int, name: PieceName) -> tuple[Place, ...]:
+    def part(self, db: str, table: str, ss: int, name: PieceName) -> tuple[SegmentLocation, ...]:
         """The segments that a place which is a part lists of its column.
 
         Raises
@@ -243,8 +245,8 @@ class MetadataService:
         db, table = _names(db, table)
         check_kind(name, PieceName, "name", "a PieceName")
 
-        def of(snapshot: LogSnapshot) -> tuple[Place, ...]:
-            known = self._known(snapshot, db, table)
+        def of(snapshot: LogSnapshot) -> tuple[SegmentLocation, ...]:
+            known = self._answer_for(snapshot, db, table)
             return tuple(place for place, _ in self._inside(known, name.field_id, name.digest))
 
         return self._on(ss, of)
@@ -253,7 +255,7 @@ class MetadataService:
         """The pages of a piece, with their statistics; raises as `part`."""
         db, table = _names(db, table)
         check_kind(name, PieceName, "name", "a PieceName")
-        return self._on(ss, lambda snapshot: self._piece(self._known(snapshot, db, table), name))
+        return self._on(ss, lambda snapshot: self._piece(self._answer_for(snapshot, db, table), name))
 
     def stats(self, db: str, table: str, ss: int, name: PieceName) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The pages of a piece and their statistics; raises as `part`."""
@@ -261,7 +263,7 @@ class MetadataService:
         check_kind(name, PieceName, "name", "a PieceName")
 
         def of(snapshot: LogSnapshot) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-            run = self._piece(self._known(snapshot, db, table), name)
+            run = self._piece(self._answer_for(snapshot, db, table), name)
             return run.pages, run.stats
 
         return self._on(ss, of)
@@ -283,7 +285,7 @@ class MetadataService:
         check_kind(wanted, NamedBytes, "wanted", "a NamedBytes")
 
         def of(snapshot: LogSnapshot) -> list[bytes]:
-            known = self._known(snapshot, db, table)
+            known = self._answer_for(snapshot, db, table)
             extents = [self._extents_of(known, name, wanted.blooms) for name in wanted.pieces]
             wanted.check(extents)
             found = self.objects.get_ranges(wanted.path, list(wanted.ranges))
@@ -296,7 +298,7 @@ class MetadataService:
 
     # inside
 
-    def _known(self, snapshot: LogSnapshot, db: str, table: str) -> _Known:
+    def _answer_for(self, snapshot: LogSnapshot, db: str, table: str) -> _CachedAnswer:
         return self._answers.get(
             (snapshot, db, table), lambda: self._describe(snapshot, self._find(snapshot, db, table))
         )
@@ -334,34 +336,34 @@ class MetadataService:
 
         return self._lists.get(snapshot, read)
 
-    def _describe(self, snapshot: LogSnapshot, definition: TableDefinition) -> _Known:
+    def _describe(self, snapshot: LogSnapshot, definition: TableDefinition) -> _CachedAnswer:
         table_id, state = definition.table_id, snapshot.state
-        nodes: dict[int, Sequence[tuple[Place, Node]]] = {}
+        nodes: dict[int, Sequence[tuple[SegmentLocation, Node]]] = {}
         redo: dict[int, tuple[ChainEdit, ...]] = {}
         for key in snapshot.chains_of(definition):
             field_id = key[1]
             if snapshot.checkpoint is not None:
-                nodes[field_id] = self._finder.places(snapshot.checkpoint, key)
+                nodes[field_id] = self._finder.locate(snapshot.checkpoint, key)
             redo[field_id] = state.edits.get(key, ())
         places = {field_id: tuple(place for place, _ in found) for field_id, found in nodes.items()}
         answer = TableMetaSnapshot(
             table_id, definition, state.version, state.timestamp_us, state.base, places, redo
         )
-        return _Known(answer, nodes)
+        return _CachedAnswer(answer, nodes)
 
-    def _inside(self, known: _Known, field_id: int, digest: str) -> list[tuple[Place, Node]]:
+    def _inside(self, known: _CachedAnswer, field_id: int, digest: str) -> list[tuple[SegmentLocation, Node]]:
         found = known.nodes.get(field_id, ())
         part = node_of(found, digest, _named(known.answer))
         if not any(place.is_part and node is part for place, node in found):
-            raise NotNamedError(
+            raise UnnamedSegmentError(
                 f"{_named(known.answer)} names no part {digest[:80]!r}.", hint="Open it again."
             )
-        return self._finder.inside(part, (known.answer.table_id, field_id))
+        return self._finder.locate_in_part(part, (known.answer.table_id, field_id))
 
-    def _piece(self, known: _Known, name: PieceName) -> PageRun:
+    def _piece(self, known: _CachedAnswer, name: PieceName) -> PageRun:
         if name.commit >= 0:
             return _loaded(self._edit(known.answer, name).added)
-        found: Sequence[tuple[Place, Node]] = known.nodes.get(name.field_id, ())
+        found: Sequence[tuple[SegmentLocation, Node]] = known.nodes.get(name.field_id, ())
         if name.part:
             found = self._inside(known, name.field_id, name.part)
         found = [(place, node) for place, node in found if not place.is_part]
@@ -373,12 +375,12 @@ class MetadataService:
         for other, edit in zip(piece_names(name.field_id, edits), edits, strict=True):
             if (other.commit, other.nth) == (name.commit, name.nth):
                 return edit
-        raise NotNamedError(
+        raise UnnamedSegmentError(
             f"{_named(answer)} has no splice {name.nth} of commit {name.commit} in its redo.",
             hint="Open it again.",
         )
 
-    def _extents_of(self, known: _Known, name: PieceName, blooms: bool) -> Extents:
+    def _extents_of(self, known: _CachedAnswer, name: PieceName, blooms: bool) -> Extents:
         run = self._piece(known, name)  # that the snapshot names it is looked at each time
         return self._extents.get((known.answer.table_id, name, blooms), lambda: Extents.of(run, blooms))
 
@@ -387,7 +389,7 @@ class MetadataService:
         snapshot = self.freshness.newest() if version is None else self._at(as_int(version, "version"))
         try:
             return work(snapshot)
-        except NotNamedError:
+        except UnnamedSegmentError:
             raise  # not a matter of storage, and so not worth a request
         except ObjectNotFoundError:
             number = snapshot.state.version

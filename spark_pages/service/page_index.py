@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from spark_pages.model.run import PageRun
-from spark_pages.service.extents import Extents, Stretches, inside
+from spark_pages.service.extents import Extents, Stretches, clip
 from spark_pages.service.responses import PieceName
 
 _MOST_FILES = 1 << 16
@@ -22,7 +22,7 @@ _MOST_NOTES = 1 << 12
 Source = TypeVar("Source")
 
 
-class LearnedPieces(Generic[Source]):
+class PageIndex(Generic[Source]):
     """Which pieces hold some bytes. Safe to share between threads.
 
     Notes
@@ -34,7 +34,7 @@ class LearnedPieces(Generic[Source]):
         self._lock = threading.Lock()
         self._files: OrderedDict[str, OrderedDict[tuple[Source, PieceName, bool], Stretches]] = OrderedDict()
 
-    def learn(self, source: Source, name: PieceName, run: PageRun, blooms: bool) -> None:
+    def add(self, source: Source, name: PieceName, run: PageRun, blooms: bool) -> None:
         """The pages of a run are of this piece; with `blooms` its bloom filters too."""
         found = Extents.of(run, blooms).by_path
         with self._lock:
@@ -62,7 +62,7 @@ class LearnedPieces(Generic[Source]):
                 return found
             self._files.move_to_end(path)
             for (source, name, blooms), stretches in reversed(notes.items()):
-                new = [each for each in inside(stretches, offset, offset + length) if not _covers(held, each)]
+                new = [each for each in clip(stretches, offset, offset + length) if not _covers(held, each)]
                 if new:
                     found.setdefault((source, blooms), []).append(name)
                     held = _joined([*held, *new])

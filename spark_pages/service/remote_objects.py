@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from spark_pages.errors import DamageError, InvalidInputError, ObjectNotFoundError
-from spark_pages.service.client import ServiceCalls
-from spark_pages.service.page_index import LearnedPieces
+from spark_pages.service.client import ServiceClient
+from spark_pages.service.page_index import PageIndex
 from spark_pages.service.requests import piece_to_plain
 from spark_pages.service.responses import PieceName
 from spark_pages.service.wire import BYTES
@@ -33,7 +33,7 @@ class NamedTable(Protocol):
         ...
 
 
-class ServedObjects:
+class RemoteObjects:
     """An `ObjectStore` that reads pages through the service.
 
     Parameters
@@ -44,12 +44,12 @@ class ServedObjects:
         Where pages were learned of.
     """
 
-    def __init__(self, calls: ServiceCalls, learned: LearnedPieces[NamedTable]) -> None:
+    def __init__(self, calls: ServiceClient, learned: PageIndex[NamedTable]) -> None:
         self._calls = calls
         self._learned = learned
 
     def __repr__(self) -> str:
-        return f"ServedObjects({self.url!r})"
+        return f"RemoteObjects({self.url!r})"
 
     @property
     def url(self) -> str:
@@ -86,12 +86,12 @@ class ServedObjects:
                 known.update(dict.fromkeys(names))
         parts: list[list[bytes]] = [[] for _ in ranges]
         for (source, blooms), (numbers, known) in asked.items():
-            answers = self._ask(source, key, [ranges[number] for number in numbers], [*known], blooms)
+            answers = self._request(source, key, [ranges[number] for number in numbers], [*known], blooms)
             for number, data in zip(numbers, answers, strict=True):
                 parts[number].append(data)
         return [each[0] if len(each) == 1 else _overlaid(each) for each in parts]
 
-    def _ask(
+    def _request(
         self,
         source: NamedTable,
         key: str,

@@ -24,7 +24,7 @@ from spark_pages.arguments import (
     check_kind,
 )
 from spark_pages.boundary import guard, guarded
-from spark_pages.catalog.resolve import not_there, split_name
+from spark_pages.catalog.resolve import split_name, table_missing_error
 from spark_pages.errors import (
     DamageError,
     InvalidInputError,
@@ -45,16 +45,16 @@ from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.system_tables import SYSTEM_TABLES
 from spark_pages.query.table import Table
 from spark_pages.runtime import Runtime
-from spark_pages.service.client import ServiceCalls, Token
-from spark_pages.service.page_index import LearnedPieces
-from spark_pages.service.remote_objects import NamedTable, ServedObjects
+from spark_pages.service.client import ServiceClient, Token
+from spark_pages.service.page_index import PageIndex
+from spark_pages.service.remote_objects import NamedTable, RemoteObjects
 from spark_pages.service.requests import piece_to_plain
-from spark_pages.service.responses import PieceName, Place, TableMetaSnapshot, piece_names
-from spark_pages.service.table_view import ServedTable, carried_on
+from spark_pages.service.responses import PieceName, SegmentLocation, TableMetaSnapshot, piece_names
+from spark_pages.service.table_view import TableView, apply_changes
 from spark_pages.service.wire import (
     changes_of_frame,
+    location_from_plain,
     object_from_plain,
-    place_from_plain,
     rows_of,
     snapshot_of_frame,
 )
@@ -67,7 +67,7 @@ _SHORTEST_S = 1e-3
 
 
 @guarded()
-class ServedStore:
+class StoreClient:
     """A store behind a service, to be read. Obtained from `spark_pages.connect`.
 
     Parameters
@@ -84,16 +84,16 @@ class ServedStore:
     Safe to share between threads. What it has loaded of a table it takes along to newer versions.
     """
 
-    def __init__(self, calls: ServiceCalls, objects: ObjectStore | None, cache: CacheConfig | None) -> None:
+    def __init__(self, calls: ServiceClient, objects: ObjectStore | None, cache: CacheConfig | None) -> None:
         self._calls = calls
-        self._learned: LearnedPieces[NamedTable] = LearnedPieces()
-        self._pages = PageHandler(objects or ServedObjects(calls, self._learned), cache)
+        self._learned: PageIndex[NamedTable] = PageIndex()
+        self._pages = PageHandler(objects or RemoteObjects(calls, self._learned), cache)
         self._lock = threading.Lock()
         self._store_id = ""
-        self._newest: dict[tuple[str, str], ServedTable] = {}
+        self._newest: dict[tuple[str, str], TableView] = {}
 
     def __repr__(self) -> str:
-        return f"ServedStore({self.url!r})"
+        return f"StoreClient({self.url!r})"
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError(
@@ -116,7 +116,7 @@ class ServedStore:
         version: int | None = None,
         timestamp: Moment | None = None,
         tag: str | None = None,
-    ) -> ServedSnapshot:
+    ) -> RemoteSnapshot:
         """The store as of a version, a time, a tag, or now; as `Store.snapshot`.
 
         Raises
@@ -132,14 +132,14 @@ class ServedStore:
         version = None if version is None else _version(version)
         timestamp_us = None if timestamp is None else as_microseconds(timestamp)
         tag = None if tag is None else as_str(tag, "the name of a tag")
-        told = self._calls.ask("version", version=version, timestamp_us=timestamp_us, tag=tag)
+        told = self._calls.request("version", version=version, timestamp_us=timestamp_us, tag=tag)
         try:
             found, time_us = int(told["version"]), int(told["timestamp_us"])
             store_id = str(told.get("store", ""))  # services of earlier releases do not tell it
         except (LookupError, TypeError, ValueError):
             raise DamageError(f"The service at {self.url} told no version.") from None
         self._store_id = self._store_id or store_id
-        self._pages.bind(self._store_id)
+        self._pages.bind_store(self._store_id)
         if store_id not in ("", self._store_id):
             raise StoreReplacedError(
                 f"Cannot read from the service at {self.url}: it serves another store than the one that was "
@@ -147,11 +147,11 @@ class ServedStore:
                 hint="Connect again, and look at what it serves now.",
                 url=self.url,
             )
-        return ServedSnapshot(self, ServedLog(self, found, time_us))
+        return RemoteSnapshot(self, RemoteLog(self, found, time_us))
 
     def tables(self, version: int) -> dict[int, tuple[str, str]]:
         """Namespace and name, by table id, of the tables of a version that may be read."""
-        told = self._calls.ask("tables", version=_version(version))
+        told = self._calls.request("tables", version=_version(version))
         try:
             return {int(table_id): (str(db), str(name)) for db, name, table_id in told["tables"]}
         except (LookupError, TypeError, ValueError):
@@ -159,7 +159,7 @@ class ServedStore:
 
     def namespaces_and_types(self, version: int) -> list[TableDefinition]:
         """What tells of the namespaces that may be read, and of types, in a version."""
-        told = self._calls.ask("objects", version=_version(version))
+        told = self._calls.request("objects", version=_version(version))
         try:
             return [object_from_plain(each) for each in told["objects"]]
         except (LookupError, TypeError, ValueError):
@@ -186,7 +186,7 @@ class ServedStore:
 
         return run_sql(text, self.snapshot, _refuse_to_write, version, timestamp, tag, params, limit)
 
-    def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> ServedTable:
+    def table_at(self, db: str, table: str, version: int, afresh: bool = False) -> TableView:
         """A table as of a version, with what is known of it from an earlier one.
 
         Parameters
@@ -203,8 +203,8 @@ class ServedStore:
         known = None if afresh else self._newest.get((db, table))
         if known is not None and known.state.version == version:
             return known
-        found = self._carry_on(known, db, table, version) if known is not None else None
-        found = found or self._ask(db, table, version)
+        found = self._apply_changes(known, db, table, version) if known is not None else None
+        found = found or self._request(db, table, version)
         with self._lock:
             newest = self._newest.get((db, table))
             if newest is None or newest.state.version < version or afresh:
@@ -213,28 +213,28 @@ class ServedStore:
                 self._newest[db, table] = found
         return found
 
-    def _ask(self, db: str, table: str, version: int) -> ServedTable:
-        pieces = ServedPieces(self._calls, self._learned, db, table)
+    def _request(self, db: str, table: str, version: int) -> TableView:
+        pieces = RemotePieces(self._calls, self._learned, db, table)
         header, batches = self._calls.get("get_table_meta_snapshot", db=db, table=table, version=version)
         answer = snapshot_of_frame(header, batches, pieces.stats)
         if answer.version != version:
             raise DamageError(f"The service told version {answer.version} of a table: expected {version}.")
-        pieces.seen(answer)
-        return ServedTable(answer, pieces)
+        pieces.index_redo(answer)
+        return TableView(answer, pieces)
 
-    def _carry_on(self, known: ServedTable, db: str, table: str, version: int) -> ServedTable | None:
+    def _apply_changes(self, known: TableView, db: str, table: str, version: int) -> TableView | None:
         if known.state.version > version:
             return None
         pieces = known.pieces
-        assert isinstance(pieces, ServedPieces)
+        assert isinstance(pieces, RemotePieces)
         fields = {"from": known.state.version + 1, "to": version}
         header, batches = self._calls.get("collect_table_meta_changes_in_range", db=db, table=table, **fields)
         changes = changes_of_frame(header, batches, pieces.stats)
-        answer = carried_on(known.answer, changes)
+        answer = apply_changes(known.answer, changes)
         if answer is None:
             return None
-        pieces.seen(replace(answer, redo=changes.hot_redo))
-        return ServedTable(answer, pieces, known)
+        pieces.index_redo(replace(answer, redo=changes.hot_redo))
+        return TableView(answer, pieces, known)
 
     @property
     def pages(self) -> PageHandler:
@@ -256,12 +256,12 @@ class ServedStore:
 
 
 @guarded()
-class ServedSnapshot(Snapshot):
+class RemoteSnapshot(Snapshot):
     """A version of a store behind a service; read like any other snapshot."""
 
-    log: ServedLog
+    log: RemoteLog
 
-    def __init__(self, store: ServedStore, log: ServedLog) -> None:
+    def __init__(self, store: StoreClient, log: RemoteLog) -> None:
         super().__init__(log, store.pages)
         self._served = store
 
@@ -291,7 +291,7 @@ class ServedSnapshot(Snapshot):
             then = store.snapshot(timestamp=timestamp_us)
             at = then.log.names.get(found.definition.table_id)
             if at is None:
-                raise not_there(found.definition, then.version)
+                raise table_missing_error(found.definition, then.version)
             return then.table(".".join(at)).directory
 
         def open_again(_: int) -> LogSnapshot:
@@ -328,7 +328,7 @@ def connect(
     cache: CacheConfig | None = None,
     timeout_s: float = 30.0,
     retry_s: float = 15.0,
-) -> ServedStore:
+) -> StoreClient:
     """A store behind a service.
 
     Parameters
@@ -365,12 +365,12 @@ def connect(
     as_str(url, "the address of a service")
     check_kind(cache, CacheConfig | None, "cache", "a CacheConfig")
     timeout_s, retry_s = as_seconds(timeout_s, "timeout_s", _SHORTEST_S), as_seconds(retry_s, "retry_s")
-    calls = ServiceCalls(url, token, pem, timeout_s, retry_s, Runtime())
-    told = calls.greet()
+    calls = ServiceClient(url, token, pem, timeout_s, retry_s, Runtime())
+    told = calls.handshake()
     objects = None
     if storage_options is not None or storage_url is not None:
         objects = open_object_store(told["url"] if storage_url is None else storage_url, storage_options)
-    return ServedStore(calls, objects, cache)
+    return StoreClient(calls, objects, cache)
 
 
 def _read_certificate(certificate: str | os.PathLike[str] | bytes | None) -> bytes | None:
@@ -387,7 +387,7 @@ def _read_certificate(certificate: str | os.PathLike[str] | bytes | None) -> byt
         ) from error
 
 
-class ServedPieces:
+class RemotePieces:
     """Pieces of one table on one checkpoint, from the service.
 
     Attributes
@@ -397,7 +397,7 @@ class ServedPieces:
         by which pieces are asked for, because it is kept longest.
     """
 
-    def __init__(self, calls: ServiceCalls, learned: LearnedPieces[NamedTable], db: str, table: str) -> None:
+    def __init__(self, calls: ServiceClient, learned: PageIndex[NamedTable], db: str, table: str) -> None:
         self._calls = calls
         self._learned = learned
         self._named = (db, table)
@@ -408,19 +408,19 @@ class ServedPieces:
         """See the class."""
         return (*self._named, self._version)
 
-    def seen(self, answer: TableMetaSnapshot) -> None:
+    def index_redo(self, answer: TableMetaSnapshot) -> None:
         """The service has told of this version; pages of its redo are learned."""
         self._version = max(self._version, answer.version)
         for field_id, edits in answer.redo.items():
             for name, edit in zip(piece_names(field_id, edits), edits, strict=True):
                 if isinstance(edit.added, PageRun) and edit.added.num_pages:
-                    self._learned.learn(self, name, edit.added, blooms=True)
+                    self._learned.add(self, name, edit.added, blooms=True)
 
     def pages(self, name: PieceName, has_stats: bool) -> PageRun:
         """See `spark_pages.service.table_view.Pieces`."""
         _, batches = self._get("piece", name)
         run = PageRun(rows_of(batches)[0], (lambda: self.stats(name).stats) if has_stats else None)
-        self._learned.learn(self, name, run, blooms=False)
+        self._learned.add(self, name, run, blooms=False)
         return run
 
     def stats(self, name: PieceName) -> PageRun:
@@ -428,14 +428,14 @@ class ServedPieces:
         _, batches = self._get("stats", name)
         pages, stats = rows_of(batches)
         run = PageRun(pages, lambda: stats)
-        self._learned.learn(self, name, run, blooms=True)
+        self._learned.add(self, name, run, blooms=True)
         return run
 
-    def part(self, name: PieceName) -> tuple[Place, ...]:
+    def part(self, name: PieceName) -> tuple[SegmentLocation, ...]:
         """See `spark_pages.service.table_view.Pieces`."""
         header, _ = self._get("part", name)
         try:
-            return tuple(map(place_from_plain, header["places"]))
+            return tuple(map(location_from_plain, header["places"]))
         except (LookupError, TypeError, ValueError) as error:
             raise DamageError("The service answered with places that are not understood.") from error
 
@@ -444,13 +444,13 @@ class ServedPieces:
         return self._calls.get(what, db=db, table=table, version=version, piece=piece_to_plain(name))
 
 
-class ServedLog(LogSnapshot):
+class RemoteLog(LogSnapshot):
     """A version of which nothing is known before it is asked for, table by table.
 
     For what looks at several tables by their ids, such as ``system.tables``.
     """
 
-    def __init__(self, store: ServedStore, version: int, timestamp_us: int) -> None:
+    def __init__(self, store: StoreClient, version: int, timestamp_us: int) -> None:
         super().__init__(LogState(version=version, timestamp_us=timestamp_us), None)
         self._store = store
 

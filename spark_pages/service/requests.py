@@ -14,7 +14,7 @@ _MOST_TEXT = 4096
 _MOST_LISTED = 4096
 
 
-class Question:
+class ServiceRequest:
     """The fields of one question.
 
     Parameters

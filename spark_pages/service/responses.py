@@ -21,7 +21,7 @@ Redo = Mapping[int, tuple[ChainEdit, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SegmentLocation:
     """A part of a checkpoint that holds consecutive pages of one column.
 
     Attributes
@@ -92,7 +92,7 @@ class TableMetaSnapshot:
     version: int
     timestamp_us: int
     checkpoint: CheckpointRef | None
-    places: Mapping[int, tuple[Place, ...]]
+    places: Mapping[int, tuple[SegmentLocation, ...]]
     redo: Redo
 
     def __post_init__(self) -> None:

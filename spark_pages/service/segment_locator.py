@@ -16,7 +16,7 @@ from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.location import Location
 from spark_pages.model.run import PageRun
 from spark_pages.service.freshness import SharedLoads
-from spark_pages.service.responses import Place
+from spark_pages.service.responses import SegmentLocation
 
 MANY_PAGES = 1 << 19
 """A part with so many pages of a column is one place, whose segments are listed when somebody asks."""
@@ -26,11 +26,11 @@ _KEPT_PARTS = 64
 _KEPT_SEGMENTS = 128
 
 
-class NotNamedError(ObjectNotFoundError):
+class UnnamedSegmentError(ObjectNotFoundError):
     """What a client speaks of is not named by the snapshot, or not any more; clients see its parent."""
 
 
-class PlaceFinder:
+class SegmentLocator:
     """Finds the places of columns in checkpoints.
 
     Parameters
@@ -51,11 +51,11 @@ class PlaceFinder:
         self._stats: SharedLoads[Node, pa.RecordBatch] = SharedLoads(_KEPT_SEGMENTS)
         self._counts: SharedLoads[tuple[str, ChainKey], tuple[int, int]] = SharedLoads(_KEPT_COUNTS)
 
-    def places(self, checkpoint: Checkpoint, key: ChainKey) -> list[tuple[Place, Node]]:
+    def locate(self, checkpoint: Checkpoint, key: ChainKey) -> list[tuple[SegmentLocation, Node]]:
         """The places of a chain, in row order, base first, each with the node that it stands for."""
         return [found for parts in checkpoint.levels().values() for found in self._in_parts(parts, key)]
 
-    def inside(self, part: Node, key: ChainKey) -> list[tuple[Place, Node]]:
+    def locate_in_part(self, part: Node, key: ChainKey) -> list[tuple[SegmentLocation, Node]]:
         """The places of a chain in one part."""
         return list(self._in_part(part, key))
 
@@ -70,17 +70,17 @@ class PlaceFinder:
             lambda: self._stats_of(node).slice(start, stop - start),
         )
 
-    def _in_parts(self, parts: Sequence[Node], key: ChainKey) -> Iterator[tuple[Place, Node]]:
+    def _in_parts(self, parts: Sequence[Node], key: ChainKey) -> Iterator[tuple[SegmentLocation, Node]]:
         for index in nodes_of(parts, key):
             part = parts[index]
             count = part.count(key)
             if count is not None and count[0] >= MANY_PAGES:
                 location = _location(part_key(part.digest), part.digest, part.length)
-                yield Place(location, None, True, part.level, *count), part
+                yield SegmentLocation(location, None, True, part.level, *count), part
             else:
                 yield from self._in_part(part, key)
 
-    def _in_part(self, part: Node, key: ChainKey) -> Iterator[tuple[Place, Node]]:
+    def _in_part(self, part: Node, key: ChainKey) -> Iterator[tuple[SegmentLocation, Node]]:
         nodes = self._parts.get(part, lambda: self._tree.part(part))
         for index in nodes_of(nodes, key):
             node = nodes[index]
@@ -90,7 +90,7 @@ class PlaceFinder:
                 stats = None
                 if node.stats_length:
                     stats = _location(stats_key(node.stats_digest), node.stats_digest, node.stats_length)
-                yield Place(location, stats, False, part.level, pages, rows), node
+                yield SegmentLocation(location, stats, False, part.level, pages, rows), node
 
     def _count(self, node: Node, key: ChainKey) -> tuple[int, int]:
         return self._counts.get((node.digest, key), lambda: self._counted(node, key))
@@ -108,18 +108,20 @@ class PlaceFinder:
         return self._stats.get(node, lambda: self._tree.stats(node))
 
 
-def node_of(found: Sequence[tuple[Place, Node]], digest: str, what: str) -> Node:
+def node_of(found: Sequence[tuple[SegmentLocation, Node]], digest: str, what: str) -> Node:
     """The node with this digest.
 
     Raises
     ------
-    NotNamedError
+    UnnamedSegmentError
         If none of the places is it: the checkpoint is another one by now.
     """
     for place, node in found:
         if place.location.digest == digest:
             return node
-    raise NotNamedError(f"{what} does not name {digest[:80] or 'that object'!r}.", hint="Open it again.")
+    raise UnnamedSegmentError(
+        f"{what} does not name {digest[:80] or 'that object'!r}.", hint="Open it again."
+    )
 
 
 def _location(key: str, digest: str, length: int) -> Location:

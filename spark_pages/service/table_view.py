@@ -1,6 +1,6 @@
 """From an answer of the service to the snapshot of a table that storage would give.
 
-`ServedTable` is an ordinary `LogSnapshot`: only what the checkpoint promises of a column comes from somewhere
+`TableView` is an ordinary `LogSnapshot`: only what the checkpoint promises of a column comes from somewhere
 else. Edits are applied, rows located and chains shared by the same code.
 """
 
@@ -18,7 +18,7 @@ from spark_pages.model.ids import LIVENESS
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.metadata import MetadataService
-from spark_pages.service.responses import PieceName, Place, TableMetaChanges, TableMetaSnapshot
+from spark_pages.service.responses import PieceName, SegmentLocation, TableMetaChanges, TableMetaSnapshot
 
 
 class Pieces(Protocol):
@@ -28,12 +28,12 @@ class Pieces(Protocol):
         """The pages of a piece; statistics are loaded when they are asked for."""
         ...
 
-    def part(self, name: PieceName) -> tuple[Place, ...]:
+    def part(self, name: PieceName) -> tuple[SegmentLocation, ...]:
         """The segments that a part lists."""
         ...
 
 
-class OwnPieces:
+class LocalPieces:
     """Pieces from a service in this process.
 
     Parameters
@@ -53,12 +53,12 @@ class OwnPieces:
         run = self._service.piece(*self._asked, name)
         return run if has_stats else PageRun(run.pages)
 
-    def part(self, name: PieceName) -> tuple[Place, ...]:
+    def part(self, name: PieceName) -> tuple[SegmentLocation, ...]:
         """See `Pieces.part`."""
         return self._service.part(*self._asked, name)
 
 
-class ServedTable(LogSnapshot):
+class TableView(LogSnapshot):
     """One table as of one version, from the service's answer.
 
     Parameters
@@ -72,7 +72,7 @@ class ServedTable(LogSnapshot):
         checkpoint.
     """
 
-    def __init__(self, answer: TableMetaSnapshot, pieces: Pieces, older: ServedTable | None = None) -> None:
+    def __init__(self, answer: TableMetaSnapshot, pieces: Pieces, older: TableView | None = None) -> None:
         definition = answer.definition
         state = LogState(
             version=answer.version,
@@ -105,12 +105,12 @@ class ServedTable(LogSnapshot):
             base += place.pages
         return promised
 
-    def _promise(self, place: Place, field_id: int, part: str, base: int) -> UnloadedRun:
+    def _promise(self, place: SegmentLocation, field_id: int, part: str, base: int) -> UnloadedRun:
         name = PieceName(field_id, place.location.digest, part)
         expand = self._list_part(name, base) if place.is_part else self._load(name, place, base)
         return UnloadedRun(place.pages, place.rows, expand, base)
 
-    def _load(self, name: PieceName, place: Place, base: int) -> Callable[[], list[PageRun]]:
+    def _load(self, name: PieceName, place: SegmentLocation, base: int) -> Callable[[], list[PageRun]]:
         def load() -> list[PageRun]:
             return [self.pieces.pages(name, place.stats is not None).with_base_position(base)]
 
@@ -129,7 +129,7 @@ class ServedTable(LogSnapshot):
         return expand
 
 
-def carried_on(answer: TableMetaSnapshot, changes: TableMetaChanges) -> TableMetaSnapshot | None:
+def apply_changes(answer: TableMetaSnapshot, changes: TableMetaChanges) -> TableMetaSnapshot | None:
     """The answer for a later version; None where the changes alone do not tell it.
 
     They do as long as both stand on one checkpoint, and no column came that the answer has no places of.

@@ -19,7 +19,7 @@ from spark_pages.arrow.schema_bytes import schema_to_bytes
 from spark_pages.errors import DamageError, SparkPagesError
 from spark_pages.format.commit import definition_from_plain, definition_to_plain
 from spark_pages.format.names import part_key, segment_key, stats_key
-from spark_pages.format.validate import wrong_pages
+from spark_pages.format.validate import find_invalid_page
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import ChainEdit, UnloadedRun
 from spark_pages.model.ids import LIVENESS, Version
@@ -29,8 +29,8 @@ from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.service.responses import (
     PieceName,
-    Place,
     RedoLocation,
+    SegmentLocation,
     TableMetaChanges,
     TableMetaSnapshot,
     piece_names,
@@ -81,7 +81,7 @@ class Frame:
         """Columns of the rows."""
         return self.rows.schema
 
-    def cut(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    def split(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows in batches of about so many bytes, each in memory of its own; at least one batch."""
         per_row = max(1, self.rows.nbytes // max(1, self.rows.num_rows))
         step = max(1, most_bytes // per_row)
@@ -107,7 +107,7 @@ class BytesFrame:
         """`BYTES`."""
         return BYTES
 
-    def cut(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    def split(self, most_bytes: int) -> Iterator[pa.RecordBatch]:
         """The stretches in batches of at most so many bytes, each in its own memory; at least one batch."""
         numbers: list[int] = []
         pieces: list[memoryview] = []
@@ -184,7 +184,7 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, pa.Recor
         if not field.nullable and column.null_count:
             raise DamageError(f"The service answered with page descriptors that lack their {field.name}.")
     pages = pa.RecordBatch.from_arrays(places, schema=PAGE_SCHEMA)
-    wrong = wrong_pages(pages)
+    wrong = find_invalid_page(pages)
     if wrong is not None:
         raise DamageError(f"The service answered with page descriptors that cannot be true: {wrong}.")
     return pages, pa.RecordBatch.from_arrays(columns[width:], schema=STATS_SCHEMA)
@@ -198,7 +198,9 @@ def frame_of_snapshot(answer: TableMetaSnapshot) -> Frame:
         "version": answer.version,
         "timestamp_us": answer.timestamp_us,
         "checkpoint": _checkpoint_to_plain(answer.checkpoint),
-        "places": {field_id: list(map(place_to_plain, found)) for field_id, found in answer.places.items()},
+        "places": {
+            field_id: list(map(location_to_plain, found)) for field_id, found in answer.places.items()
+        },
         "redo": redo,
     }
     return Frame(header, rows)
@@ -224,7 +226,7 @@ def snapshot_of_frame(
             int(header["timestamp_us"]),
             _checkpoint_from_plain(header["checkpoint"]),
             {
-                int(field_id): tuple(map(place_from_plain, found))
+                int(field_id): tuple(map(location_from_plain, found))
                 for field_id, found in header["places"].items()
             },
             _redo_from_plain(header["redo"], batches, load_edit),
@@ -271,7 +273,7 @@ def changes_of_frame(
     return _understood(decode)
 
 
-def place_to_plain(place: Place) -> list[Any]:
+def location_to_plain(place: SegmentLocation) -> list[Any]:
     """A place without the keys, which follow from the digests."""
     stats = [place.stats.digest, place.stats.length] if place.stats else ["", 0]
     return [
@@ -280,7 +282,7 @@ def place_to_plain(place: Place) -> list[Any]:
     ]
 
 
-def place_from_plain(value: Sequence[Any]) -> Place:
+def location_from_plain(value: Sequence[Any]) -> SegmentLocation:
     """The place that the plain values tell."""
     digest, length, stats_digest, stats_length, is_part, level, pages, rows = value
     stats = None
@@ -290,7 +292,7 @@ def place_from_plain(value: Sequence[Any]) -> Place:
     location = Location(key, int(length), str(digest), original_length=int(length))
     if min(int(level), int(pages), int(rows)) < 0:
         raise ValueError("a place with negative numbers")
-    return Place(location, stats, bool(is_part), int(level), int(pages), int(rows))
+    return SegmentLocation(location, stats, bool(is_part), int(level), int(pages), int(rows))
 
 
 def _redo_to_plain(redo: Any) -> tuple[dict[str, Any], pa.RecordBatch]:

@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import TreeReader
-from spark_pages.log.checkpoint.segment_writer import SegmentMaker
+from spark_pages.log.checkpoint.segment_writer import SegmentWriter
 from spark_pages.log.checkpoint.write_plan import Slab
 from spark_pages.log.replay import LoadManifest
 from spark_pages.model.actions import ManifestRef
@@ -201,7 +201,7 @@ def pack_planned(planned: Sequence[Numbered]) -> bytes:
     """Numbered segments as bytes."""
     sink = io.BytesIO()
     narrow = [
-        (number, PlannedSegment(each.level, each.version, tuple(map(_narrowed, each.slabs))))
+        (number, PlannedSegment(each.level, each.version, tuple(map(_slice_slab, each.slabs))))
         for number, each in planned
     ]
     _Pickler(sink, pickle.HIGHEST_PROTOCOL).dump(narrow)
@@ -219,14 +219,14 @@ def write_planned(url: str, packed: bytes) -> list[tuple[int, Node]]:
     objects = objects_of(url)
     tree, writer = TreeReader(objects), ObjectWriter(objects, map_in_threads)
     planned: list[Numbered] = _Unpickler(io.BytesIO(packed), tree).load()
-    maker = SegmentMaker(writer, tree, planned[0][1].version, Runtime().token())
+    maker = SegmentWriter(writer, tree, planned[0][1].version, Runtime().token())
     nodes = [(number, maker(each)) for number, each in planned]
     maker.finish()
-    writer.settle()
+    writer.wait_all()
     return nodes
 
 
-def _narrowed(slab: Slab) -> Slab:
+def _slice_slab(slab: Slab) -> Slab:
     """The same pages, without those of the source that stand before and behind them."""
     if not isinstance(slab.source, UnsavedPages):
         return slab

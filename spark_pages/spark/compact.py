@@ -15,7 +15,7 @@ from spark_pages.format.names import page_file_key
 from spark_pages.job_result import failure_document
 from spark_pages.maintenance.compact import begin_rewriting, compact_table
 from spark_pages.maintenance.compaction_plan import CompactionTask, plan_compaction
-from spark_pages.maintenance.page_rewrite import PagesWanted, pages_wanted, rewrite_runs, stored_bytes
+from spark_pages.maintenance.page_rewrite import PageTarget, page_target, rewrite_runs, stored_bytes
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.run import PageRun
 from spark_pages.progress import phase
@@ -44,7 +44,7 @@ begins with nothing read and ends with a page file that it waits for, so few lon
 _PAGE_WORK_BYTES = 8 << 10
 """A small page takes as long to open as so many bytes of large ones."""
 
-_Packed: TypeAlias = tuple[list[tuple[int, int, PagesWanted]], bytes]
+_Packed: TypeAlias = tuple[list[tuple[int, int, PageTarget]], bytes]
 """Which runs, how many pages each has, what its new pages are to be like, and the pages of all of them."""
 
 _SUMS = (
@@ -131,7 +131,7 @@ def compact_pages(
         cluster.rewrite if cluster else None,
     )
     return {
-        **done.told(table),
+        **done.as_dict(table),
         "version": store.snapshot().version if done.version is None else done.version,
         "tasks": cluster.tasks if cluster else 0,
         "bytes_written": sum(page.alloc_len for pages in done.pages for page in pages),
@@ -241,13 +241,13 @@ def _even_shares(tasks: Sequence[CompactionTask], shares: int) -> list[list[int]
 
 def _packed(table: Table, tasks: Sequence[CompactionTask], group: Sequence[int]) -> _Packed:
     """Some runs on their way: to pack the pages of all of them takes hardly longer than those of one."""
-    runs = [(index, tasks[index].run.num_pages, pages_wanted(table, tasks[index].column)) for index in group]
+    runs = [(index, tasks[index].run.num_pages, page_target(table, tasks[index].column)) for index in group]
     return runs, pack_runs([tasks[index].run for index in group])
 
 
 def _unpacked(
-    runs: Sequence[tuple[int, int, PagesWanted]], pages: bytes
-) -> Iterator[tuple[PageRun, PagesWanted]]:
+    runs: Sequence[tuple[int, int, PageTarget]], pages: bytes
+) -> Iterator[tuple[PageRun, PageTarget]]:
     whole, at = unpack_run(pages), 0
     for _, num_pages, wanted in runs:
         yield whole.slice(at, at + num_pages), wanted

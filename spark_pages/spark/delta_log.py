@@ -154,8 +154,8 @@ class DeltaLog:
         folder only where neither a hint nor a first commit is there: the table is new, or its beginning was
         cleaned away.
         """
-        state = self._follow(self._from_hint())
-        return state if state.version >= 0 else self._follow(self._from_listing())
+        state = self._apply_commits(self._from_hint())
+        return state if state.version >= 0 else self._apply_commits(self._from_listing())
 
     def commit(self, published: int, plan: PlanFiles) -> int:
         """The table shows what a version of the store is, by one commit; gives the bytes written.
@@ -217,7 +217,7 @@ class DeltaLog:
         except ValueError as error:
             raise DamageError(f"{key} is not a commit of a Delta table: {error}", key=key) from error
 
-    def _follow(self, state: DeltaState) -> DeltaState:
+    def _apply_commits(self, state: DeltaState) -> DeltaState:
         """The state after all commits that follow it."""
         version, followed = state.version, list[dict[str, Any]]()
         while (actions := self._read(version + 1)) is not None:

@@ -73,7 +73,7 @@ class External:
         InvalidInputError
             See `check_source`; or if the format is not given, and the path does not tell.
         """
-        found = cls(form or _told_by(path), path, options, schema)
+        found = cls(form or _hint_of_path(path), path, options, schema)
         found.check_source()
         return found
 
@@ -295,7 +295,7 @@ def _from_environment(name: str, value: str) -> str:
     return os.environ[variable]
 
 
-def _told_by(path: str | None) -> str:
+def _hint_of_path(path: str | None) -> str:
     name = (path or "").rstrip("/").lower()
     for packed in _PACKED:
         name = name.removesuffix(packed)

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from spark_pages.changes.feed import check_version_range, commits_in_turn, version_before
+from spark_pages.changes.feed import check_version_range, iterate_commits, version_before
 from spark_pages.changes.page_changes import PAGE_CHANGES_SCHEMA, page_changes
 from spark_pages.changes.row_changes import ROW_CHANGES_SCHEMA, row_changes
 from spark_pages.errors import InvalidInputError, VersionNotFoundError
@@ -77,7 +77,7 @@ class Feed:
         """
         log = Log(objects_of(self.url), Runtime())
         then = version_before(log, start)
-        commits = commits_in_turn(log, start, end + 1)
+        commits = iterate_commits(log, start, end + 1)
         if self.granularity == "pages":
             return page_changes(commits, then, self.table_id, log.load_manifest)
         parts = [FEED_SCHEMAS["rows"].empty_table()]
@@ -111,6 +111,6 @@ def first_changes(state: LogState) -> int:
     return oldest + 1 if oldest else 0
 
 
-def cut_versions(start: int, end: int, size: int = VERSIONS_OF_A_TASK) -> Sequence[tuple[int, int]]:
+def split_versions(start: int, end: int, size: int = VERSIONS_OF_A_TASK) -> Sequence[tuple[int, int]]:
     """Split a range of versions into ranges of at most `size`; all of them include both ends."""
     return [(first, min(first + size - 1, end)) for first in range(start, end + 1, size)]

@@ -129,13 +129,13 @@ def run_job(job: str, given: argparse.Namespace, work: Callable[[], dict[str, An
     except Exception as error:  # noqa: BLE001 - a job ends with a line of JSON, whatever happened
         if error.__cause__ is not None:
             print(error.__cause__, file=sys.stderr)
-        print(json.dumps(_told(error)), flush=True)
+        print(json.dumps(_error_document(error)), flush=True)
         return exit_code(error)
     print(json.dumps(result), flush=True)
     return exit_code_of(result)
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _error_document(error: Exception) -> dict[str, Any]:
     kind = type(error).__name__
     if isinstance(error, SparkPagesError):
         return failure_document(kind, error.message, error.hint)

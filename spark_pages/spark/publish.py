@@ -27,7 +27,7 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.progress import advance, current, phase
 from spark_pages.runtime import Runtime
 from spark_pages.spark.delta_log import DeltaFile, DeltaLog, DeltaState, DeltaTable
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, cut_versions, first_changes
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, first_changes, split_versions
 from spark_pages.spark.serialization import objects_of, store_url
 
 SEGMENTS = DeltaTable(
@@ -210,7 +210,7 @@ class Publisher:
         self.files_removed += len(removes)
         return adds, removes
 
-    def commits_to_tell(self) -> int:
+    def unpublished_commits(self) -> int:
         """How many commits `publish_history` would add to the history."""
         head = self._log.refresh().state
         told = max(self._logs[HISTORY.name].state().published, oldest_readable(head) - 1)
@@ -228,7 +228,7 @@ class Publisher:
             ) -> tuple[Sequence[DeltaFile], Sequence[str]]:
                 readable = oldest_readable(head) if write is _write_history else first_changes(head)
                 start = max(state.published + 1, readable)
-                stretches = cut_versions(start, head.version, VERSIONS_OF_A_FILE)
+                stretches = split_versions(start, head.version, VERSIONS_OF_A_FILE)
                 made = run([partial(write, url, first, last) for first, last in stretches])
                 self.bytes_written += sum(file.size_bytes for file in made)
                 return [file for file in made if file.num_rows], []

@@ -168,7 +168,7 @@ def reconstruct_snapshot(
     objects = MeteredStore(objects_of(url))
     source = _source(objects, version)
     if dry_run:
-        return {**_told(source), "dry_run": True}
+        return {**_source_json(source), "dry_run": True}
     made, size_bytes = None, 0
     if output is not None and output.form == "checkpoint":
         spread = Spread(url, None if spark is None else lambda: spark)
@@ -177,7 +177,7 @@ def reconstruct_snapshot(
     ordered = check or (output is not None and made is None)
     phase("counting pages")
     counts = _counts(spark, url, source, ordered)
-    tasks, places = _tasks(url, source, counts), _places(source.local, counts.ties)
+    tasks, places = _tasks(url, source, counts), _positions_of_empty_pages(source.local, counts.ties)
     pages: LocalPages | SparkPages
     if spark is None:
         pages = LocalPages(tasks, counts.removed, places)
@@ -189,10 +189,10 @@ def reconstruct_snapshot(
     phase("comparing descriptors" if check else "counting descriptors")
     found = pages.compared() if check else None
     num_pages = pages.count() if found is None else found.num_rows
-    expected = source.local if made is None else _standing_on(source.log, made)
+    expected = source.local if made is None else _snapshot_of_checkpoint(source.log, made)
     differing = [] if found is None else differences(found, expected, counts.layout.chains)
     return {
-        **_told(source),
+        **_source_json(source),
         "ok": not differing,
         "chains": len(counts.layout.chains),
         "pages": num_pages,
@@ -218,7 +218,7 @@ class _Source:
         return self.local.checkpoint
 
 
-def _told(source: _Source) -> dict[str, Any]:
+def _source_json(source: _Source) -> dict[str, Any]:
     return {
         "ok": True,
         "version": source.local.state.version,
@@ -243,7 +243,7 @@ def _source(objects: ObjectStore, version: int | None) -> _Source:
     return _Source(log, local, segments, range(checkpoint.ref.version + 1, local.state.version + 1))
 
 
-def _standing_on(log: Log, ref: CheckpointRef) -> LogSnapshot:
+def _snapshot_of_checkpoint(log: Log, ref: CheckpointRef) -> LogSnapshot:
     """The version of a checkpoint, from that checkpoint alone."""
     tree = TreeReader(log.store)
     return LogSnapshot(base_state(tree, ref), Checkpoint(ref, tree))
@@ -322,7 +322,7 @@ def _tasks(url: str, source: _Source, counts: _Counts) -> list[SegmentRows | Com
     ]
 
 
-def _places(local: LogSnapshot, ties: frozenset[ChainKey]) -> pa.Table | None:
+def _positions_of_empty_pages(local: LogSnapshot, ties: frozenset[ChainKey]) -> pa.Table | None:
     """Positions of pages without rows, where several stand at one row; None where none do.
 
     A page that replaces another takes its place, so neither age nor row tells which of them comes first:

@@ -117,7 +117,7 @@ class RowsReader(DataSourceReader):
         # A table tells its rows by its first column, which the task may not have been given.
         definition = replace(self._definition, schema=pa.schema(fields))
         pages = pages_of(self._url)
-        table = Table(definition, _GivenChains(definition, chains), pages)
+        table = Table(definition, _ShippedChains(definition, chains), pages)
         target = to_arrow_schema(self._schema, timezone="UTC")
         # Spark runs a task for each processor, and its JVM makes rows of what is sent while this goes on. So
         # only a remote store, which is waited for, is read by threads.
@@ -198,7 +198,7 @@ def _not_shipped() -> NoReturn:
     raise AssertionError("a task asked for pages that it was not given")
 
 
-class _GivenChains(PageDirectory):
+class _ShippedChains(PageDirectory):
     """The directory of a task: the chains that came with its partition."""
 
     def __init__(self, definition: TableDefinition, chains: dict[PhysicalKey, ColumnChain]) -> None:

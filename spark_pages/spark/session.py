@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.functions import udtf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_pages.changes.feed import find_either
+from spark_pages.changes.feed import find_table_id
 from spark_pages.changes.history import HISTORY_SCHEMA
 from spark_pages.errors import InvalidInputError
 from spark_pages.query.table_names import spelled
@@ -261,7 +261,7 @@ class Changes:
         if table is not None:
             now = store.snapshot(end)
             then = store.snapshot(start - 1).log if start else None
-            table_id = find_either(now.log, then, spelled(now, table.split(".")))
+            table_id = find_table_id(now.log, then, spelled(now, table.split(".")))
         yield from _rows(Feed(address, "rows", table_id).read(start, end))
 
 

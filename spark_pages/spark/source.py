@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_pages.catalog.resolve import find_columns, find_table
-from spark_pages.changes.feed import find_either
+from spark_pages.changes.feed import find_table_id
 from spark_pages.errors import (
     InvalidInputError,
     StoreReplacedError,
@@ -48,7 +48,7 @@ from spark_pages.query.table import Table
 from spark_pages.query.table_names import spelled
 from spark_pages.runtime import Runtime
 from spark_pages.spark.arrow_types import check_precision, schema_of_rows, spark_schema, to_spark
-from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_granularity, cut_versions, first_changes
+from spark_pages.spark.feed import FEED_SCHEMAS, Feed, check_granularity, first_changes, split_versions
 from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
 from spark_pages.spark.serialization import objects_of, store_of
@@ -363,7 +363,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         followed = start.get("table_id")
         table_id = self._table_at(first) if followed is None else self._check_table(followed)
         feed = Feed(self._url, check_granularity(self._query.granularity), table_id)
-        return [ViewPartition(versions=each, feed=feed) for each in cut_versions(first + 1, last)]
+        return [ViewPartition(versions=each, feed=feed) for each in split_versions(first + 1, last)]
 
     def _table_at(self, first: int) -> int | None:
         """The table by the name that it has now, or had where the micro-batch begins; a stream may be asked
@@ -374,7 +374,7 @@ class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store = store_of(self._url)
         now = store.snapshot()
         then = store.snapshot(first).log if 0 <= first < now.version else None
-        return find_either(now.log, then, self._query.table)
+        return find_table_id(now.log, then, self._query.table)
 
     def _check_log(self, offset: Offset) -> None:
         """Nothing, if what was told is what the log still holds: stores are deleted and made again, or put

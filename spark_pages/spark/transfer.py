@@ -75,7 +75,7 @@ def ingest(
         told |= {"dry_run": True, "version": plan.read_version, "rows": rows.count()}
     else:
         phase(f"writing rows into {options.table}", rows.known(), "rows")
-        tasks = [] if plan.has_landed else rows.write(plan)
+        tasks = [] if plan.is_applied else rows.write(plan)
         phase("committing")
         version = commit_write(tasks, plan)
         written = [task.rows for task in tasks if isinstance(task.rows, WrittenRows)]
@@ -89,7 +89,7 @@ def ingest(
             "pages": pc.sum(made.column("pages_added"), min_count=0).as_py(),
             "bytes_written": pc.sum(made.column("bytes_added"), min_count=0).as_py(),
             "tasks": len(tasks),
-            "already_landed": plan.has_landed,
+            "already_landed": plan.is_applied,
         }
     return told
 

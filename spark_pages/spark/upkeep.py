@@ -111,4 +111,4 @@ def _planned_publication(log: Log, history: bool) -> dict[str, Any]:
         "files_added": publisher.files_added,
         "files_removed": publisher.files_removed,
     }
-    return {**told, "commits": publisher.commits_to_tell()} if history else told
+    return {**told, "commits": publisher.unpublished_commits()} if history else told

@@ -177,7 +177,7 @@ def _search(spark: SparkSession, url: str, log: Log, state: LogState) -> pa.Tabl
     candidates = pa.table(
         [pa.array(c, f.type) for c, f in zip(columns, _LISTED, strict=True)], schema=_LISTED
     )
-    named = _named(spark, url, [*trees.cut(), *_cut_commits(first, kept, state.version)])
+    named = _named(spark, url, [*trees.segments(), *_split_commits(first, kept, state.version)])
     left = spark.createDataFrame(candidates).join(named, "key", "left_anti").orderBy("key").toArrow()
     return left.cast(_LISTED)
 
@@ -194,7 +194,7 @@ def delete_objects(spark: SparkSession, url: str, objects: pa.Table) -> None:
     sizes = spark.sparkContext.parallelize(keys, tasks).mapPartitions(_Delete(url)).collect()
     if sizes and state.retention is not None:
         with suppress(StorageError, UnsupportedFormatError):  # that it cannot be told yet is no failure
-            log.tell(DELETION, state.retention.min_readable, len(sizes), sum(sizes))
+            log.report_maintenance(DELETION, state.retention.min_readable, len(sizes), sum(sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class _Trees:
     living: Trees
     dead: Trees
 
-    def cut(self) -> Iterator[_Segments]:
+    def segments(self) -> Iterator[_Segments]:
         """Their segments, each once."""
         living = list(self.living.segments.values())
         dead = [node for key, node in self.dead.segments.items() if key not in self.living.segments]
@@ -236,7 +236,7 @@ def _trees(log: Log, slots: SlotReader, state: LogState, first: int) -> _Trees:
     """
     assert state.retention is not None
     refs = {ref for ref in (state.base, state.retention.checkpoint) if ref is not None}
-    for versions in _cut(range(first, state.version + 1)):
+    for versions in _split(range(first, state.version + 1)):
         for commit in slots.present(versions):
             if isinstance(commit, Commit):
                 retentions = (record.retention for record in commit.records if record.retention is not None)
@@ -246,17 +246,17 @@ def _trees(log: Log, slots: SlotReader, state: LogState, first: int) -> _Trees:
     least = floor.version if floor is not None else 0
     kept = {ref for ref in refs if ref.version >= least or ref == state.retention.checkpoint}
     walker = TreeWalker(TreeReader(log.store), map_in_threads)
-    return _Trees(walker.kept(kept), walker.left(refs - kept))
+    return _Trees(walker.reachable(kept), walker.remaining(refs - kept))
 
 
-def _cut(versions: range) -> Iterator[range]:
+def _split(versions: range) -> Iterator[range]:
     for start in range(versions.start, versions.stop, _VERSIONS_OF_A_TASK):
         yield versions[start - versions.start :][:_VERSIONS_OF_A_TASK]
 
 
-def _cut_commits(first: int, kept: int, head: int) -> Iterator[_Commits]:
-    yield from (_Commits(versions, False) for versions in _cut(range(first, kept)))
-    yield from (_Commits(versions, True) for versions in _cut(range(max(first, kept), head + 1)))
+def _split_commits(first: int, kept: int, head: int) -> Iterator[_Commits]:
+    yield from (_Commits(versions, False) for versions in _split(range(first, kept)))
+    yield from (_Commits(versions, True) for versions in _split(range(max(first, kept), head + 1)))
 
 
 def _named(spark: SparkSession, url: str, work: list[_Segments | _Commits]) -> DataFrame:
@@ -276,7 +276,7 @@ class _Names:
         walker = TreeWalker(tree, map_in_threads)
         for each in work:
             if isinstance(each, _Segments):
-                read = walker.page_files if each.kept else walker.page_files_left
+                read = walker.page_files if each.kept else walker.remaining_page_files
                 yield from read(each.nodes)
                 continue
             walked = CommitWalker(slots, tree, map_in_threads).walk(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_pages.maintenance.verify.faults import told_faults
+from spark_pages.maintenance.verify.faults import faults_as_dicts
 from spark_pages.maintenance.verify.page_values import PageReader, PagesRead, PagesToRead, PageValues
 from spark_pages.maintenance.verify.pages import PagesMode
 from spark_pages.maintenance.verify.verify import verify as verify_here
@@ -48,7 +48,7 @@ def verify(
     -------
     dict
         ``url``, ``version`` (the newest), ``objects``, ``checkpoints``, ``checkpoints_replayed``, ``pages``,
-        ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the faults as `told_faults` tells them.
+        ``pages_read``, ``bytes_read``, ``tasks``, ``seconds``, and the faults as of `faults_as_dicts`.
 
     Notes
     -----
@@ -61,7 +61,7 @@ def verify(
     return {
         "url": found.url,
         "version": found.version,
-        **told_faults(found.faults),
+        **faults_as_dicts(found.faults),
         "objects": found.objects,
         "checkpoints": found.checkpoints,
         "checkpoints_replayed": found.replayed,

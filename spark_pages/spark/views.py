@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_pages.changes.feed import find_either
+from spark_pages.changes.feed import find_table_id
 from spark_pages.changes.history import HISTORY_SCHEMA, history_of
 from spark_pages.format.names import segment_key
 from spark_pages.log.log import Log
@@ -30,7 +30,7 @@ from spark_pages.spark.feed import (
     VERSIONS_OF_A_TASK,
     Feed,
     check_granularity,
-    cut_versions,
+    split_versions,
     version_range,
 )
 from spark_pages.spark.options import ViewQuery
@@ -53,7 +53,7 @@ class ViewPartition(InputPartition):
         What reads them, for ``changes``.
     """
 
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[PageSplit, ...] = ()
     versions: tuple[int, int] = (0, 0)
     feed: Feed | None = None
 
@@ -118,7 +118,7 @@ def _by_chain(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     snapshot = store_of(url).snapshot(query.version)
     return _even_tasks(
         [
-            Stretch(table.name, column, 0, table.directory.chain(column).num_pages)
+            PageSplit(table.name, column, 0, table.directory.chain(column).num_pages)
             for table in map(snapshot.table, _tables(snapshot, query))
             for column in table.columns
         ]
@@ -127,10 +127,10 @@ def _by_chain(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
 
 def _by_page(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     snapshot = store_of(url).snapshot(query.version)
-    return _even_tasks(list(stretches_of(snapshot, _tables(snapshot, query), PAGES_OF_A_TASK)))
+    return _even_tasks(list(split_pages(snapshot, _tables(snapshot, query), PAGES_OF_A_TASK)))
 
 
-def _even_tasks(stretches: Sequence[Stretch]) -> Sequence[ViewPartition]:
+def _even_tasks(stretches: Sequence[PageSplit]) -> Sequence[ViewPartition]:
     weights = np.array([each.stop - each.start for each in stretches], dtype=np.int64)
     groups = even_groups(weights, int(weights.sum()) // PAGES_OF_A_TASK + 1)
     return [ViewPartition(tuple(stretches[start:stop])) for start, stop in groups]
@@ -138,7 +138,7 @@ def _even_tasks(stretches: Sequence[Stretch]) -> Sequence[ViewPartition]:
 
 def _by_version(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     oldest = oldest_readable(store_of(url).snapshot().log.state)
-    stretches = cut_versions(oldest, query.version, 4 * VERSIONS_OF_A_TASK)
+    stretches = split_versions(oldest, query.version, 4 * VERSIONS_OF_A_TASK)
     return [ViewPartition(versions=stretch) for stretch in stretches]
 
 
@@ -148,9 +148,9 @@ def _by_change(url: str, query: ViewQuery) -> Sequence[ViewPartition]:
     table_id: int | None = None
     if query.table is not None:
         then = store.snapshot(start - 1).log if start else None
-        table_id = find_either(store.snapshot(end).log, then, query.table)
+        table_id = find_table_id(store.snapshot(end).log, then, query.table)
     feed = Feed(url, check_granularity(query.granularity), table_id)
-    return [ViewPartition(versions=each, feed=feed) for each in cut_versions(start, end)]
+    return [ViewPartition(versions=each, feed=feed) for each in split_versions(start, end)]
 
 
 def _tables(snapshot: Snapshot, query: ViewQuery) -> list[str]:
@@ -224,7 +224,7 @@ def _show_pages(url: str, query: ViewQuery, part: ViewPartition) -> pa.Table:
     snapshot = store_of(url).snapshot(query.version)
     parts = [_PAGES_SCHEMA.empty_table()]
     for each in part.stretches:
-        found = snapshot.table(each.table).directory.stretch(each.column, each.start, each.stop)
+        found = snapshot.table(each.table).directory.pages_from(each.column, each.start, each.stop)
         pages = page_table(each.column, found, each.start)
         pages = pages.add_column(0, "table", pa.repeat(pa.scalar(each.table), pages.num_rows))
         parts.append(pages.select(_PAGES_SCHEMA.names).cast(_PAGES_SCHEMA))
@@ -283,7 +283,7 @@ def _chain_row(table: Table, column: str) -> dict[str, object]:
     sizes: list[int] = []
     for start in range(0, chain.num_pages, PAGES_OF_A_TASK):
         stop = min(start + PAGES_OF_A_TASK, chain.num_pages)
-        run = table.directory.stretch(column, start, stop).run
+        run = table.directory.pages_from(column, start, stop).run
         entries = run.numbers("entry_count")
         stored_bytes += int(run.numbers("actual_len").astype(np.int64).sum())
         paths.update(run.pages.column("path").drop_null().unique().to_pylist())
@@ -345,7 +345,7 @@ VIEWS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PageSplit:
     """The pages of one column at positions [start, stop)."""
 
     table: str
@@ -354,7 +354,7 @@ class Stretch:
     stop: int
 
 
-def stretches_of(snapshot: Snapshot, tables: Iterable[str], most: int) -> Iterator[Stretch]:
+def split_pages(snapshot: Snapshot, tables: Iterable[str], most: int) -> Iterator[PageSplit]:
     """All pages of these tables, in stretches of about even length and of so many pages at most.
 
     Notes
@@ -367,4 +367,4 @@ def stretches_of(snapshot: Snapshot, tables: Iterable[str], most: int) -> Iterat
             parts = -(-pages // most)
             bounds = (pages * part // parts for part in range(parts + 1)) if parts else ()
             for start, stop in pairwise(bounds):
-                yield Stretch(table.name, column, start, stop)
+                yield PageSplit(table.name, column, start, stop)

@@ -14,11 +14,11 @@ from itertools import chain
 
 import pyarrow as pa
 
-from spark_pages.arrow.compact import shown_bytes
+from spark_pages.arrow.compact import referenced_bytes
 from spark_pages.catalog.resolve import find_table, split_name
 from spark_pages.errors import SchemaMismatchError, TableNotFoundError
 from spark_pages.format.features import check_writable
-from spark_pages.format.fitting import kinds_fit
+from spark_pages.format.fitting import is_convertible
 from spark_pages.model.ids import TableId
 from spark_pages.model.table import NAMESPACE_NAMES, TableDefinition, with_field_ids
 from spark_pages.query.snapshot import Snapshot
@@ -67,7 +67,7 @@ class WritePlan:
     landed: int | None = None
 
     @property
-    def has_landed(self) -> bool:
+    def is_applied(self) -> bool:
         """Whether nothing is to be done."""
         return self.landed is not None
 
@@ -176,7 +176,7 @@ def check_fits(definition: TableDefinition, schema: pa.Schema) -> None:
                 )
             continue
         given = schema.field(column.name).type
-        if not kinds_fit(given, column.type):
+        if not is_convertible(given, column.type):
             raise SchemaMismatchError(
                 f"Column {column.name!r} of {definition.name!r} holds {column.type}, and the rows to write "
                 f"bring {given}."
@@ -195,14 +195,14 @@ def write_task(plan: WritePlan, partition: int, batches: Iterator[pa.RecordBatch
     -----
     Memory of about 128 MiB beside one batch, whatever the task has.
     """
-    if plan.has_landed:
+    if plan.is_applied:
         return TaskRows(partition, plan, None)
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
         if batch.num_rows:
             held.append(batch)
-            held_bytes += shown_bytes(batch)
+            held_bytes += referenced_bytes(batch)
         if held_bytes > FEW_BYTES:
             break
     if not held:
@@ -239,7 +239,7 @@ def commit_write(tasks: Iterable[TaskRows | None], plan: WritePlan | None = None
     """
     told = sorted((task for task in tasks if task is not None), key=lambda task: task.partition)
     plan = told[0].plan if told else plan
-    if plan is None or plan.has_landed:
+    if plan is None or plan.is_applied:
         return None if plan is None else plan.landed
     rows = [task.rows for task in told if task.rows is not None]
     written = any(isinstance(each, WrittenRows) for each in rows)

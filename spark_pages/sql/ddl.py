@@ -126,11 +126,13 @@ def column_of(node: exp.ColumnDef, table: Name) -> tuple[Column, list[Constraint
             case exp.DefaultColumnConstraint() as rule:
                 default = literal(rule.this)
             case exp.CheckColumnConstraint() as rule:
-                named = each.name or _made_up(table, [name], "check")
+                named = each.name or _generated_name(table, [name], "check")
                 constraints.append(Constraint(named, check=rewritten(rule.this)))
             case exp.PrimaryKeyColumnConstraint():
                 nullable = False
-                constraints.append(Constraint(each.name or _made_up(table, [], "pkey"), primary_key=(name,)))
+                constraints.append(
+                    Constraint(each.name or _generated_name(table, [], "pkey"), primary_key=(name,))
+                )
             case exp.Reference() as rule:
                 constraints.append(_foreign_key(each.name, table, [name], rule))
             case rule:
@@ -203,11 +205,11 @@ def _constraints(node: exp.Expr, table: Name) -> list[Constraint]:
     for each in node.expressions if isinstance(node, exp.Constraint) else [node]:
         match each:
             case exp.CheckColumnConstraint():
-                named = name or _made_up(table, [], "check")
+                named = name or _generated_name(table, [], "check")
                 found.append(Constraint(named, check=rewritten(each.this)))
             case exp.PrimaryKey():
                 keys = tuple(part.name for part in each.expressions)
-                found.append(Constraint(name or _made_up(table, [], "pkey"), primary_key=keys))
+                found.append(Constraint(name or _generated_name(table, [], "pkey"), primary_key=keys))
             case exp.ForeignKey():
                 columns = [part.name for part in each.expressions]
                 found.append(_foreign_key(name, table, columns, each.args.get("reference")))
@@ -222,10 +224,10 @@ def _foreign_key(name: str, table: Name, columns: list[str], reference: exp.Expr
         raise InvalidInputError("A foreign key names the columns of the other table: REFERENCES t (c).")
     there = tuple(each.name for each in target.expressions)
     key = (tuple(columns), name_of(target.this), there)
-    return Constraint(name or _made_up(table, columns, "fkey"), foreign_key=key)
+    return Constraint(name or _generated_name(table, columns, "fkey"), foreign_key=key)
 
 
-def _made_up(table: Name, columns: list[str], kind: str) -> str:
+def _generated_name(table: Name, columns: list[str], kind: str) -> str:
     return "_".join([table[-1], *columns, kind])
 
 

@@ -202,7 +202,7 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
         known = self._relation.schema
         return pa.schema(
             [
-                pa.field(label, held_by_duckdb(known.field(name).type, name), known.field(name).nullable)
+                pa.field(label, duckdb_type(known.field(name).type, name), known.field(name).nullable)
                 for label, name in self._names.items()
             ]
         )
@@ -245,7 +245,7 @@ class RelationDataset(ds.Dataset):  # type: ignore[misc] # pyarrow ships no type
             yield from kept.select(labels).to_batches()
 
 
-def held_by_duckdb(kind: pa.DataType, column: str) -> pa.DataType:
+def duckdb_type(kind: pa.DataType, column: str) -> pa.DataType:
     """A type of the same values that DuckDB can hold.
 
     Raises
@@ -274,9 +274,9 @@ def held_by_duckdb(kind: pa.DataType, column: str) -> pa.DataType:
                 f"the first for all of them.",
                 hint="Read it with `Table.read`.",
             )
-        return pa.struct([field.with_type(held_by_duckdb(field.type, column)) for field in kind.fields])
+        return pa.struct([field.with_type(duckdb_type(field.type, column)) for field in kind.fields])
     if pa.types.is_map(kind):
-        return pa.map_(held_by_duckdb(kind.key_type, column), held_by_duckdb(kind.item_type, column))
+        return pa.map_(duckdb_type(kind.key_type, column), duckdb_type(kind.item_type, column))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_value_field(kind, column), kind.list_size)
     if pa.types.is_large_list(kind):
@@ -287,7 +287,7 @@ def held_by_duckdb(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def _value_field(kind: pa.DataType, column: str) -> pa.Field:
-    return kind.value_field.with_type(held_by_duckdb(kind.value_type, column))
+    return kind.value_field.with_type(duckdb_type(kind.value_type, column))
 
 
 class RelationScanner:

@@ -84,18 +84,20 @@ def hint_of(condition: exp.Expr, name: str, kind: pa.DataType) -> pc.Expression 
 
 
 def _least(column: pc.Expression, bound: float, kind: pa.DataType) -> pc.Expression:
-    return ~(column < _beside(bound, kind, -np.inf))  # NaN is not less, and passes
+    return ~(column < _with_margin(bound, kind, -np.inf))  # NaN is not less, and passes
 
 
 def _most(column: pc.Expression, bound: float, kind: pa.DataType) -> pc.Expression:
-    return column <= _beside(bound, kind, np.inf)
+    return column <= _with_margin(bound, kind, np.inf)
 
 
 def _within(column: pc.Expression, low: float, high: float, kind: pa.DataType) -> pc.Expression:
-    return (column >= _beside(low, kind, -np.inf)) & _most(column, high, kind)  # NaN is greater than both
+    return (column >= _with_margin(low, kind, -np.inf)) & _most(
+        column, high, kind
+    )  # NaN is greater than both
 
 
-def _beside(bound: float, kind: pa.DataType, towards: float) -> pa.Scalar:
+def _with_margin(bound: float, kind: pa.DataType, towards: float) -> pa.Scalar:
     """A number a little further: however the bound is rounded, it lies between."""
     number = np.float32 if pa.types.is_float32(kind) else np.float64
     with np.errstate(over="ignore"):

@@ -272,7 +272,7 @@ class _Resolver:
         if not parts:
             return []
         try:
-            scope.context().whole(parts)
+            scope.context().star_table(parts)
         except ColumnNotFoundError:
             pass
         else:

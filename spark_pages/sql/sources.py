@@ -106,7 +106,7 @@ class Scope:
             If there is no such table, or none at all.
         """
         if qualifier:
-            table = self.context().whole(qualifier)
+            table = self.context().star_table(qualifier)
             return [(column.name, ((table, column),)) for column in table.columns]
         if not self.tables:
             raise InvalidInputError("Cannot select *: there is no FROM.")

@@ -17,7 +17,7 @@ from spark_pages.arrow.nested import null_column
 from spark_pages.catalog.identifiers import match_name
 from spark_pages.catalog.resolve import logical_fields
 from spark_pages.errors import InvalidInputError, SchemaMismatchError
-from spark_pages.format.fitting import fitted, whole_as_decimal
+from spark_pages.format.fitting import convert, integers_as_decimal
 from spark_pages.format.inference import LossError
 from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.expression_tree import expression_parts
@@ -105,7 +105,7 @@ def _change(
         made = _rows(statement.query, text, relations, parameters)
     elif isinstance(statement, Insert):
         given = _rows(statement.query, text, relations, parameters)
-        inserted = _fitting(statement, given, relations.base)
+        inserted = _match_columns(statement, given, relations.base)
     else:
         Parameters(parameters, None)  # there are none to bind
     with begin(title(statement).lower()) as transaction:
@@ -124,7 +124,7 @@ def _change(
     return transaction.version, rows
 
 
-def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[str, pa.Table]:
+def _match_columns(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[str, pa.Table]:
     """The table's name, and the rows with all of its columns in its types."""
     table = table_called(snapshot, statement.table)
     names = [_column(name, table.columns, table.name) for name in statement.columns] or table.columns
@@ -143,10 +143,10 @@ def _fitting(statement: Insert, given: pa.Table, snapshot: Snapshot) -> tuple[st
         values = given.column(names.index(field.name))
         try:
             if pa.types.is_nested(field.type):  # where Arrow leaves out what the type lacks
-                values = fitted(values, field.type)
+                values = convert(values, field.type)
             if pa.types.is_time(field.type) and pa.types.is_string(values.type):
                 values = times_of_text(values)
-            columns.append(whole_as_decimal(values, field.type).cast(field.type))
+            columns.append(integers_as_decimal(values, field.type).cast(field.type))
         except (LossError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatchError(
                 f"Values of type {values.type} do not fit column {field.name!r} of table {table.name!r}, "

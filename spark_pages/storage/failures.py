@@ -121,7 +121,7 @@ def unreachable(error: BaseException) -> tuple[str, str] | None:
     return next(((why, hint) for sign, why, hint in _SIGNS if sign in text), None)
 
 
-def told(error: BaseException, action: str, key: str, url: str) -> SparkPagesError:
+def storage_error(error: BaseException, action: str, key: str, url: str) -> SparkPagesError:
     """Our error for one of obstore. Raise it outside the ``except``, so that the other one is not kept.
 
     Parameters

@@ -299,7 +299,7 @@ class DurableLocalStore:
             raise self._no_folder("Sweeping", RESERVED_FOLDER, error) from error
         return removed
 
-    def strangers(self) -> dict[str, str]:
+    def foreign_objects(self) -> dict[str, str]:
         """List everything below the root that is no file: no call reads, follows or removes it.
 
         Returns
@@ -414,10 +414,10 @@ class DurableLocalStore:
         self._check_not_removed(folders)
         descriptor = make_folder(self._root, folders)
         self._durable_folders.add(folders)
-        self._was_there(folders)
+        self._was_removed_check(folders)
         return descriptor
 
-    def _was_there(self, folders: Sequence[str]) -> None:
+    def _was_removed_check(self, folders: Sequence[str]) -> None:
         """The root is there, and the outermost of the folders."""
         self._seen.update(("", *folders[:1]))
 
@@ -440,7 +440,7 @@ class DurableLocalStore:
         try:
             with _closing(open_folder(self._root, folders)) as folder:
                 descriptor = os.open(name, flags, dir_fd=folder)
-            self._was_there(folders)
+            self._was_removed_check(folders)
         except OSError as error:
             self._refuse_links(key, error)
             if error.errno in (errno.ENOENT, errno.ENOTDIR):

@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from spark_pages.runtime import map_in_threads
 from spark_pages.storage.clients import Clients, claim_threads, clean_url, client_builder
-from spark_pages.storage.failures import describe, is_failure, refusal, told
+from spark_pages.storage.failures import describe, is_failure, refusal, storage_error
 from spark_pages.storage.keys import check_key, check_prefix, is_key
 from spark_pages.storage.profiles import options_of
 from spark_pages.storage.ranges import check_answer, check_length, check_range, past_end
@@ -247,7 +247,7 @@ class RemoteStore:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            failure = told(error, action, key, self._url)
+            failure = storage_error(error, action, key, self._url)
         raise failure
 
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.resolve import show_name
-from spark_pages.changes.feed import commits_in_turn
-from spark_pages.changes.idempotency import AppliedVersion, landed_in, latest_applied
+from spark_pages.changes.feed import iterate_commits
+from spark_pages.changes.idempotency import AppliedVersion, find_applied, latest_applied
 from spark_pages.errors import (
     CommitConflictError,
     ConstraintError,
@@ -146,7 +146,7 @@ class Committer:
 
     def _applied_in(self, state: LogState) -> AppliedVersion | None:
         info = self._state.info
-        return landed_in(self._log, state, info.app_id, info.app_version)
+        return find_applied(self._log, state, info.app_id, info.app_version)
 
     def commit(self) -> AppliedVersion:
         """Commit all staged changes durably.
@@ -185,7 +185,7 @@ class Committer:
 
     def _commit(self) -> AppliedVersion:
         state = self._state
-        first, second, third = self._log.turn(are_few_rows(state))
+        first, second, third = self._log.append_lock(are_few_rows(state))
         with first, second, third:
             validated = _validate(state)
             # Whatever may be refused has been: until here the transaction can continue.
@@ -202,7 +202,7 @@ class Committer:
             encoded = None if merge else self._encode(placed)
         if inputs is None:
             return self._submit(placed, encoded)
-        with self._log.key_turn if self._keyed_tables else nullcontext():
+        with self._log.key_lock if self._keyed_tables else nullcontext():
             return self._submit_or_rebase(placed, encoded, inputs)
 
     def _rebase_inputs(self, validated: _Validated) -> _RebaseInputs | None:
@@ -402,7 +402,7 @@ class Committer:
         mine, reads = without_pages(self._record(placed, on)), self._reads(inputs.keys.tables)
         try:
             between = inputs.compared + 1, on.version + 1
-            for commit in self._log.recent(*between) or commits_in_turn(self._log, *between):
+            for commit in self._log.recent(*between) or iterate_commits(self._log, *between):
                 overlap = find_overlap(mine, commit.version, commit.records, reads, self._named)
                 if overlap is not None or not all(map(inputs.rows.survive, commit.records)):
                     return False

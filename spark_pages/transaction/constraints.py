@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column
-from spark_pages.arrow.join import empty_table, join, take_entries, widened
+from spark_pages.arrow.join import empty_table, join, take_entries, with_wide_dictionaries
 from spark_pages.arrow.nested import null_scalar
 from spark_pages.catalog.constraints import constraints_of
 from spark_pages.catalog.resolve import show_name
@@ -229,7 +229,7 @@ def _after(
     before = table.take(rows, [column]).column(column)
     if change is None:
         return before
-    chunks = [widened(each) for each in before.chunks]
+    chunks = [with_wide_dictionaries(each) for each in before.chunks]
     numbers, values = change
     order = np.arange(len(rows))
     order[np.searchsorted(rows, numbers)] = len(rows) + np.arange(len(values))

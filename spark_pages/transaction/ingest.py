@@ -186,7 +186,7 @@ class ColumnIngest:
                 meta = PageMeta.joined([(self.meta, len(self.waiting)), (meta, len(chunk))])
             except DoesNotFitError:
                 full, values = self.rest(), chunk
-        bounds = plan_pages(meta.beside(values), self.page_bytes)
+        bounds = plan_pages(meta.join_with(values), self.page_bytes)
         last = int(bounds[-2])
         self.waiting, self.meta = owned_copy(values.slice(last)), meta.slice(last, len(values))
         if last:

@@ -101,7 +101,7 @@ def _repeated_of_few(table: Table, changed: RowRanges) -> dict[str, object] | No
     new = table.rows_in(key, changed)
     repeated = first_repeated(new)
     if repeated is None:
-        others = RowRanges.outside(changed, table.num_rows)
+        others = RowRanges.complement(changed, table.num_rows)
         for ranges in _portions(intersection([_candidates(table, key, new), others])):
             repeated = first_repeated(pa.concat_tables([new, table.rows_in(key, ranges)]))
             if repeated is not None:
@@ -111,7 +111,7 @@ def _repeated_of_few(table: Table, changed: RowRanges) -> dict[str, object] | No
 
 def _repeated_of_many(table: Table, changed: RowRanges) -> dict[str, object] | None:
     key = key_columns(table.definition)
-    others = RowRanges.outside(changed, table.num_rows)
+    others = RowRanges.complement(changed, table.num_rows)
     met: list[RowRanges] = []
 
     def new_keys() -> Iterator[pa.Table]:

@@ -19,7 +19,7 @@ from spark_pages.catalog.constraints import (
     without_constraint,
 )
 from spark_pages.catalog.evolution import with_properties
-from spark_pages.catalog.namespaces import LOCATION, check_apart, check_properties, new_namespace
+from spark_pages.catalog.namespaces import LOCATION, check_disjoint, check_properties, new_namespace
 from spark_pages.catalog.page_options import PageOptions
 from spark_pages.catalog.resolve import show_name
 from spark_pages.catalog.types import VALUE, new_type, uses_type
@@ -115,7 +115,7 @@ def _claim_location(state: TransactionState, namespace: TableDefinition) -> None
     location = namespace.properties.get(LOCATION)
     if location is None:
         return
-    check_apart(namespace, StagedNames(state).live(NAMESPACE_NAMES))
+    check_disjoint(namespace, StagedNames(state).live(NAMESPACE_NAMES))
     if location not in PageFolders.of(state.base.state.properties).folders:
         check_free(state.store, location)
     state.staged.properties[LOCATION_PROPERTY + location] = namespace.name

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_pages.arguments import as_int, as_str
 from spark_pages.errors import DamageError, InvalidInputError, InvalidKeyError, SchemaMismatchError
-from spark_pages.format.foreign_bounds import bounds_hold
+from spark_pages.format.foreign_bounds import bounds_are_valid
 from spark_pages.format.pages.codecs import BytesLike
 from spark_pages.format.pages.untrusted_page import UntrustedPage, check_untrusted_page
 from spark_pages.io import EncodedPage, page_stats, parse_header
@@ -224,7 +224,7 @@ def _described(pending: PendingPage, field: pa.Field, data: memoryview) -> NewPa
     stats = check_rows(page, pending.entry_count, field, where)
     if pending.stats is not None:
         values = page.batch.column("data").slice(0, pending.entry_count)
-        if pending.stats.null_count != stats.null_count or not bounds_hold(values, pending.stats):
+        if pending.stats.null_count != stats.null_count or not bounds_are_valid(values, pending.stats):
             raise InvalidInputError(
                 f"Cannot register {where}: the statistics given are not true of its rows: {pending.stats}.",
                 hint="Leave them out: they are made from the page.",

@@ -23,7 +23,7 @@ from spark_pages.io import (
     plan_pages,
     stats_of_pages,
 )
-from spark_pages.io.file_writer import FileRooms
+from spark_pages.io.file_writer import BufferPool
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import BloomLocation, PageKind, PageStats
 from spark_pages.query.page_metadata import NO_META, PageMeta
@@ -77,7 +77,7 @@ def stage_column(
     meta
         What the values have beside them.
     """
-    return stage_pages(values, plan_pages(meta.beside(values), target_bytes), codec, bloom, meta)
+    return stage_pages(values, plan_pages(meta.join_with(values), target_bytes), codec, bloom, meta)
 
 
 def stage_pages(
@@ -176,7 +176,7 @@ class PlacedPages:
         next_key: Callable[[], str] | None = None,
         finish: Callable[[PageFileWriter], object] = PageFileWriter.finish,
         file_bytes: int = PAGE_FILE_BYTES,
-        rooms: FileRooms | None = None,
+        rooms: BufferPool | None = None,
     ) -> None:
         self._store = store
         self._next_key = next_key

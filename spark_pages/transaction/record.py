@@ -17,7 +17,7 @@ from spark_pages.catalog.alterations import columns_to_fill
 from spark_pages.catalog.constraints import with_final_ids
 from spark_pages.catalog.differences import creation, headed
 from spark_pages.catalog.migration import upgrade_intents
-from spark_pages.catalog.namespaces import LOCATION, check_apart
+from spark_pages.catalog.namespaces import LOCATION, check_disjoint
 from spark_pages.catalog.resolve import same_table
 from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.format.page_folders import LOCATION_PROPERTY
@@ -142,7 +142,7 @@ def _check_locations(changes: StagedChanges, log: LogSnapshot) -> None:
             continue
         theirs = (each for each in log.tables(NAMESPACE_NAMES) if not changes.ddl.hides(each))
         try:
-            check_apart(mine, theirs)
+            check_disjoint(mine, theirs)
         except InvalidInputError as error:
             raise CommitConflictError(error.message, hint=error.hint) from error
 

@@ -11,7 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary
-from spark_pages.arrow.join import DoesNotFitError, join, narrowed, take_entries, widened
+from spark_pages.arrow.join import (
+    DoesNotFitError,
+    join,
+    take_entries,
+    with_minimal_dictionaries,
+    with_wide_dictionaries,
+)
 from spark_pages.errors import InvalidInputError
 from spark_pages.io import page_stats
 from spark_pages.model.chain import ColumnChain
@@ -174,7 +180,9 @@ def _rewritten(
         low, high = touched.bounds[index : index + 2].tolist()
         try:
             values = touched.values.slice(low, high - low)
-            changed = narrowed(_changed([widened(array)], touched.offsets[low:high], values), array.type)
+            changed = with_minimal_dictionaries(
+                _changed([with_wide_dictionaries(array)], touched.offsets[low:high], values), array.type
+            )
         except DoesNotFitError as error:
             raise InvalidInputError(
                 f"Cannot update {table.name}.{column}: the values do not fit one page with those that are "

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_pages.catalog.needs import Need, new_needs
+from spark_pages.catalog.needs import NameReference, new_references
 from spark_pages.catalog.resolve import (
     find_table,
     namespace_id,
-    not_there,
     parse_name,
     same_table,
     show_name,
     split_name,
+    table_missing_error,
 )
 from spark_pages.errors import (
     InvalidInputError,
@@ -76,7 +76,7 @@ def committed_directory(state: TransactionState, definition: TableDefinition) ->
     """Return the directory of a table in the read version, whatever the transaction has renamed since."""
     found = same_table(state.base, definition)
     if found is None:
-        raise not_there(definition, state.version)
+        raise table_missing_error(definition, state.version)
     return state.snapshot().table_of(found).directory
 
 
@@ -239,9 +239,9 @@ class StagedNames:
         InvalidInputError
             If it is not there.
         """
-        for need in new_needs(before, after):
+        for need in new_references(before, after):
             found = self._needed(need)
-            if not need.is_met_by(found):
+            if not need.matches(found):
                 raise InvalidInputError(
                     f"Cannot define {show_name(after)!r}: it refers to {need.kind} {need.name!r}, which is "
                     "not there.",
@@ -250,7 +250,7 @@ class StagedNames:
             assert found is not None
             self.state.staged.ddl.require(found)
 
-    def _needed(self, need: Need) -> TableDefinition | None:
+    def _needed(self, need: NameReference) -> TableDefinition | None:
         if need.kind == "namespace":
             return self.table((NAMESPACE_NAMES, need.name))
         if need.kind == "type":

@@ -35,8 +35,8 @@ from spark_pages.catalog.evolution import (
     with_wider_column,
     without_column,
 )
-from spark_pages.catalog.facts import as_given, fact, without_facts
-from spark_pages.catalog.namespaces import placed_in
+from spark_pages.catalog.facts import fact, without_facts, without_own_metadata
+from spark_pages.catalog.namespaces import moved_to_namespace
 from spark_pages.catalog.page_options import PageOptions
 from spark_pages.catalog.resolve import parse_name, show_name, split_name
 from spark_pages.catalog.types import resolve_column, resolve_schema
@@ -66,7 +66,7 @@ def create_table(
     names = StagedNames(state)
     state.pin_latest()
     namespace, bare = names.free(name)
-    resolved, _ = resolve_schema(as_given(schema), names)
+    resolved, _ = resolve_schema(without_own_metadata(schema), names)
     resolved = pa.schema(stored_columns(name, resolved), metadata=resolved.metadata)
     temporary = namespace == TEMPORARY_NAMESPACE
     created = TableDefinition(
@@ -78,7 +78,7 @@ def create_table(
         properties=dict(properties),
         created_at_us=state.runtime.now_us(),
     )
-    created = placed_in(created, namespace, split_name(name)[0])
+    created = moved_to_namespace(created, namespace, split_name(name)[0])
     PageOptions.of(created)
     names.create(created)
 
@@ -115,7 +115,7 @@ def rename_table(state: TransactionState, table: str, name: str) -> None:
             hint="Create the other table and append the rows.",
         )
     _check_unreferenced(state, definition, "rename")
-    changed = placed_in(replace(definition, name=bare), namespace, split_name(name)[0])
+    changed = moved_to_namespace(replace(definition, name=bare), namespace, split_name(name)[0])
     changed = with_own_name(changed)
     names.alter(definition, changed)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from spark_pages.arrow.join import DoesNotFitError, as_type, join, page_of_another_column
 from spark_pages.arrow.nested import null_scalar
-from spark_pages.arrow.wider_types import may_hold
+from spark_pages.arrow.wider_types import can_hold
 from spark_pages.io import decode_page, page_stats
 from spark_pages.log.properties import TAIL_BYTES_PROPERTY
 from spark_pages.log.snapshot import LogSnapshot
@@ -206,7 +206,7 @@ def _joined(carried: _Carried, column: ColumnIngest) -> tuple[pa.Array, PageMeta
     for page, batch in zip(carried.pages, carried.batches, strict=True):
         values = batch.column("data")
         what = f"column {column.wanted.name!r}"
-        if not may_hold(kind, values.type):
+        if not can_hold(kind, values.type):
             shown = f"inline page {page.page_id:016x}"
             raise page_of_another_column(what, shown, kind, values.type)
         arrays += as_type([values], kind, what)
@@ -259,7 +259,7 @@ class TailMerge:
 
     def _claimed(self, claims: Sequence[Claim]) -> bool:
         return any(
-            claim.expires_at_us > self.now_us and claim.meets(key, *rows)
+            claim.expires_at_us > self.now_us and claim.overlaps(key, *rows)
             for claim in claims
             for key, rows in self.taken.items()
         )

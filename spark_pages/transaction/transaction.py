@@ -254,7 +254,7 @@ class Transaction(CatalogVerbs):
             if entry_meta is not None or page_metadata:
                 rows, metas = with_meta(definition, rows, entry_meta, page_metadata)
             takes_no_request = rows.is_small and not key_columns(definition)
-            first, second, third = state.log.turn(takes_no_request)
+            first, second, third = state.log.append_lock(takes_no_request)
             with first, second, third:
                 append_rows(state, definition, rows, self._page_bytes, metas, settled=bool(self._directories))
         except (SchemaMismatchError, ConstraintError):

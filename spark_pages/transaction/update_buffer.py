@@ -14,10 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of
-from spark_pages.arrow.compact import retains_extra_memory, shown_bytes
-from spark_pages.arrow.join import DoesNotFitError, copied, join, take_entries, widened
+from spark_pages.arrow.compact import referenced_bytes, retains_extra_memory
+from spark_pages.arrow.join import DoesNotFitError, copied, join, take_entries, with_wide_dictionaries
 from spark_pages.errors import InvalidInputError
-from spark_pages.format.pages.page_codec import trimmed_for_ipc
+from spark_pages.format.pages.page_codec import compacted_for_ipc
 from spark_pages.model.ids import TableId
 from spark_pages.transaction.spill import Spilled, SpillFile
 
@@ -191,7 +191,7 @@ def last_wins(batches: Sequence[Batch]) -> Batch:
         If one array cannot hold the values.
     """
     rows = np.concatenate([rows for rows, _ in batches]) if len(batches) > 1 else batches[0][0]
-    given = [widened(values) for _, values in batches]
+    given = [with_wide_dictionaries(values) for _, values in batches]
     try:
         values = join(given, given[0].type)
         if (rows[1:] > rows[:-1]).all():
@@ -220,7 +220,7 @@ def alone_if_few(batch: Batch) -> Batch:
 def spilled(batch: Batch, file: SpillFile) -> Spilled:
     """A batch with increasing rows, in a file."""
     rows, values = batch
-    columns = [number_column(rows, pa.int64()), trimmed_for_ipc(values)]
+    columns = [number_column(rows, pa.int64()), compacted_for_ipc(values)]
     return file.put(pa.record_batch(columns, ["row", "value"]))
 
 
@@ -239,8 +239,8 @@ def exact_bytes_of(batch: Batch) -> int:
 def bytes_of(values: pa.Array, start: int, stop: int) -> int:
     """Bytes of the entries [start, stop); where entries share what they show, their part of the whole."""
     if _shares(values.type):
-        return int(shown_bytes(values) * (stop - start) // max(1, len(values)))
-    return shown_bytes(values.slice(start, stop - start))
+        return int(referenced_bytes(values) * (stop - start) // max(1, len(values)))
+    return referenced_bytes(values.slice(start, stop - start))
 
 
 def portions(batches: Iterable[Batch], most_bytes: int) -> Iterator[list[Batch]]:
@@ -271,7 +271,7 @@ def _shares(kind: pa.DataType) -> bool:
 
 
 def _alone(values: pa.Array) -> pa.Array:
-    return trimmed_for_ipc(values) if _shares(values.type) else values
+    return compacted_for_ipc(values) if _shares(values.type) else values
 
 
 UpdateKey = tuple[TableId, str]

@@ -76,7 +76,7 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
 
 
 def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
-    version = _put_in_by(snapshot, key, row)
+    version = _insert_version(snapshot, key, row)
     while True:
         try:
             (commit,) = log.commits(version, version + 1)
@@ -91,7 +91,7 @@ def _blame(log: Log, snapshot: LogSnapshot, key: ChainKey, row: int) -> Blame:
             return _at_or_before(log, version - 1)
 
 
-def _put_in_by(snapshot: LogSnapshot, key: ChainKey, row: int) -> int:
+def _insert_version(snapshot: LogSnapshot, key: ChainKey, row: int) -> int:
     """Version of the commit that put in the page that holds a row."""
     return page_version(snapshot.chain(key).locate_row(row).page.page_id)
 
@@ -109,7 +109,7 @@ def _before(log: Log, commit: Commit, key: ChainKey, row: int) -> int:
     versions = {page_version(page) for page in next(around, ())} - {commit.version}
     if len(versions) == 1:
         return versions.pop()
-    return _put_in_by(log.snapshot(commit.version - 1), key, row)
+    return _insert_version(log.snapshot(commit.version - 1), key, row)
 
 
 def _writer_in(log: Log, commit: Commit, key: ChainKey, row: int) -> TransactionRecord | None:

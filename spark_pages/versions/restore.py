@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from spark_pages.catalog.differences import headed
 from spark_pages.catalog.migration import upgrade_intents
-from spark_pages.changes.feed import commits_in_turn
+from spark_pages.changes.feed import iterate_commits
 from spark_pages.changes.row_changes import Changes, rows_of
 from spark_pages.errors import CommitConflictError, InvalidInputError
 from spark_pages.format.digest import locate
@@ -49,7 +49,7 @@ MAX_REMOVED_PAGES = 5_000_000
 """Pages that one restore may take out: their ids ride in the commit, which must stay below 64 MiB."""
 
 
-class _OvertakenError(CommitConflictError):
+class _StalePlanError(CommitConflictError):
     """The log moved on since the plan was made: make it again."""
 
 
@@ -94,7 +94,7 @@ def _restore(
         head = log.refresh_to_write()
         check_writable(head.state.features)  # before a page file or manifest is written for it
         check_version(head.state, then.state.version)
-        for commit in commits_in_turn(log, fed + 1, head.state.version + 1):
+        for commit in iterate_commits(log, fed + 1, head.state.version + 1):
             changes.feed(commit)
         fed = head.state.version
         then = log.snapshot(then.state.version)  # anew: vacuum may have taken the places that it described
@@ -135,7 +135,7 @@ def _build(record: TransactionRecord, planned: LogState, version: int) -> Build:
     def build(state: LogState) -> TransactionRecord:
         check_version(state, version)
         if not _same(state, planned):
-            raise _OvertakenError("The log moved on while a restore was planned.")
+            raise _StalePlanError("The log moved on while a restore was planned.")
         return record
 
     return build
@@ -167,7 +167,7 @@ def _prepare(
 ) -> TransactionRecord:
     """The record of a plan; page files and manifest that it names are durable."""
     version = head.state.version
-    pages, stats = _with_homes(store, plan.pages, page_file_key(version, token, 0)), plan.stats
+    pages, stats = _with_page_files(store, plan.pages, page_file_key(version, token, 0)), plan.stats
     splices = plan.splices
     manifest: ManifestRef | None = None
     if pages.num_rows > MANIFEST_PAGES:
@@ -206,7 +206,7 @@ def _prepare(
     )
 
 
-def _with_homes(store: ObjectStore, pages: pa.RecordBatch, key: str) -> pa.RecordBatch:
+def _with_page_files(store: ObjectStore, pages: pa.RecordBatch, key: str) -> pa.RecordBatch:
     """The pages; where inline ones are too many for a commit, they get a page file, byte for byte."""
     inline = np.flatnonzero(pages.column("kind").to_numpy() == PageKind.INLINE)
     sizes = pages.column("actual_len").to_numpy()[inline].astype(np.int64)

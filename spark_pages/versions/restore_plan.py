@@ -17,7 +17,7 @@ from spark_pages.arrow.columns import flags_of, number_column
 from spark_pages.arrow.nested import null_scalar
 from spark_pages.catalog.differences import Difference
 from spark_pages.catalog.evolution import with_pages_of
-from spark_pages.catalog.needs import finder, new_needs
+from spark_pages.catalog.needs import finder, new_references
 from spark_pages.catalog.resolve import show_name
 from spark_pages.changes.row_changes import ChainTrace, Changes
 from spark_pages.display.markup import card, joined, table, tag
@@ -128,7 +128,7 @@ def plan_restore(then: LogSnapshot, head: LogSnapshot, changes: Changes) -> Rest
             splices.append(replace(splice, start=start, stop=start + run.num_pages))
             runs.append(run)
             start += run.num_pages
-    pages, stats = _described_anew(runs)
+    pages, stats = _renumbered_pages(runs)
     return RestorePlan(
         tuple(splices),
         pages,
@@ -169,19 +169,19 @@ def _plan_catalog(
         before = now.get(table_id)
         if before is None:
             ddl.restored[definition.table_id] = definition
-        elif not _alike(definition, before):
+        elif not _same_definition(definition, before):
             ddl.alter(before, definition)
             for field, field_id in zip(definition.schema, definition.field_ids.values(), strict=True):
                 if field.nullable and field_id not in before.field_ids.values():
                     ddl.defaults[definition.table_id, field_id] = null_scalar(field.type)
         else:
             continue
-        for needed in filter(None, map(find, new_needs(before, definition))):
+        for needed in filter(None, map(find, new_references(before, definition))):
             ddl.require(needed)
     return ddl
 
 
-def _alike(one: TableDefinition, two: TableDefinition) -> bool:
+def _same_definition(one: TableDefinition, two: TableDefinition) -> bool:
     """Whether two definitions of a table differ in nothing that restore would change."""
     return (
         one.schema.equals(two.schema, check_metadata=True)
@@ -198,10 +198,10 @@ def _plan_chain(
     that an earlier restore has brought back already stay too.
     """
     differs = union([trace.updated, RowRanges.of(trace.kept, trace.rows_before)])
-    places = [(begin, end) for begin, end in trace.changed_places().tolist()]
+    places = [(begin, end) for begin, end in trace.replaced_ranges().tolist()]
     old, new = (snapshot.chain(key).runs_between(places) for snapshot in (then, head))
     planned = []
-    for (begin, _), was, now, ends in zip(places, old, new, _alike_at_the_ends(old, new), strict=True):
+    for (begin, _), was, now, ends in zip(places, old, new, _equal_ends(old, new), strict=True):
         front, back = ends
         goes, comes = (run.slice(front, run.num_pages - back) for run in (now, was))
         if goes.num_pages or comes.num_pages:
@@ -227,7 +227,7 @@ def _exchange(key: ChainKey, first_row: int, goes: PageRun, comes: PageRun, diff
     )
 
 
-def _alike_at_the_ends(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[tuple[int, int]]:
+def _equal_ends(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[tuple[int, int]]:
     """How many pages at the front, and at the back, have the same bytes and entry counts in both runs.
 
     Parameters
@@ -241,7 +241,7 @@ def _alike_at_the_ends(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[t
     """
     both = list(zip(old, new, strict=True))
     shorter = [min(was.num_pages, now.num_pages) for was, now in both]
-    differ = _places_that_differ(
+    differ = _differing_positions(
         [was.slice(0, n) for was, n in zip(old, shorter, strict=True)],
         [now.slice(0, n) for now, n in zip(new, shorter, strict=True)],
     )
@@ -250,7 +250,7 @@ def _alike_at_the_ends(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[t
         n - front if was.num_rows == now.num_rows else 0
         for (was, now), n, front in zip(both, shorter, fronts, strict=True)
     ]
-    differ = _places_that_differ(
+    differ = _differing_positions(
         [was.slice(was.num_pages - n, was.num_pages) for was, n in zip(old, rest, strict=True)],
         [now.slice(now.num_pages - n, now.num_pages) for now, n in zip(new, rest, strict=True)],
     )
@@ -258,16 +258,16 @@ def _alike_at_the_ends(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[t
     return list(zip(fronts, backs, strict=True))
 
 
-def _places_that_differ(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[NDArray[np.intp]]:
+def _differing_positions(old: Sequence[PageRun], new: Sequence[PageRun]) -> list[NDArray[np.intp]]:
     """Of runs of the same lengths, two by two: places of the pages that differ in more than their ids."""
     if not old:
         return []
-    alike = _alike_pages(PageRun.concat(old).pages, PageRun.concat(new).pages)
+    alike = _equal_pages(PageRun.concat(old).pages, PageRun.concat(new).pages)
     ends = np.cumsum([run.num_pages for run in old])
     return [np.flatnonzero(~part) for part in np.split(alike, ends[:-1])]
 
 
-def _alike_pages(old: pa.RecordBatch, new: pa.RecordBatch) -> NDArray[np.bool_]:
+def _equal_pages(old: pa.RecordBatch, new: pa.RecordBatch) -> NDArray[np.bool_]:
     """Which pages of two batches of the same length are the same but for their ids."""
     alike = np.ones(old.num_rows, dtype=bool)
     for field in PAGE_SCHEMA:
@@ -280,7 +280,7 @@ def _alike_pages(old: pa.RecordBatch, new: pa.RecordBatch) -> NDArray[np.bool_]:
     return alike
 
 
-def _described_anew(runs: list[PageRun]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def _renumbered_pages(runs: list[PageRun]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """The pages of some runs as one batch, with ordinals for ids and no path that none of them names."""
     if not runs:
         return empty_batch(PAGE_SCHEMA), empty_batch(STATS_SCHEMA)

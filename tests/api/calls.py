@@ -24,7 +24,7 @@ from spark_pages.model.ids import FieldId, TableId
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.service.extents import NamedBytes
 from spark_pages.service.metadata import MetadataService
-from spark_pages.service.remote_store import ServedSnapshot, ServedStore
+from spark_pages.service.remote_store import RemoteSnapshot, StoreClient
 from spark_pages.service.responses import PieceName
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
@@ -40,7 +40,7 @@ class World:
     """A store with a table, and a service on it."""
 
     store: sp.Store
-    served: ServedStore
+    served: StoreClient
     service: MetadataService
     url: str
     own: dict[str, sp.Store] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class World:
             sp.Transaction: self.store.transaction,
             StagedDirectory: lambda: self.store.transaction().directory("t"),
             ReaderLease: lambda: ReaderLease(self.store.snapshot(), "x", lambda _: None, lambda: 0),
-            ServedStore: lambda: self.served,
-            ServedSnapshot: self.served.snapshot,
+            StoreClient: lambda: self.served,
+            RemoteSnapshot: self.served.snapshot,
             MetadataService: lambda: self.service,
             VacuumPlan: self.store.vacuum_plan,
             RepairPlan: self.store.repair_plan,
@@ -100,14 +100,14 @@ def new_store() -> sp.Store:
 
 RECEIVERS = (
     sp.Store, sp.Snapshot, sp.Table, sp.PageDirectory, sp.Transaction, StagedDirectory, ReaderLease,
-    ServedStore, ServedSnapshot, MetadataService, VacuumPlan, RepairPlan, TokenVerifier, sp.ReadTrace,
+    StoreClient, RemoteSnapshot, MetadataService, VacuumPlan, RepairPlan, TokenVerifier, sp.ReadTrace,
     PageHandler,
 )  # fmt: skip
 FUNCTIONS = (
     sp.create, sp.open, sp.connect, sp.typed, sp.CacheConfig, sp.PendingPage, sp.PageStats, ServiceSettings,
     MetadataService, TokenVerifier,
 )  # fmt: skip
-LEFT_OUT = {"ServedStore.close", "PageHandler.may_hold"}
+LEFT_OUT = {"StoreClient.close", "PageHandler.may_contain"}
 """What ends its receiver, and has no arguments; what takes hashes that the library alone makes."""
 
 CHANGES_THE_PAST = {"Store.restore", "Store.vacuum", "Store.delete_tag"}
@@ -193,7 +193,7 @@ GIVEN_TO: dict[str, dict[str, Any]] = {
     "MetadataService.stats": _PIECE,
     "StagedDirectory.update_latest_entry_count": {"place_and_count": ("n", 1)},
     "Snapshot.table": {"name": "t"},
-    "ServedSnapshot.table": {"name": "t"},
+    "RemoteSnapshot.table": {"name": "t"},
     "Transaction.table": {"name": "t"},
     "Transaction.add_column": {"column": pa.field("new", pa.int64())},
     "Transaction.undrop_table": {"table": "dropped"},

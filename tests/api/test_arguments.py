@@ -88,7 +88,7 @@ READS = {
         r"Cannot use 'now' \(str\) as ts: expected a time",
     ),
     "pages before the first": (
-        lambda s: table(s).directory.stretch("n", -1, 1),
+        lambda s: table(s).directory.pages_from("n", -1, 1),
         r"Pages \[-1, 1\) are not in column 'n'.*it has \d pages",
     ),
     "no page": (

@@ -115,7 +115,7 @@ def test_a_version_that_somebody_holds_keeps_the_table(dropped, hold):
 
 def test_a_table_that_comes_back_while_vacuum_looks_stays(dropped, monkeypatch):
     other = Store(dropped.object_store)
-    seen = purge.given_up
+    seen = purge.unreferenced_drops
 
     def then_undropped(zero, oldest):
         found = seen(zero, oldest)
@@ -123,7 +123,7 @@ def test_a_table_that_comes_back_while_vacuum_looks_stays(dropped, monkeypatch):
             txn.undrop_table("gone")
         return found
 
-    monkeypatch.setattr(purge, "given_up", then_undropped)
+    monkeypatch.setattr(purge, "unreferenced_drops", then_undropped)
     dropped.vacuum(retention=1)
 
     assert dropped.snapshot().table("gone").num_rows == len(NOISE)

@@ -172,7 +172,7 @@ def test_verify_reports_a_reference_to_what_is_gone(referring, taken_back, meanw
         DEFINITIONS[taken_back](txn)
     late = Store(referring.object_store).transaction()
     DEFINITIONS[meanwhile](late)
-    with mock.patch.object(restore_plan, "new_needs", return_value=[]):  # as an earlier release did
+    with mock.patch.object(restore_plan, "new_references", return_value=[]):  # as an earlier release did
         referring.restore(version=before)
     late.commit()
 

@@ -130,7 +130,7 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
     other, late = Store(worn.object_store), Store(worn.object_store).transaction()
     late.set_comment("new", "late")
     late.create_table("late", SCHEMA)
-    seen = row_collection.rows_to_go
+    seen = row_collection.removable_rows
     left = [1, 1]
 
     def then_changed(zero, oldest):
@@ -142,7 +142,7 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
                 txn.drop_table("newest") if left else txn.undrop_table("newest")
         return found
 
-    monkeypatch.setattr(row_collection, "rows_to_go", then_changed)
+    monkeypatch.setattr(row_collection, "removable_rows", then_changed)
     version = collect(worn)
     late.commit()
 
@@ -154,7 +154,7 @@ def test_changes_of_the_catalog_that_land_meanwhile_stay_and_those_after_it_too(
 
 def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
     Store(worn.object_store).vacuum_plan(retention=1).execute()
-    other, seen, left = Store(worn.object_store), row_collection.rows_to_go, [1]
+    other, seen, left = Store(worn.object_store), row_collection.removable_rows, [1]
 
     def then_collected(zero, oldest):
         found = seen(zero, oldest)
@@ -163,14 +163,14 @@ def test_of_two_collections_at_once_the_second_finds_nothing(worn, monkeypatch):
             assert collect(other) is not None
         return found
 
-    monkeypatch.setattr(row_collection, "rows_to_go", then_collected)
+    monkeypatch.setattr(row_collection, "removable_rows", then_collected)
 
     assert collect(worn) is None
     assert worn.history()["operation"].to_pylist().count("collect rows") == 1
     check_rows(worn)
 
 
-@pytest.mark.parametrize("loses", ["rows_to_go", "_without"])
+@pytest.mark.parametrize("loses", ["removable_rows", "_without"])
 def test_where_another_vacuum_took_what_it_reads_a_vacuum_looks_again(worn, monkeypatch, loses):
     before, real, lost = shown(worn), getattr(row_collection, loses), []
 

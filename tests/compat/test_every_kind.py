@@ -23,7 +23,7 @@ import spark_pages as sp
 from spark_pages.catalog.constraints import Kind
 from spark_pages.errors import SnapshotExpiredError
 from spark_pages.format.pages.codecs import Codec, decompress
-from spark_pages.format.pages.integer_encoding import narrow_table
+from spark_pages.format.pages.integer_encoding import read_encoding_table
 from spark_pages.format.pages.page_codec import arrow_stream
 from spark_pages.format.pages.page_header import PAGE_MAGIC, PageHeader, parse_header
 from spark_pages.format.pages.page_codec import read_payload
@@ -234,7 +234,7 @@ def test_every_codec_and_every_sort_of_narrowed_integers_is_there() -> None:
     for page, header in zip(pages(), headers(), strict=True):
         if header.stream_size:
             stored = decompress(header.codec, page[PAGE_HEADER_SIZE:], header.uncompressed_size)
-            ranges += narrow_table(stored, header.stream_size, "a page")[0]
+            ranges += read_encoding_table(stored, header.stream_size, "a page")[0]
 
     assert {header.codec for header in headers()} == set(Codec)
     assert {bool(header.stream_size) for header in headers()} == {True, False}

@@ -34,7 +34,7 @@ def test_no_value_of_a_page_is_denied(array, rate):
     hashes = hash_values(array)
     assert (bloom is None) == (not len(hashes))
     for each in hashes.tolist() if bloom else ():
-        assert Blooms.of([bloom]).may_hold(np.array([each], np.uint64)).all()
+        assert Blooms.of([bloom]).may_contain(np.array([each], np.uint64)).all()
 
 
 @steady
@@ -43,7 +43,7 @@ def test_a_filter_says_of_any_value_what_the_specification_says(held, others, ra
     bloom = build_bloom(pa.array(held, pa.binary()), rate)
 
     for value in [*held, *others]:
-        found = Blooms.of([bloom]).may_hold(hash_values(pa.array([value], pa.binary())))
+        found = Blooms.of([bloom]).may_contain(hash_values(pa.array([value], pa.binary())))
         assert found.tolist() == [as_the_format_says(bloom, value)]
 
 
@@ -55,19 +55,19 @@ def test_the_filters_of_many_pages_are_asked_at_once(pages, asked):
     blooms = [build_bloom(pa.array(page, pa.int64()), 0.1) or b"" for page in pages]
     hashes = hash_values(pa.array(asked, pa.int64()))
 
-    found = Blooms.of(blooms).may_hold(hashes)
+    found = Blooms.of(blooms).may_contain(hashes)
 
-    alone = [not bloom or bool(Blooms.of([bloom]).may_hold(hashes)[0]) for bloom in blooms]
+    alone = [not bloom or bool(Blooms.of([bloom]).may_contain(hashes)[0]) for bloom in blooms]
     assert found.tolist() == alone
 
 
 def test_a_page_may_hold_any_of_several_values_if_it_holds_one():
     blooms = Blooms.of([build_bloom(pa.array([value]), 1e-6) for value in (1, 2, 3)])
 
-    assert blooms.may_hold(hash_values(pa.array([1, 3, 77]))).tolist() == [True, False, True]
-    assert blooms.may_hold(hash_values(pa.array([77, 78]))).tolist() == [False] * 3
-    assert not blooms.hold_all(hash_values(pa.array([1])))
-    assert Blooms.of([build_bloom(pa.array([1, 3]), 1e-6)]).hold_all(hash_values(pa.array([3, 1])))
+    assert blooms.may_contain(hash_values(pa.array([1, 3, 77]))).tolist() == [True, False, True]
+    assert blooms.may_contain(hash_values(pa.array([77, 78]))).tolist() == [False] * 3
+    assert not blooms.contain_all(hash_values(pa.array([1])))
+    assert Blooms.of([build_bloom(pa.array([1, 3]), 1e-6)]).contain_all(hash_values(pa.array([3, 1])))
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.05, 0.01])
@@ -77,7 +77,9 @@ def test_the_rate_of_false_positives_is_the_one_that_was_asked_for(rate, count):
     blooms = Blooms.of([build_bloom(pa.array(generator.integers(0, 2**40, count)), rate) for _ in range(6)])
     strangers = hash_values(pa.array(np.arange(2**41, 2**41 + 4_000)))
 
-    let_through = sum(blooms.may_hold(strangers[index : index + 1]).sum() for index in range(4_000)) / 24_000
+    let_through = (
+        sum(blooms.may_contain(strangers[index : index + 1]).sum() for index in range(4_000)) / 24_000
+    )
 
     assert rate / 2 < let_through < rate * 1.25
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 import spark_pages as sp
 from spark_pages.errors import SchemaMismatchError
-from spark_pages.format.fitting import fitted, from_python, kinds_fit
+from spark_pages.format.fitting import convert, from_python, is_convertible
 from spark_pages.format.inference import LossError
 from tests.effort import examples
 
@@ -91,36 +91,38 @@ def test_what_would_be_lost_is_refused(values: pa.Array, wanted: pa.DataType) ->
         pa.concat_arrays([values] * 3).slice(1),
     ):
         with pytest.raises((LossError, pa.ArrowException)):
-            fitted(each, wanted)
+            convert(each, wanted)
 
 
 @pytest.mark.parametrize(("values", "kind", "wanted"), KEPT, ids=str)
 def test_what_fits_is_the_same_afterwards(values: list[Any], kind: pa.DataType, wanted: pa.DataType) -> None:
     array = pa.array(values, kind)
 
-    found = fitted(array, wanted)
+    found = convert(array, wanted)
 
     assert found.type == wanted
-    assert fitted(pa.chunked_array([], kind), wanted).type == wanted
+    assert convert(pa.chunked_array([], kind), wanted).type == wanted
     assert (found if pa.types.is_null(kind) else found.cast(kind)).to_pylist() == values
     assert (
-        fitted(pa.concat_arrays([array] * 2).slice(1), wanted).to_pylist()[-len(values) :]
+        convert(pa.concat_arrays([array] * 2).slice(1), wanted).to_pylist()[-len(values) :]
         == found.to_pylist()
     )
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.dictionary(pa.int32(), pa.int64())], ids=str)
 def test_plain_values_fit_run_end_encoded_ones_and_back(kind: pa.DataType) -> None:
-    plain = fitted(pa.array([1, 1, None, 2, 2]), kind)
+    plain = convert(pa.array([1, 1, None, 2, 2]), kind)
     runs = pa.run_end_encoded(pa.int16(), pa.int8())
 
-    found = fitted(plain, runs)
+    found = convert(plain, runs)
 
     assert (found.type, len(found.values)) == (runs, 3)
-    assert fitted(found[1:], kind).equals(plain[1:])
-    longer = fitted(found, pa.run_end_encoded(pa.int64(), kind.value_type if kind.num_fields else pa.int64()))
+    assert convert(found[1:], kind).equals(plain[1:])
+    longer = convert(
+        found, pa.run_end_encoded(pa.int64(), kind.value_type if kind.num_fields else pa.int64())
+    )
     assert longer.to_pylist() == plain.to_pylist()
-    assert fitted(pa.chunked_array([], kind), runs).type == runs
+    assert convert(pa.chunked_array([], kind), runs).type == runs
 
 
 NUMBERS = [
@@ -137,7 +139,7 @@ def test_a_number_is_the_same_number_or_refused(kind: pa.DataType, wanted: pa.Da
     )
     try:
         array = pa.array(data.draw(st.lists(some, max_size=4)), kind)
-        found = fitted(array, wanted)
+        found = convert(array, wanted)
     except (LossError, pa.ArrowException, OverflowError, TypeError):
         return
     for before, after in zip(array.to_pylist(), found.to_pylist(), strict=True):
@@ -190,10 +192,10 @@ def test_values_of_python_are_not_bent_either(values: list[Any], kind: pa.DataTy
     ids=str,
 )
 def test_values_of_python_need_no_types_of_their_own(values: list[Any], kind: pa.DataType) -> None:
-    assert fitted(from_python(values, kind), kind).equals(pa.array(values, kind))
+    assert convert(from_python(values, kind), kind).equals(pa.array(values, kind))
 
 
 def test_types_alone_tell_before_any_value_is_there() -> None:
-    assert kinds_fit(pa.decimal128(20, 0), pa.uint64())
-    assert not kinds_fit(pa.string(), pa.int64())
-    assert not kinds_fit(pa.month_day_nano_interval(), pa.duration("us"))
+    assert is_convertible(pa.decimal128(20, 0), pa.uint64())
+    assert not is_convertible(pa.string(), pa.int64())
+    assert not is_convertible(pa.month_day_nano_interval(), pa.duration("us"))

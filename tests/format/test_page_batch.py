@@ -15,8 +15,8 @@ from spark_pages.format.pages.batch_codec import decode_batch
 from spark_pages.format.pages.codecs import compress, decompress
 from spark_pages.format.pages.integer_encoding import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES
 from spark_pages.format.pages.ipc_layout import extent_of
-from spark_pages.format.pages.page_codec import EncodedPage, open_page, sealed_page
-from spark_pages.format.pages.page_header import parse_header, sealed_header
+from spark_pages.format.pages.page_codec import EncodedPage, finish_page, open_page
+from spark_pages.format.pages.page_header import encode_header, parse_header
 from spark_pages.io import Codec, LazyPage, encode_page, page_reader
 from spark_pages.io.page_cache import PageCache
 from spark_pages.io.single_flight import LoadedPage, PendingLoad
@@ -125,11 +125,11 @@ WORDS = [f"word {row % 97}" for row in range(ROWS)]
     ],
     ids=["numbers", "text", "letters", "nulls", "binary"],
 )
-def test_pages_put_together_at_once_are_what_each_alone_is(columns):
+def test_pages_materialize_at_once_are_what_each_alone_is(columns):
     found = opened(pages_of(columns))
     (block,) = {page.block for page in found}
 
-    block.put_together()
+    block.materialize()
 
     for page, values in zip(found, columns, strict=True):
         page.batch().validate(full=True)
@@ -137,29 +137,29 @@ def test_pages_put_together_at_once_are_what_each_alone_is(columns):
 
 
 @pytest.mark.parametrize("base", [-7, 1 << 20], ids=["falling", "outside"])
-def test_offsets_that_lead_out_of_a_page_are_seen_where_many_are_put_together(base):
+def test_offsets_that_lead_out_of_a_page_are_seen_where_many_are_materialize(base):
     pages = pages_of([pa.array([*WORDS[n:], *["x"] * n]) for n in range(4)])
     header = parse_header(pages[2].data)
     plain = bytearray(decompress(header.codec, pages[2].data[PAGE_HEADER_SIZE:], header.uncompressed_size))
     plain[SAME_ENTRY_BYTES : SAME_ENTRY_BYTES + 8] = base.to_bytes(8, "little", signed=True)
-    pages[2] = sealed_page(Codec.LZ4, bytes(plain), ROWS, header.stream_size)
+    pages[2] = finish_page(Codec.LZ4, bytes(plain), ROWS, header.stream_size)
     found = opened(pages)
     (block,) = {page.block for page in found}
 
-    block.put_together()
+    block.materialize()
 
     assert [page.array()[0].as_py() for page in (found[0], found[1], found[3])] == WORDS[0:2] + WORDS[3:4]
     with pytest.raises(DamageError, match="pages/x@8192"):
         found[2].array()
 
 
-def test_text_that_is_none_is_seen_where_many_pages_are_put_together():
+def test_text_that_is_none_is_seen_where_many_pages_are_materialize():
     good = pa.array(WORDS)
     bad = pa.array([*(word.encode() for word in WORDS[1:]), b"\xff"]).view(pa.string())
     found = opened(pages_of([good, good, bad, good]))
     (block,) = {page.block for page in found}
 
-    block.put_together()
+    block.materialize()
 
     assert found[3].array().equals(good)
     with pytest.raises(DamageError, match="pages/x@8192"):
@@ -238,7 +238,7 @@ def reforge(page: bytes, what: str, data: st.DataObject) -> bytes:
     if what not in now:
         sizes[{"size": "uncompressed_size", "stream": "stream_size"}[what]] = number % 2**64
     header = replace(header, read_size=len(payload), checksum=xxhash.xxh3_64_intdigest(payload), **sizes)
-    fields = sealed_header(header)[:7] + page[7:8] + sealed_header(header)[8:56]  # with the flags it had
+    fields = encode_header(header)[:7] + page[7:8] + encode_header(header)[8:56]  # with the flags it had
     return fields + xxhash.xxh3_64_intdigest(fields).to_bytes(8, "little") + payload
 
 
@@ -287,13 +287,13 @@ def test_a_page_that_another_call_wants_is_kept_without_its_neighbours():
     block = opened(pages)
     cache = PageCache(1 << 20, 0)
     flight = PendingLoad()
-    cache.sweep(keys, flight, touch=False)
+    cache.lookup(keys, flight, touch=False)
     for key, page in zip(keys, block, strict=True):
         flight.complete(key, LoadedPage(page, 1000, None))
-    cache.sweep(keys[1:3], PendingLoad(), touch=True)
+    cache.lookup(keys[1:3], PendingLoad(), touch=True)
     flight.loaded[keys[1]].detach()
 
-    cache.land(flight, admit=False)
+    cache.store_loaded(flight, admit=False)
 
     assert cache.peek(keys)[0] == {keys[1]}, "the other one still shares memory with its neighbours"
     assert cache.hit(keys[1]).column(0).equals(COUNTING)

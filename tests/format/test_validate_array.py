@@ -15,7 +15,7 @@ from spark_pages.format.pages.batch_codec import decode_batch
 from spark_pages.format.pages.codecs import compress
 from spark_pages.format.pages.lazy_page import LazyPage
 from spark_pages.format.pages.page_codec import open_page
-from spark_pages.format.pages.page_header import PageHeader, sealed_header
+from spark_pages.format.pages.page_header import PageHeader, encode_header
 from spark_pages.format.pages.untrusted_page import check_untrusted_page
 from spark_pages.io import Codec, EncodedPage, PageHandler, decode_page, encode_page
 from spark_pages.io.file_writer import PageFileWriter
@@ -115,7 +115,7 @@ def forged(values: pa.Array, good: bytes, bad: bytes, codec: Codec = Codec.NONE)
     plain = plain.replace(good, bad, 1)
     payload = compress(codec, plain)
     checksum = xxhash.xxh3_64_intdigest(payload)
-    page = sealed_header(PageHeader(codec, len(payload), len(plain), ROWS, checksum, 0)) + payload
+    page = encode_header(PageHeader(codec, len(payload), len(plain), ROWS, checksum, 0)) + payload
     return EncodedPage(page, len(page), -(-len(page) // 4096) * 4096, ROWS, checksum)
 
 
@@ -167,7 +167,7 @@ def test_a_page_that_arrow_has_compressed_once_more_is_refused(values):
         writer.write_batch(batch)
     plain = sink.getvalue().to_pybytes()
     checksum = xxhash.xxh3_64_intdigest(plain)
-    page = sealed_header(PageHeader(Codec.NONE, len(plain), len(plain), ROWS, checksum, 0)) + plain
+    page = encode_header(PageHeader(Codec.NONE, len(plain), len(plain), ROWS, checksum, 0)) + plain
 
     with pytest.raises(DamageError, match=r"Refused pages/x@0: .* compressed once more"):
         decode_page(page, where="pages/x@0", expected_checksum=None, expected_entries=None)

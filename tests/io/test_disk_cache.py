@@ -74,7 +74,7 @@ def test_pages_of_another_store_at_the_same_address_are_not_taken_from_the_disk(
     # given
     first, second, again = (handler_of(store, folder) for _ in range(3))
     for handler, store_id in ((first, "one"), (second, "two"), (again, "one")):
-        handler.bind(store_id)
+        handler.bind_store(store_id)
     first.get_pages(pages)
     # when
     for handler in (second, again):
@@ -87,12 +87,12 @@ def test_pages_of_another_store_at_the_same_address_are_not_taken_from_the_disk(
 def test_a_handler_that_is_bound_to_another_store_drops_its_pages(store, pages):
     # given
     handler = PageHandler(store)
-    handler.bind("one")
+    handler.bind_store("one")
     handler.get_pages(pages)
     # when
-    handler.bind("one")
+    handler.bind_store("one")
     kept = handler.stats().upc_bytes
-    handler.bind("two")
+    handler.bind_store("two")
     # then
     assert kept > 0
     assert handler.stats().upc_bytes == handler.stats().cpc_bytes == 0

@@ -8,7 +8,7 @@ import pytest
 
 from spark_pages.errors import InternalError, StorageError
 from spark_pages.io import PageFileWriter, encode_page
-from spark_pages.io.file_writer import FileRooms
+from spark_pages.io.file_writer import BufferPool
 from spark_pages.storage.direct import BLOCK_BYTES, DIRECT_BYTES
 from tests.io.fakes import FolderStore, MemoryStore, write_pages
 
@@ -65,8 +65,8 @@ def test_a_file_is_the_same_whatever_room_it_was_given(tmp_path, lacking):
     random = np.random.default_rng(1)
     pages = [encode_page(pa.array(random.random(size))) for size in (8000, 100, 200_000, 60_000, 9)]
     expected = b"".join(bytes(page.data).ljust(page.alloc_len, b"\0") for page in pages)
-    rooms, room = FileRooms(1), memoryview(bytearray(b"\xff" * (len(expected) + 4096 - lacking)))
-    rooms.give_back(room)  # in which another file has been before
+    rooms, room = BufferPool(1), memoryview(bytearray(b"\xff" * (len(expected) + 4096 - lacking)))
+    rooms.release(room)  # in which another file has been before
     writer = PageFileWriter(store, "pages/a.pages", rooms)
 
     offsets = [writer.add(page) for page in pages]
@@ -84,7 +84,7 @@ def test_a_room_is_of_one_file_until_that_is_durable(tmp_path):
         def put(self, key, data):
             raise StorageError("It is away.")
 
-    rooms = FileRooms(8192)
+    rooms = BufferPool(8192)
     first, second = (
         PageFileWriter(store(tmp_path), "pages/a.pages", rooms) for store in (IsAway, FolderStore)
     )
@@ -94,7 +94,7 @@ def test_a_room_is_of_one_file_until_that_is_durable(tmp_path):
     with pytest.raises(StorageError):
         first.finish()
     second.finish()
-    back, another = rooms.take(), rooms.take()
+    back, another = rooms.acquire(), rooms.acquire()
 
     assert bytes(back[:4096]) == (tmp_path / "pages/a.pages").read_bytes()
     assert bytes(another) == bytes(8192)

@@ -412,13 +412,13 @@ def test_a_cut_file_is_damage_that_names_it_through_every_layer(tmp_path):
 
 
 def test_no_more_threads_read_through_queues_than_there_are_turns():
-    tools, most, now = local_reads.ReadTools(2), [], []
+    tools, most, now = local_reads.ReadBufferPool(2), [], []
     together = threading.Barrier(6)
 
     def read():
         together.wait()
         for _ in range(20):
-            with tools.lend_in_turn():
+            with tools.lend_limited():
                 now.append(1)
                 most.append(len(now))
                 time.sleep(0.0005)
@@ -498,7 +498,7 @@ def test_a_queue_whose_answer_a_signal_took_is_not_used_again(file, queue, monke
 
     many = spans(*((n * 4096, n * 4096 + 4096) for n in range(40)))
     monkeypatch.setattr(linux_aio, "_call", interrupt_once)
-    tools = local_reads.ReadTools(1)
+    tools = local_reads.ReadBufferPool(1)
     with tools.lend() as tool, pytest.raises(KeyboardInterrupt):
         list(read_by(tool.queue(), file, many))
 

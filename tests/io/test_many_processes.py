@@ -99,12 +99,12 @@ def test_a_child_forked_inside_a_pinned_block_leaves_it_in_peace(store, pages):
 def test_a_child_forked_while_a_page_is_loading_does_not_wait_for_the_parents_load(store, pages):
     handler = PageHandler(store)
     live, flight = handler._live(), PendingLoad()
-    live.cache.sweep([key_of(page) for page in pages], flight, True)
+    live.cache.lookup([key_of(page) for page in pages], flight, True)
 
     code = in_child(lambda: right(handler, pages))
 
     assert code == 0
-    live.cache.land(flight, True)
+    live.cache.store_loaded(flight, True)
     flight.finish()
 
 

@@ -29,17 +29,17 @@ def key(number: int, path: str = "a"):
 def put(cache: PageCache, *numbers: int, admit: bool = True, path: str = "a", packed: bool = True) -> None:
     """The pages go through the cache as a call of the handler takes them."""
     flight = PendingLoad()
-    cache.sweep([key(number, path) for number in numbers], flight, admit)
+    cache.lookup([key(number, path) for number in numbers], flight, admit)
     for each in flight.keys:
         flight.complete(each, LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED)) if packed else None))
-    cache.land(flight, admit)
+    cache.store_loaded(flight, admit)
     flight.finish()
 
 
 def has(cache: PageCache, *numbers: int, path: str = "a") -> str:
     """U for each page in the UPC, C for one in the CPC, and - for one in neither; changes nothing."""
-    found = cache.sweep([key(number, path) for number in numbers], flight := PendingLoad(), False)
-    cache.land(flight, False)
+    found = cache.lookup([key(number, path) for number in numbers], flight := PendingLoad(), False)
+    cache.store_loaded(flight, False)
     flight.finish()
     return "".join(
         "U" if each in found.ready else "C" if each in found.packed else "-"
@@ -92,9 +92,9 @@ def test_a_page_too_large_for_the_upc_is_kept_compressed_and_displaces_nothing()
     cache = PageCache(2 * WHOLE, 10 * WHOLE)
     put(cache, 1)
     flight = PendingLoad()
-    cache.sweep([key(2)], flight, True)
+    cache.lookup([key(2)], flight, True)
     flight.complete(key(2), LoadedPage(BATCH, 3 * WHOLE, memoryview(bytes(PACKED))))
-    cache.land(flight, True)
+    cache.store_loaded(flight, True)
 
     assert has(cache, 1, 2) == "UC"
 
@@ -121,12 +121,12 @@ def test_a_scan_does_not_promote_what_it_finds_compressed():
 def test_a_page_that_a_scan_loads_is_kept_if_another_call_waits_for_it_to_keep_it():
     cache = PageCache(2 * WHOLE, 0)
     scan, reader = PendingLoad(), PendingLoad()
-    cache.sweep([key(1), key(2)], scan, False)
+    cache.lookup([key(1), key(2)], scan, False)
 
-    found = cache.sweep([key(1)], reader, True)
+    found = cache.lookup([key(1)], reader, True)
     scan.complete(key(1), LoadedPage(BATCH, WHOLE, None))
     scan.complete(key(2), LoadedPage(BATCH, WHOLE, None))
-    cache.land(scan, False)
+    cache.store_loaded(scan, False)
 
     assert (list(found.awaited.values()), reader.keys) == ([scan], [])
     assert has(cache, 1, 2) == "U-"
@@ -203,18 +203,18 @@ def test_a_pinned_page_of_a_forgotten_file_goes_with_its_last_pin():
 def test_a_page_that_is_being_loaded_while_its_file_is_forgotten_is_not_kept():
     cache = PageCache(5 * WHOLE, 5 * WHOLE)
     flight = PendingLoad()
-    cache.sweep([key(1)], flight, True)
+    cache.lookup([key(1)], flight, True)
 
     cache.forget({"a"})
     flight.complete(key(1), LoadedPage(BATCH, WHOLE, memoryview(bytes(PACKED))))
-    cache.land(flight, True)
+    cache.store_loaded(flight, True)
 
     assert has(cache, 1) == "-"
 
 
 def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monkeypatch):
     cache, flight, landed = PageCache(3 * WHOLE, 0), PendingLoad(), []
-    cache.sweep([key(number) for number in range(4)], flight, True)
+    cache.lookup([key(number) for number in range(4)], flight, True)
     for each in flight.keys:
         flight.complete(each, LoadedPage(pa.record_batch({"data": pa.array([1])}), WHOLE, None))
     last = weakref.ref(flight.loaded[key(3)].content)
@@ -229,7 +229,7 @@ def test_a_signal_while_pages_land_leaves_no_wrong_sizes_and_no_page_behind(monk
 
     monkeypatch.setattr(PageCache, "_put", signal_behind_the_second)
     with pytest.raises(KeyboardInterrupt):
-        cache.land(flight, True)
+        cache.store_loaded(flight, True)
     flight.finish()
     del flight
 

@@ -227,7 +227,9 @@ def test_a_call_that_died_before_it_could_clean_up_is_taken_over(store, pages, m
     store.gate.set()
     store.failure = KeyboardInterrupt()
     handler = PageHandler(store)
-    monkeypatch.setattr(handler._state.cache, "land", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        handler._state.cache, "store_loaded", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         handler.get_page(pages[0])
     monkeypatch.undo()

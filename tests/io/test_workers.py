@@ -8,7 +8,7 @@ import pytest
 
 from spark_pages.format.pages import ipc_layout, page_codec
 from spark_pages.io import decode_page, encode_page
-from spark_pages.io.workers import InTurn, Workers
+from spark_pages.io.workers import SerialQueue, Workers
 
 
 def fail() -> None:
@@ -62,8 +62,8 @@ def test_what_many_bring_is_worked_on_once_and_by_one_at_a_time():
         done.append(item)
         at_work.remove(item)
 
-    in_turn = InTurn(work)
-    Workers(8).run([lambda n=n: in_turn.bring(n) for n in range(200)])
+    in_turn = SerialQueue(work)
+    Workers(8).run([lambda n=n: in_turn.submit(n) for n in range(200)])
 
     assert sorted(done) == list(range(200))
     assert set(together) == {1}
@@ -77,12 +77,12 @@ def test_who_brings_something_while_another_works_waits_for_nothing():
         assert item == "second" or gate.wait(60)
         done.append(item)
 
-    in_turn = InTurn(work)
-    first = threading.Thread(target=in_turn.bring, args=("first",))
+    in_turn = SerialQueue(work)
+    first = threading.Thread(target=in_turn.submit, args=("first",))
     first.start()
     assert begun.wait(60)
 
-    in_turn.bring("second")
+    in_turn.submit("second")
 
     assert done == []
     gate.set()
@@ -91,12 +91,12 @@ def test_who_brings_something_while_another_works_waits_for_nothing():
 
 
 def test_work_that_fails_is_told_to_who_did_it_and_the_rest_goes_on():
-    in_turn = InTurn(lambda item: fail() if item == 1 else done.append(item))
+    in_turn = SerialQueue(lambda item: fail() if item == 1 else done.append(item))
     done = []
 
     with pytest.raises(ValueError, match="the first"):
-        in_turn.bring(1)
-    in_turn.bring(2)
+        in_turn.submit(1)
+    in_turn.submit(2)
 
     assert done == [2]
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_pages.changes.feed import commits_in_turn
+from spark_pages.changes.feed import iterate_commits
 from spark_pages.errors import DamageError, StorageError, UnsupportedFormatError
 from spark_pages.format.commit import decode_slot, encode_commit, encode_tombstone
 from spark_pages.format.names import commit_key
@@ -32,7 +32,7 @@ from spark_pages.log.compaction.compacted_range import (
     plan_reads,
 )
 from spark_pages.log.compaction.reader import _Usable, slots_of
-from spark_pages.log.compaction.writer import LogCompaction, compact_slots, make_ranges, missing_bundles
+from spark_pages.log.compaction.writer import LogCompaction, compact_slots, missing_bundles, write_ranges
 from spark_pages.log.slots import SlotReader
 from spark_pages.model.actions import CheckpointRef, Commit, Tombstone
 from spark_pages.model.location import Location
@@ -67,7 +67,7 @@ def compact(objects: ObjectStore, stop: int, compacted: int = 0) -> LogCompactio
 
 
 def make_bundles(objects: ObjectStore, stop: int, start: int = 0) -> LogCompaction:
-    return make_ranges(objects, map_in_threads, missing_bundles(objects, map_in_threads, start, stop))
+    return write_ranges(objects, map_in_threads, missing_bundles(objects, map_in_threads, start, stop))
 
 
 def copy_of(objects: ObjectStore) -> ObjectStore:
@@ -83,7 +83,7 @@ def bundle_keys(objects: ObjectStore) -> list[str]:
 
 def digests(objects: ObjectStore, start: int, stop: int, compacted: int) -> list[str]:
     found = SlotReader(objects)
-    found.learn(compacted)
+    found.record_range(compacted)
     return [each.digest for each in found.commits(start, stop)]
 
 
@@ -289,9 +289,9 @@ def check_reading_in_turn(objects: ObjectStore, expected: list[str]) -> None:
     """Few at a time come out of few objects too, and each of these is read about once."""
     meter = MeteredStore(objects)
     commits = SlotReader(meter)
-    commits.learn(LONG)
+    commits.record_range(LONG)
 
-    found = [each.digest for each in commits_in_turn(cast("Log", commits), 0, LONG)]
+    found = [each.digest for each in iterate_commits(cast("Log", commits), 0, LONG)]
 
     ranges = [key for key in meter.counts.keys if "-" in key]
     assert found == expected
@@ -305,7 +305,7 @@ def test_no_more_commits_are_read_at_once_than_have_some_bytes(heavy, monkeypatc
     monkeypatch.setattr(slots, "_SOME_BYTES", 100 * heavy.size(commit_key(100)))
     monkeypatch.setattr(reader, "RUN_BYTES", 30 * heavy.size(commit_key(100)))
     known = SlotReader(heavy)
-    known.learn(HEAVY)
+    known.record_range(HEAVY)
     at_once, start = [], 0
 
     while start < HEAVY:
@@ -402,7 +402,7 @@ def test_a_bundle_that_is_lost_or_damaged_changes_no_answer(
 ):
     expected = digests(heavy, 0, HEAVY, 0)
     known = SlotReader(heavy)
-    known.learn(HEAVY)
+    known.record_range(HEAVY)
     known.commits(0, HEAVY)
 
     for key in (CompactedRange(0, 10, bundled=True).key, CompactedRange(1_088, 6, bundled=True).key):
@@ -417,7 +417,7 @@ def test_a_bundle_that_is_replaced_by_one_of_other_parts_is_read_anew(heavy):
     expected = digests(heavy, 0, HEAVY, 0)
     meter = MeteredStore(heavy)
     known = SlotReader(meter)
-    known.learn(HEAVY)
+    known.record_range(HEAVY)
     known.commits(0, HEAVY)
     bodies = [heavy.get(commit_key(version)) for version in range(1 << 10)]
     parts = [(CompactedRange(version, 0), len(body)) for version, body in enumerate(bodies)]
@@ -433,7 +433,7 @@ def test_a_bundle_that_is_replaced_by_one_of_other_parts_is_read_anew(heavy):
 
 def test_what_is_missing_in_old_versions_is_not_avoided_in_new_ones(heavy, slots_alone, monkeypatch):
     known = SlotReader(heavy)
-    known.learn(HEAVY)
+    known.record_range(HEAVY)
     for start in range(900, 0, -100):
         known.commits(start, start + 100)
     monkeypatch.setattr(compacted_range, "MAX_RANGE_BYTES", 8 << 20)
@@ -488,7 +488,7 @@ def test_a_large_bundle_is_made_of_smaller_ones_without_reading_slots(heavy):
     before = heavy.get(key)
     meter = MeteredStore(heavy)
 
-    make_ranges(meter, map_in_threads, [CompactedRange(0, 10, bundled=True)])
+    write_ranges(meter, map_in_threads, [CompactedRange(0, 10, bundled=True)])
 
     assert heavy.get(key) == before
     assert [each for each in meter.counts.keys if "-" not in each] == [commit_key(0)]
@@ -579,7 +579,7 @@ def test_a_bundle_that_cannot_be_made_anew_stays(heavy):
     for each in (commit_key(70), CompactedRange(64, 4).key):
         heavy.delete(each)
 
-    done = make_ranges(heavy, map_in_threads, [CompactedRange(64, 6, bundled=True)])
+    done = write_ranges(heavy, map_in_threads, [CompactedRange(64, 6, bundled=True)])
 
     assert done.keys == ()
     assert heavy.get(key) == before
@@ -592,7 +592,7 @@ def test_a_bundle_is_made_of_ranges_that_have_the_only_copy_of_a_slot(heavy, har
     harm(heavy, commit_key(64))
     heavy.delete(key)
 
-    make_ranges(heavy, map_in_threads, [CompactedRange(64, 6, bundled=True)])
+    write_ranges(heavy, map_in_threads, [CompactedRange(64, 6, bundled=True)])
 
     assert heavy.get(key) == before
 
@@ -608,7 +608,7 @@ def test_a_bundle_of_slots_that_are_buried_meanwhile_does_not_stay(heavy):
 
     heavy.delete(CompactedRange(64, 6, bundled=True).key)
 
-    done = make_ranges(cast("ObjectStore", Burying()), map_in_threads, [CompactedRange(64, 6, bundled=True)])
+    done = write_ranges(cast("ObjectStore", Burying()), map_in_threads, [CompactedRange(64, 6, bundled=True)])
 
     assert done.keys == ()
     assert CompactedRange(64, 6, bundled=True).key not in bundle_keys(heavy)
@@ -628,7 +628,7 @@ def test_a_slot_that_is_buried_while_a_bundle_is_written_leaves_none(slots_alone
                 bury(objects, 5)
             return objects.get_range(key, offset, length)
 
-    make_ranges(cast("ObjectStore", Burying()), map_in_threads, [CompactedRange(0, 6, bundled=True)])
+    write_ranges(cast("ObjectStore", Burying()), map_in_threads, [CompactedRange(0, 6, bundled=True)])
 
     assert bundle_keys(objects) == []
 
@@ -642,7 +642,7 @@ def test_no_room_for_what_is_put_together_is_an_own_error(heavy, monkeypatch):
     with pytest.raises(
         StorageError, match=r"not put together in a temporary file: No space left on device\. Make"
     ):
-        make_ranges(heavy, map_in_threads, [CompactedRange(0, 10, bundled=True)])
+        write_ranges(heavy, map_in_threads, [CompactedRange(0, 10, bundled=True)])
 
 
 def test_all_sizes_of_bundles_have_room_in_the_names():

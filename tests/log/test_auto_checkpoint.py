@@ -18,7 +18,7 @@ from spark_pages.errors import StorageError
 from spark_pages.log import slots
 from spark_pages.log.checkpoint.policy import Due, LogPolicy, due_after
 from spark_pages.log.discovery import on_named_checkpoint
-from spark_pages.log.replay import replay, stand_on
+from spark_pages.log.replay import rebase_on_checkpoint, replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef
@@ -575,8 +575,8 @@ def test_to_stand_on_a_checkpoint_is_the_same_as_to_replay_from_it():
     log = store._log
     whole = replay(LogState(), log.commits(0, 11), log.load_manifest)
 
-    moved = stand_on(whole, named)
-    fresh = on_named_checkpoint(log._slots, log._tree, log.bind(whole).state, log.load_manifest)
+    moved = rebase_on_checkpoint(whole, named)
+    fresh = on_named_checkpoint(log._slots, log._tree, log.open(whole).state, log.load_manifest)
     again = replay(
         Store(store.object_store)._log._tree.root(named).state, log.commits(8, 11), log.load_manifest
     )
@@ -589,4 +589,4 @@ def test_to_stand_on_a_checkpoint_is_the_same_as_to_replay_from_it():
     assert moved.tail_bytes == pytest.approx(again.tail_bytes, rel=0.05)
     assert moved.added_bytes == again.added_bytes > 0
     assert fresh.base == moved.base == named
-    check_same(log.bind(moved), log.bind(whole))
+    check_same(log.open(moved), log.open(whole))

@@ -278,7 +278,7 @@ def test_an_object_writer_puts_the_same_object_once():
     objects = ObjectWriter(meter, map_in_threads)
 
     one, two = (objects.put(b"the same", lambda digest: f"_log/segments/{digest}") for _ in range(2))
-    objects.settle()
+    objects.wait_all()
 
     assert one == two
     assert (meter.counts.puts, meter.counts.sizes) == (1, 1)
@@ -297,7 +297,7 @@ def catalog_of(tables: int, columns: int, name: Callable[[int], str]) -> tuple[C
     names = {(0, d.name): i for i, d in definitions.items()}
     objects = ObjectWriter(store, map_in_threads)
     files = write_catalog(objects, LogState(version=1, tables=definitions, names=names), None, 512)
-    objects.settle()
+    objects.wait_all()
     assert (files[0].first, files[-1].last) == ((0, "t0002"), (0, f"t{1 + tables:04d}"))
     assert all(one.last < two.first for one, two in itertools.pairwise(files))
     found = [d.name for file in files for d in TreeReader(store).catalog(file.location)]

@@ -134,7 +134,7 @@ def test_rows_of_table_zero_are_not_put_into_a_page_file_where_they_cannot_be_co
     ask(store)
     store._log.refresh()  # as another thread may
     monkeypatch.setattr(store._log, "refresh", lambda: head)
-    monkeypatch.setattr(row_collection, "rows_to_go", lambda zero, _: np.ones(zero.num_rows, bool))
+    monkeypatch.setattr(row_collection, "removable_rows", lambda zero, _: np.ones(zero.num_rows, bool))
     monkeypatch.setattr(row_collection, "place_splices", lambda *_: pytest.fail("something was written"))
 
     with pytest.raises(UnsupportedFormatError, match="frozen-pages"):
@@ -148,7 +148,7 @@ def test_what_was_due_beside_a_commit_is_left_undone_once_a_newer_release_has_co
     before = content(store.object_store)
 
     with caplog.at_level(logging.WARNING):
-        store._log._care._background.ask(Due(checkpoint=True, compaction=True))
+        store._log._care._background.request(Due(checkpoint=True, compaction=True))
         store.close()
 
     assert content(store.object_store) == before

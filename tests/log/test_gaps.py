@@ -154,7 +154,7 @@ def test_a_slot_that_comes_while_the_next_ones_are_looked_for_is_no_gap() -> Non
     for number in (5, 6):
         with store.transaction() as txn:
             txn.append("t", {"n": [number]})
-    data, look = store.object_store.get(commit_key(5)), late._log._slots.identity.look
+    data, look = store.object_store.get(commit_key(5)), late._log._slots.identity.find_slots
     store.object_store.delete(commit_key(5))
 
     def look_and_let_it_come(start: int, digest: str = ""):
@@ -162,7 +162,7 @@ def test_a_slot_that_comes_while_the_next_ones_are_looked_for_is_no_gap() -> Non
         store.object_store.put(commit_key(5), data)
         return found
 
-    late._log._slots.identity.look = look_and_let_it_come
+    late._log._slots.identity.find_slots = look_and_let_it_come
 
     assert late.snapshot().version == 6
 

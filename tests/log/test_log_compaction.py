@@ -272,7 +272,7 @@ def test_commits_out_of_foreign_ranges_are_not_believed():
     for key in keys_of(store):
         forge(store, key)
     reader = SlotReader(store.object_store)
-    reader.learn(44)
+    reader.record_range(44)
 
     assert [each.digest for each in reader.commits(0, 45)] == expected
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from spark_pages.errors import DamageError
-from spark_pages.log.replay import ManifestPages, replay, stand_on
+from spark_pages.log.replay import ManifestPages, rebase_on_checkpoint, replay
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import (
@@ -125,7 +125,7 @@ def test_the_bytes_of_page_manifests_count_once_each_also_after_a_newer_checkpoi
         )
 
     state = after(*landed)
-    moved = stand_on(state, CheckpointRef(1, Location("root", 1, "d")))
+    moved = rebase_on_checkpoint(state, CheckpointRef(1, Location("root", 1, "d")))
 
     assert state.tail_bytes - after(FIRST).tail_bytes == pytest.approx(6_000, abs=500)
     assert moved.tail_bytes == 5_000

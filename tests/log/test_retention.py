@@ -10,7 +10,7 @@ import pytest
 from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.log.commit.conflict import find_overlap
 from spark_pages.log.replay import replay
-from spark_pages.log.retention import Keep, further, keep_of, oldest_to_keep, usable
+from spark_pages.log.retention import RetentionPolicy, further, oldest_to_keep, retention_policy, usable
 from spark_pages.log.state import LogState
 from spark_pages.model.actions import CheckpointRef, Lease, Retention, Tag
 from spark_pages.model.location import Location
@@ -36,20 +36,20 @@ def after(*records, checkpoints=()):
 @pytest.mark.parametrize(
     ("asked", "properties", "keep"),
     [
-        (None, {}, Keep(age_us=7 * 86_400_000_000)),
-        (3, {"retention_versions": "9"}, Keep(versions=3)),
-        (timedelta(hours=1), {"retention_seconds": "9"}, Keep(age_us=3_600_000_000)),
-        (None, {"retention_versions": "9"}, Keep(versions=9)),
-        (None, {"retention_versions": "9", "retention_seconds": "5"}, Keep(9, 5_000_000)),
+        (None, {}, RetentionPolicy(age_us=7 * 86_400_000_000)),
+        (3, {"retention_versions": "9"}, RetentionPolicy(versions=3)),
+        (timedelta(hours=1), {"retention_seconds": "9"}, RetentionPolicy(age_us=3_600_000_000)),
+        (None, {"retention_versions": "9"}, RetentionPolicy(versions=9)),
+        (None, {"retention_versions": "9", "retention_seconds": "5"}, RetentionPolicy(9, 5_000_000)),
     ],
 )
 def test_the_caller_says_what_is_kept_else_the_store_else_it_is_seven_days(asked, properties, keep):
-    assert keep_of(asked, properties) == keep
+    assert retention_policy(asked, properties) == keep
 
 
 def test_a_property_that_is_no_number_is_refused():
     with pytest.raises(InvalidInputError, match="retention_seconds"):
-        keep_of(None, {"retention_seconds": "a week"})
+        retention_policy(None, {"retention_seconds": "a week"})
 
 
 @pytest.mark.parametrize(

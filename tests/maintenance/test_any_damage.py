@@ -15,7 +15,7 @@ from spark_pages.errors import SparkPagesError
 from spark_pages.format.names import HINT_KEY
 from spark_pages.maintenance.repair import plan_repair
 from spark_pages.maintenance.verify.slots import slot_of
-from spark_pages.maintenance.verify.verify import look, verify
+from spark_pages.maintenance.verify.verify import survey_store, verify
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
 from spark_pages.store import Store
@@ -104,11 +104,11 @@ def answers(objects: ObjectStore) -> dict[str, Any]:
 
 def keys_by_kind(objects: ObjectStore) -> dict[str, list[str]]:
     """Objects that versions need which are kept, oldest first."""
-    survey = look(objects, Runtime(), "none", 0.0)
+    survey = survey_store(objects, Runtime(), "none", 0.0)
     slots = {slot_of(key): key for key in keys_of(opened(objects)) if slot_of(key) is not None}
     (bundled,) = [key for key in survey.listed if "compacted" in key]
     first, last = int(bundled[5:25]), int(bundled[26:46])
-    homes = set(survey.pages.homes())
+    homes = set(survey.pages.checkpoint_page_files())
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for version, key in sorted(slots.items()):
         is_commit = survey.slots.all_commits(version, version + 1)

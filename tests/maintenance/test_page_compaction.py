@@ -20,7 +20,7 @@ import pytest
 import spark_pages as sp
 from spark_pages.errors import CommitConflictError
 from spark_pages.maintenance import compaction_plan as compaction_plan
-from spark_pages.maintenance.compact import compact_table, rewrite_here
+from spark_pages.maintenance.compact import compact_table, rewrite_locally
 from spark_pages.maintenance.compaction_plan import plan_compaction
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import FieldId, TableId
@@ -51,7 +51,7 @@ def compact(store: Store, meanwhile: Callable[[], None]):
     """Compacts table ``t``; something happens when its pages have been written."""
 
     def rewrite(txn, table, tasks):
-        pages = rewrite_here(txn, table, tasks)
+        pages = rewrite_locally(txn, table, tasks)
         meanwhile()
         return pages
 
@@ -99,7 +99,7 @@ def test_a_stream_of_small_appends_costs_no_run(url: str) -> None:
         return store.transaction(operation, **options)
 
     def rewrite(txn, table, tasks):
-        pages = rewrite_here(txn, table, tasks)
+        pages = rewrite_locally(txn, table, tasks)
         append(5)
         return pages
 
@@ -134,7 +134,7 @@ def test_last_pages_that_an_append_takes_along_before_they_are_claimed_are_compa
     assert store.snapshot().table("t").pages("a").column("entry_count").to_pylist() == [100, 1, 1, 1]
     done = compact_table(begin, "t", Runtime())
 
-    assert done.told("t") | {"version": None} == {
+    assert done.as_dict("t") | {"version": None} == {
         "table": "t",
         "runs": 1,
         "pages_before": 2,

@@ -14,7 +14,7 @@ import spark_pages as sp
 from spark_pages.errors import StorageError
 from spark_pages.io import PageHandler
 from spark_pages.maintenance import page_rewrite
-from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
+from spark_pages.maintenance.page_rewrite import PageTarget, rewrite_runs
 from spark_pages.query.table import Table
 from spark_pages.runtime import spawn_thread
 from spark_pages.storage.metered import MeteredStore
@@ -41,7 +41,7 @@ def rewritten(table: Table, objects: ObjectStore, spawn: Callable, runs: int = 4
     pages = table.directory.chain("n").all_pages()
     cuts = np.linspace(0, pages.num_pages, runs + 1).astype(int).tolist()
     keys = iter(f"pages/{prefix}-{number}.pages" for number in range(100))
-    wanted = PagesWanted(pa.int64(), 8192)
+    wanted = PageTarget(pa.int64(), 8192)
     each = [(pages.slice(*cut), wanted) for cut in pairwise(cuts)]
     return rewrite_runs(each, table.page_handler, objects, lambda: next(keys), spawn)
 

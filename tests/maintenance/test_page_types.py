@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_pages as sp
-from spark_pages.arrow.wider_types import under_type
+from spark_pages.arrow.wider_types import cast_to_column
 from spark_pages.catalog import alterations
 from spark_pages.catalog.widening import with_stored_types
 from spark_pages.format.statistics import page_stats
@@ -160,7 +160,7 @@ def pages(draw: st.DrawFn) -> tuple[pa.Field, pa.Array]:
 @settings(steady, max_examples=60)
 def test_statistics_accuse_no_page_that_fits_and_acquit_none_that_does_not(page):
     column, values = page
-    fits = under_type(values, column.type) is not None
+    fits = cast_to_column(values, column.type) is not None
 
     evidence = type_evidence(run_of(page_stats(values)), column)
 

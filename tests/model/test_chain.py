@@ -94,11 +94,11 @@ def test_the_slices_of_a_small_read_are_those_of_any_read(drawn, data):
     end = data.draw(st.integers(start, sum(counts)))
     most = data.draw(st.integers(1, 4))
 
-    few = chain.few_slices(start, end, most)
+    few = chain.small_range(start, end, most)
 
     expected = chain.locate_range(start, end)
     assert few is None or few == expected
-    again = chain.few_slices(start, end, most)  # now that all of it is loaded
+    again = chain.small_range(start, end, most)  # now that all of it is loaded
     one_piece = len(chain.pieces) == 1
     assert again == expected or start == end or len(expected) > most - counts.count(0) or not one_piece
 
@@ -110,7 +110,7 @@ def test_a_cut_of_several_ranges_gives_each_row_of_them_once_and_no_empty_page(d
     bounds = sorted(data.draw(st.sets(st.integers(0, sum(counts)), max_size=8)))
     starts, ends = np.array(bounds[: len(bounds) // 2 * 2], np.uint64).reshape(-1, 2).T
 
-    cut = ColumnChain(pieces).cut(starts, ends)
+    cut = ColumnChain(pieces).select(starts, ends)
 
     assert [(s.page.page_id, row) for s in cut.slices() for row in range(s.start, s.stop)] == [
         linear_search(counts, row)
@@ -129,7 +129,7 @@ def test_a_cut_loads_the_pieces_that_it_touches_and_no_others():
 
     chain = ColumnChain([lazy(number) for number in range(6)])
 
-    cut = chain.cut(np.array([5, 41], np.uint64), np.array([20, 45], np.uint64))
+    cut = chain.select(np.array([5, 41], np.uint64), np.array([20, 45], np.uint64))
 
     assert loaded == [0, 1, 4]
     assert cut.run.page_ids.tolist() == [0, 1, 4]
@@ -142,7 +142,7 @@ def test_a_stretch_of_pages_is_those_at_its_positions_empty_ones_too(drawn, data
     start = data.draw(st.integers(0, len(counts)))
     stop = data.draw(st.integers(start, len(counts)))
 
-    found = ColumnChain(pieces).stretch(start, stop)
+    found = ColumnChain(pieces).pages_from(start, stop)
 
     assert found.run.page_ids.tolist() == list(range(start, stop))
     assert start == stop or found.first_row == sum(counts[:start])
@@ -154,7 +154,7 @@ def test_a_stretch_loads_the_pieces_that_hold_its_pages_and_no_others():
     def lazy(number):
         return UnloadedRun(2, 10, lambda: loaded.append(number) or [run_of([4, 6], 2 * number)])
 
-    ColumnChain([lazy(number) for number in range(5)]).stretch(3, 6)
+    ColumnChain([lazy(number) for number in range(5)]).pages_from(3, 6)
 
     assert loaded == [1, 2]
 

@@ -25,7 +25,7 @@ NOT_DRIVEN = {
     + "what a read compares: `tests/query/test_row_counts.py`",
     "PageDirectory.of_unfinished": FOR_OTHER_MODULES + "what a transaction that registers pages shows",
     "PageDirectory.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
-    "PageDirectory.stretch": FOR_OTHER_MODULES + "the pages of a Spark task",
+    "PageDirectory.pages_from": FOR_OTHER_MODULES + "the pages of a Spark task",
     "Snapshot.reopen": FOR_OTHER_MODULES + "what reads again after a vacuum",
     "Snapshot.table_of": FOR_OTHER_MODULES + "a table by its definition",
     "Snapshot.uncommitted": FOR_OTHER_MODULES + "what a transaction shows",

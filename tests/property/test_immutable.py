@@ -67,7 +67,7 @@ STORE: dict[str, Callable[[sp.Store], Any]] = {
     "state": lambda s: s.snapshot().log.state,
 }
 SERVICE: dict[str, Callable[[MetadataService], Any]] = {
-    "moment": lambda s: s.moment(),
+    "moment": lambda s: s.version_info(),
     "tables": lambda s: s.tables(),
     "objects": lambda s: s.namespaces_and_types(),
     "snapshot": lambda s: s.get_table_meta_snapshot("default", "t"),

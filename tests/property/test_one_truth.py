@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 import spark_pages as sp
-from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
+from spark_pages.maintenance.page_rewrite import PageTarget, rewrite_runs
 from spark_pages.store import Store
 from spark_pages.transaction.transaction import Transaction
 from tests.effort import run_machine
@@ -139,7 +139,7 @@ class OneTruth(RuleBasedStateMachine):
         kind = SCHEMA.field(column).type
         first_row = int(pages.prefix_entries[start - 1]) if start else 0
         (new,) = rewrite_runs(
-            [(run, PagesWanted(kind, page_bytes))],
+            [(run, PageTarget(kind, page_bytes))],
             table.page_handler,
             self.store.object_store,
             txn.next_page_file,

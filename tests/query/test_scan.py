@@ -22,7 +22,7 @@ from spark_pages.errors import DamageError, InvalidInputError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.model.row_ranges import RowRanges
 from spark_pages.query import row_reader, scan
-from spark_pages.query.scan import read_ahead
+from spark_pages.query.scan import prefetch
 from tests.effort import examples
 from tests.io.strategies import steady
 from tests.transaction.stores import metered, store_with
@@ -166,9 +166,9 @@ def test_nothing_is_read_before_the_first_batch_and_no_thread_is_begun_for_it(
     table, small_windows, monkeypatch
 ):
     loads = []
-    obtain = PageHandler._obtain
+    obtain = PageHandler._get_or_load
     monkeypatch.setattr(
-        PageHandler, "_obtain", lambda *args: loads.append(threading.current_thread()) or obtain(*args)
+        PageHandler, "_get_or_load", lambda *args: loads.append(threading.current_thread()) or obtain(*args)
     )
 
     reader = table.scan()
@@ -184,9 +184,9 @@ def test_a_scan_that_reads_nothing_ahead_gives_the_same_without_a_thread(table, 
     monkeypatch.setattr(scan, "LONE_WINDOW_BYTES", (8_000, 8_000, 8_000))
     monkeypatch.setattr(scan, "BATCH_ROWS", 64)
     loads, trace = [], ReadTrace()
-    obtain = PageHandler._obtain
+    obtain = PageHandler._get_or_load
     monkeypatch.setattr(
-        PageHandler, "_obtain", lambda *args: loads.append(threading.current_thread()) or obtain(*args)
+        PageHandler, "_get_or_load", lambda *args: loads.append(threading.current_thread()) or obtain(*args)
     )
 
     reader = table.scan(filter=condition, trace=trace, prefetch=False)
@@ -220,7 +220,7 @@ def test_a_scan_is_never_more_than_two_windows_ahead(table, small_windows):
             begun.append(number)
             yield lambda number=number: number
 
-    for taken in read_ahead(jobs(), 2):
+    for taken in prefetch(jobs(), 2):
         assert len(begun) - (taken + 1) <= 2
     assert taken == 19
 
@@ -279,7 +279,7 @@ def test_a_scan_holds_a_few_windows_however_long_the_table(tmp_path, monkeypatch
 def test_a_caller_that_is_interrupted_while_it_waits_leaves_no_thread():
     go_on, caller = threading.Event(), threading.main_thread().ident
     jobs = iter([lambda: 0, lambda: go_on.wait(60), lambda: 2])
-    ahead = read_ahead(jobs, 2)
+    ahead = prefetch(jobs, 2)
     next(ahead)
 
     def waits() -> bool:
@@ -306,7 +306,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_leaves_no_thread():
 
 
 def test_an_error_comes_in_its_turn_and_the_scan_is_over(table, small_windows, monkeypatch):
-    obtain = PageHandler._obtain
+    obtain = PageHandler._get_or_load
     calls = []
 
     def failing(*args):
@@ -315,7 +315,7 @@ def test_an_error_comes_in_its_turn_and_the_scan_is_over(table, small_windows, m
             raise DamageError("a page is not what it was")
         return obtain(*args)
 
-    monkeypatch.setattr(PageHandler, "_obtain", failing)
+    monkeypatch.setattr(PageHandler, "_get_or_load", failing)
     reader = table.scan(["n"])
     rows = []
 

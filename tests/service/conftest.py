@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 import spark_pages as sp
-from spark_pages.service.remote_store import ServedStore, connect
+from spark_pages.service.remote_store import StoreClient, connect
 from spark_pages.service.serving import Serving
 from spark_pages.service.settings import ServiceSettings
 from spark_pages.service.tokens import TokenVerifier
@@ -41,13 +41,13 @@ class Served:
         )
         self.ca = ca.cert_pem.bytes()
         self.serving = Serving(objects, self.settings, TokenVerifier([SECRET], "HS256", AUDIENCE))
-        self.opened: list[ServedStore] = []
+        self.opened: list[StoreClient] = []
 
     @property
     def url(self) -> str:
         return f"grpc+tls://127.0.0.1:{self.serving.port}"
 
-    def connect(self, scope: str = "read:*", bearer: Any = None, **more: Any) -> ServedStore:
+    def connect(self, scope: str = "read:*", bearer: Any = None, **more: Any) -> StoreClient:
         options = {"certificate": self.ca, "retry_s": 0.0, **more}
         store = connect(self.url, token(scope) if bearer is None else bearer, **options)
         self.opened.append(store)

@@ -15,7 +15,7 @@ from spark_pages.log.state import LogState
 from spark_pages.model.actions import Commit
 from spark_pages.model.chain_tree import ChainEdit, ChainKey
 from spark_pages.service.metadata import MetadataService
-from spark_pages.service.table_view import OwnPieces, ServedTable
+from spark_pages.service.table_view import LocalPieces, TableView
 from spark_pages.store import Store
 from tests.invariants import check_same_pages
 
@@ -67,14 +67,14 @@ def served(
     db: str,
     table: str,
     version: int | None = None,
-    older: ServedTable | None = None,
-) -> ServedTable:
+    older: TableView | None = None,
+) -> TableView:
     """The table as a client in this process builds it."""
     answer = service.get_table_meta_snapshot(db, table, version)
-    return ServedTable(answer, OwnPieces(service, db, table, answer.version), older)
+    return TableView(answer, LocalPieces(service, db, table, answer.version), older)
 
 
-def check_same_table(one: ServedTable, other: LogSnapshot, places: bool = True) -> None:
+def check_same_table(one: TableView, other: LogSnapshot, places: bool = True) -> None:
     """Every descriptor and statistic is what storage says; with `places`, also where each page is."""
     definition = one.definition
     assert one.state.version == other.state.version

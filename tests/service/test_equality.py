@@ -18,7 +18,7 @@ from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.service import segment_locator
 from spark_pages.service.metadata import MetadataService
 from spark_pages.service.responses import PieceName
-from spark_pages.service.table_view import OwnPieces, ServedTable, carried_on
+from spark_pages.service.table_view import LocalPieces, TableView, apply_changes
 from spark_pages.storage import MeteredStore
 from spark_pages.transaction import placement
 from tests.service.stores import (
@@ -137,11 +137,11 @@ def test_changes_carry_a_snapshot_on_and_share_what_it_has_loaded(small_trees):
     second = write_more(store, 2000)
 
     changes = service.collect_table_meta_changes_in_range("default", "t", first + 1, second)
-    answer = carried_on(before.answer, changes)
+    answer = apply_changes(before.answer, changes)
 
     assert answer is not None
     assert not changes.redo_locations
-    after = ServedTable(answer, OwnPieces(service, "default", "t", second), before)
+    after = TableView(answer, LocalPieces(service, "default", "t", second), before)
     check_same_table(after, store.snapshot(second).log)
     loaded = {id(piece) for piece in before.chain(key).pieces}
     assert loaded & {id(piece) for piece in after.chain(key).pieces}
@@ -161,7 +161,7 @@ def test_changes_on_another_checkpoint_do_not_carry_a_snapshot_on(small_trees):
 
     assert changes.checkpoint != before.checkpoint
     assert not changes.redo_locations
-    assert carried_on(before, changes) is None
+    assert apply_changes(before, changes) is None
 
 
 def test_changes_older_than_the_checkpoint_are_told_by_location_and_give_the_same_splices(small_trees):
@@ -237,9 +237,9 @@ def test_unknown_tables_versions_and_tags_give_the_errors_of_an_opened_store():
     with pytest.raises(VersionNotFoundError, match=f"versions 0 to {newest}"):
         service.get_table_meta_snapshot("default", "t", newest + 1)
     with pytest.raises(VersionNotFoundError, match="find tag 'x'"):
-        service.moment(tag="x")
+        service.version_info(tag="x")
     with pytest.raises(VersionNotFoundError, match="created after"):
-        service.moment(timestamp_us=5)
+        service.version_info(timestamp_us=5)
     with pytest.raises(InvalidInputError, match="from_ is after to"):
         service.collect_table_meta_changes_in_range("default", "t", newest + 2, newest)
 
@@ -280,10 +280,10 @@ def test_times_and_tags_name_the_versions_that_they_name_in_the_store():
     store.tag("release", 5)
     service = MetadataService(store.object_store)
 
-    assert service.moment(tag="release").version == 5
+    assert service.version_info(tag="release").version == 5
     for version in range(store.snapshot().version + 1):
         opened = store.snapshot(version)
-        moment = service.moment(timestamp_us=opened.log.state.timestamp_us)
+        moment = service.version_info(timestamp_us=opened.log.state.timestamp_us)
         assert (moment.version, moment.timestamp_us) == (version, opened.log.state.timestamp_us)
 
 

@@ -97,16 +97,16 @@ def test_within_the_bound_storage_is_not_asked_and_after_it_once():
     store = store_with_a_past(versions=1)
     meter, clock = MeteredStore(store.object_store), Clock()
     service = MetadataService(meter, clock.runtime, staleness_s=1.0)
-    first = service.moment().version
+    first = service.version_info().version
     write_more(store)
     before, gets, stamps = meter.counts.requests, meter.counts.gets, meter.counts.stamps
 
     clock.now_s += 0.9
-    assert {moment.version for moment in together(service.moment)} == {first}
+    assert {moment.version for moment in together(service.version_info)} == {first}
     assert meter.counts.requests == before
 
     clock.now_s += 0.2
-    assert {moment.version for moment in together(service.moment)} == {first + 1}
+    assert {moment.version for moment in together(service.version_info)} == {first + 1}
     assert (meter.counts.gets, meter.counts.stamps) == (
         gets + 1,
         stamps + 2 * LOOKS,
@@ -116,7 +116,7 @@ def test_within_the_bound_storage_is_not_asked_and_after_it_once():
 def test_nobody_asks_storage_while_nobody_calls():
     meter, clock = MeteredStore(store_with_a_past(versions=1).object_store), Clock()
     service = MetadataService(meter, clock.runtime)
-    service.moment()
+    service.version_info()
     before = meter.counts.requests
 
     clock.now_s += 86_400
@@ -128,7 +128,7 @@ def test_a_version_that_somebody_has_just_committed_is_looked_for_sooner():
     store = store_with_a_past(versions=1)
     clock = Clock()
     service = MetadataService(store.object_store, clock.runtime, staleness_s=10.0)
-    service.moment()
+    service.version_info()
     version = write_more(store)
 
     assert service.get_table_meta_snapshot("default", "t", version).version == version
@@ -138,12 +138,12 @@ def test_a_version_that_somebody_has_just_committed_is_looked_for_sooner():
 def test_versions_that_do_not_come_cost_no_request_for_each_question():
     meter, clock = MeteredStore(store_with_a_past(versions=1).object_store), Clock()
     service = MetadataService(meter, clock.runtime, staleness_s=10.0)
-    service.moment()
+    service.version_info()
     before, began = meter.counts.requests, clock.now_s
 
     for _ in range(50):
         with pytest.raises(VersionNotFoundError):
-            service.moment(version=10_000)
+            service.version_info(version=10_000)
 
     assert meter.counts.requests - before <= LOOKS * (clock.now_s - began + 1)
 
@@ -152,7 +152,7 @@ def test_when_storage_fails_all_who_wait_are_told_and_later_ones_try_again():
     store = Unreliable(store_with_a_past(versions=1).object_store)
     clock = Clock()
     service = MetadataService(store, clock.runtime, staleness_s=1.0)
-    newest = service.moment().version
+    newest = service.version_info().version
     clock.now_s += 2
     store.failing, store.barrier = True, threading.Event()
     before = store.counts.requests
@@ -164,12 +164,12 @@ def test_when_storage_fails_all_who_wait_are_told_and_later_ones_try_again():
 
     with ThreadPoolExecutor(1) as storage:
         storage.submit(fail_once_all_wait)
-        results = together(service.moment)
+        results = together(service.version_info)
 
     assert all(isinstance(each, StorageError) for each in results)
     assert store.counts.requests - before == 1
     store.failing = False
-    assert service.moment().version == newest
+    assert service.version_info().version == newest
 
 
 def test_pieces_that_nobody_named_cost_no_request(small_trees):
@@ -195,7 +195,7 @@ def test_old_versions_are_opened_once_for_all_clients(small_trees):
         write_more(store, 1000 * turn)
     meter = MeteredStore(store.object_store)
     service = MetadataService(meter, staleness_s=3600.0)
-    service.moment()
+    service.version_info()
     service.get_table_meta_snapshot("default", "t", old)
     before = meter.counts.requests
 
@@ -223,10 +223,10 @@ def test_times_are_read_once():
     meter = MeteredStore(store.object_store)
     service = MetadataService(meter, staleness_s=3600.0)
     time_us = store.snapshot(4).log.state.timestamp_us
-    service.moment(timestamp_us=time_us)
+    service.version_info(timestamp_us=time_us)
     before = meter.counts.requests
 
-    assert service.moment(timestamp_us=time_us).version == 4
+    assert service.version_info(timestamp_us=time_us).version == 4
     assert meter.counts.requests == before
 
 

@@ -6,7 +6,7 @@ import spark_pages as sp
 from spark_pages.model.new_page import NewPage, page_batches
 from spark_pages.model.page import PageKind, PageStats
 from spark_pages.model.run import PageRun
-from spark_pages.service.page_index import LearnedPieces
+from spark_pages.service.page_index import PageIndex
 from spark_pages.service.responses import PieceName
 from tests.service.stores import store_with_a_past, write_more
 
@@ -18,9 +18,9 @@ def run_at(path: str, *offsets: int) -> PageRun:
 
 
 def test_only_pieces_that_hold_bytes_of_the_range_are_named():
-    learned: LearnedPieces[str] = LearnedPieces()
-    learned.learn("one", PieceName(1, "a"), run_at("f", 0, 4096, 40960), blooms=False)
-    learned.learn("one", PieceName(2, "b"), run_at("f", 8192), blooms=False)
+    learned: PageIndex[str] = PageIndex()
+    learned.add("one", PieceName(1, "a"), run_at("f", 0, 4096, 40960), blooms=False)
+    learned.add("one", PieceName(2, "b"), run_at("f", 8192), blooms=False)
 
     assert learned.of("f", 0, 4096) == {("one", False): [PieceName(1, "a")]}
     assert learned.of("f", 8192, 4096) == {("one", False): [PieceName(2, "b")]}
@@ -30,9 +30,9 @@ def test_only_pieces_that_hold_bytes_of_the_range_are_named():
 
 
 def test_what_newer_pieces_hold_is_not_asked_of_older_ones():
-    learned: LearnedPieces[str] = LearnedPieces()
-    learned.learn("old", PieceName(1, "a"), run_at("f", 0, 4096), blooms=False)
-    learned.learn("new", PieceName(1, "b"), run_at("f", 4096, 8192), blooms=False)
+    learned: PageIndex[str] = PageIndex()
+    learned.add("old", PieceName(1, "a"), run_at("f", 0, 4096), blooms=False)
+    learned.add("new", PieceName(1, "b"), run_at("f", 4096, 8192), blooms=False)
 
     assert learned.of("f", 4096, 4096) == {("new", False): [PieceName(1, "b")]}
     assert learned.of("f", 0, 4096) == {("old", False): [PieceName(1, "a")]}

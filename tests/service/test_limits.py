@@ -163,7 +163,7 @@ def test_questions_and_answers_that_are_too_large_are_refused(serve):
     client = served.connect()
 
     with pytest.raises(InvalidInputError, match=r"has [0-9]+ bytes: expected at most 2000"):
-        client._calls.ask("version", tag="x" * 3000)
+        client._calls.request("version", tag="x" * 3000)
     with pytest.raises(InvalidInputError, match="asks for 1001 bytes: expected at most 1000"):
         client._calls.get(
             "bytes", db="default", table="t", version=5, path="pages/x",
@@ -338,7 +338,7 @@ def test_names_of_calls_that_do_not_exist_make_no_new_metrics(serve):
     client = served.connect()
     for number in range(5):
         with pytest.raises(InvalidInputError, match="no action"):
-            client._calls.ask(f"made up {number}")
+            client._calls.request(f"made up {number}")
         with pytest.raises(InvalidInputError, match="no 'get'"):
             client._calls.get(f"made up {number}")
 
@@ -353,7 +353,7 @@ def test_a_bug_is_told_by_the_name_of_an_incident_and_nothing_of_its_insides(ser
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("insides")
 
-    monkeypatch.setattr(served.serving.metadata, "moment", broken)
+    monkeypatch.setattr(served.serving.metadata, "version_info", broken)
     with pytest.raises(sp.SparkPagesError, match=r"incident [0-9a-f]{12}") as caught:
         client.snapshot()
 

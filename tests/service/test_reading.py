@@ -20,7 +20,7 @@ from spark_pages.errors import (
 )
 from spark_pages.model.chain_tree import UnloadedRun
 from spark_pages.service import segment_locator
-from spark_pages.service.table_view import ServedTable
+from spark_pages.service.table_view import TableView
 from spark_pages.storage import MeteredStore
 from spark_pages.transaction import placement
 from tests.service.stores import QUIET, check_same_table, forget_all_but, store_with_a_past, write_more
@@ -311,5 +311,5 @@ def test_a_served_table_is_a_snapshot_of_the_log(serve, small_trees):
     client = serve(store).connect()
     table = client.table_at("private", "secrets", store.snapshot().version)
 
-    assert isinstance(table, ServedTable)
+    assert isinstance(table, TableView)
     check_same_table(table, store.snapshot().log)

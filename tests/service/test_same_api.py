@@ -15,7 +15,7 @@ from spark_pages.errors import InvalidInputError
 from spark_pages.query.directory import PageDirectory
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.query.table import Table
-from spark_pages.service.remote_store import ServedStore
+from spark_pages.service.remote_store import StoreClient
 from spark_pages.storage import MeteredStore
 from spark_pages.store import Store
 from tests.service.stores import QUIET
@@ -75,7 +75,7 @@ DIRECTORY: dict[str, Call] = {
     "chain": lambda d: d.chain("n").num_rows,
     "chain_of": lambda d: d.chain_of(d.key("n")).num_rows,
     "key": lambda d: tuple(d.key("n")),
-    "stretch": lambda d: d.stretch("n", 0, 1).run.num_pages,
+    "pages_from": lambda d: d.pages_from("n", 0, 1).run.num_pages,
     "check_lengths": lambda d: d.check_lengths([]),
     "load": lambda d: d.load(lambda read, manifests: [read(each) for each in manifests]),
     "of_unfinished": lambda d: d.of_unfinished().definition.aligned,
@@ -132,8 +132,8 @@ def test_every_public_method_answers_as_that_of_an_opened_store(past, serve, kin
 
 
 def test_what_a_connected_store_lacks_is_what_writes_or_reads_the_log(past):
-    assert public(Store) - public(ServedStore) <= NOT_SERVED
-    assert not public(ServedStore) & NOT_SERVED
+    assert public(Store) - public(StoreClient) <= NOT_SERVED
+    assert not public(StoreClient) & NOT_SERVED
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 import spark_pages as sp
 from spark_pages.errors import StorageError
-from spark_pages.service.admission import Gate
+from spark_pages.service.admission import AdmissionControl
 from spark_pages.service.deadlines import Deadlines, UnreadAnswers
 from spark_pages.service.flight_server import _Batches
 from spark_pages.service.serving import Serving
@@ -43,14 +43,14 @@ class KnownFrame(BytesFrame):
     """An answer of which can be told whether it is still there."""
 
 
-def batches_of(frame: Frame | BytesFrame, gate: Gate) -> _Batches:
+def batches_of(frame: Frame | BytesFrame, gate: AdmissionControl) -> _Batches:
     settings = ServiceSettings(message_bytes=MESSAGE)
     return _Batches(frame, settings, gate.enter(), time.monotonic() + 60, lambda _: None)
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(1, lambda: None, lambda: None)
+def gate() -> AdmissionControl:
+    return AdmissionControl(1, lambda: None, lambda: None)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_an_answer_that_is_ended_holds_nothing_but_the_message_on_its_way(gate):
 def test_a_message_of_descriptors_does_not_hold_the_others():
     rows = pa.record_batch({"n": pa.array(range(1 << 20), pa.int64())})
 
-    parts = list(Frame({}, rows).cut(MESSAGE))
+    parts = list(Frame({}, rows).split(MESSAGE))
 
     assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([rows]))
     assert max(part.get_total_buffer_size() for part in parts) <= MESSAGE
@@ -141,7 +141,7 @@ def test_a_message_of_descriptors_does_not_hold_the_others():
 def test_stretches_arrive_whole_in_messages_of_bounded_size(lengths):
     parts = [bytes([number]) * length for number, length in enumerate(lengths)]
 
-    batches = list(BytesFrame(parts).cut(10))
+    batches = list(BytesFrame(parts).split(10))
 
     rows = [row for batch in batches for row in batch.to_pylist()]
     joined = [b"".join(row["data"] for row in rows if row["range"] == number) for number in range(len(parts))]

@@ -263,7 +263,7 @@ def test_secrets_are_in_no_metric_log_error_or_repr(serve, caplog, capfd):
     for ask in (
         lambda: client.snapshot(99),
         lambda: client.snapshot().table("x"),
-        lambda: client._calls.ask("?"),
+        lambda: client._calls.request("?"),
     ):
         with pytest.raises(sp.SparkPagesError) as caught:
             ask()

@@ -51,8 +51,8 @@ def test_answers_are_the_same_after_their_way_over_the_network(frames):
     answer, changes = frames
     one, two = frame_of_snapshot(answer), frame_of_changes(changes)
 
-    told = snapshot_of_frame(decode_header(encode_header(one.header)), list(one.cut(500)), never)
-    told_changes = changes_of_frame(decode_header(encode_header(two.header)), list(two.cut(1 << 30)), never)
+    told = snapshot_of_frame(decode_header(encode_header(one.header)), list(one.split(500)), never)
+    told_changes = changes_of_frame(decode_header(encode_header(two.header)), list(two.split(1 << 30)), never)
 
     assert told.definition == answer.definition
     assert (told.version, told.timestamp_us, told.checkpoint) == (
@@ -100,7 +100,7 @@ def test_headers_that_are_not_understood_are_named_errors(frames, data):
         place = place[key]
 
     with suppress(DamageError):  # anything else fails the test
-        answer = snapshot_of_frame(header, list(frame.cut(1 << 20)), never)
+        answer = snapshot_of_frame(header, list(frame.split(1 << 20)), never)
         for field_id in answer.redo:
             ColumnChain().apply([e for e in answer.redo[field_id] if not e.removed])
 

@@ -306,7 +306,7 @@ def _objects_of(snapshot: LogSnapshot, model: Model) -> frozenset[str]:
     if snapshot.checkpoint is None:
         return frozenset(paths)
     walker = TreeWalker(snapshot.checkpoint.tree, lambda work, items: [work(item) for item in items])
-    return frozenset(paths | walker.kept([snapshot.checkpoint.ref]).keys())
+    return frozenset(paths | walker.reachable([snapshot.checkpoint.ref]).keys())
 
 
 def _paths_of(commit: Commit) -> list[str]:

@@ -170,7 +170,7 @@ def _not_created_is_final(version: int, token: str, data: bytes, _: bool = False
 
 
 def _settling(settle: Callable[..., Settled]) -> Callable[[], Undo]:
-    return lambda: swap(commit_protocol.settle_slot, settle)
+    return lambda: swap(commit_protocol.put_slot, settle)
 
 
 def _buried_for_another(found: Any) -> Any:
@@ -179,12 +179,12 @@ def _buried_for_another(found: Any) -> Any:
 
 
 def _tombstones_are_of_others(where: Any) -> Callable[[], Undo]:
-    settle = commit_protocol.settle_slot
+    settle = commit_protocol.put_slot
 
     def settled(*given: Any, **named: Any) -> Settled:
         return _buried_for_another((yield from settle(*given, **named)))
 
-    return lambda: _set(where, "settle_slot", settled)
+    return lambda: _set(where, "put_slot", settled)
 
 
 def _unknown_is_conflict(outcome: Unknown) -> CommitConflictError:
@@ -270,11 +270,11 @@ def _slots_deleted() -> Undo:
     def bury(self: Any, _: Any, version: int) -> None:
         self._store.delete(commit_key(version))
 
-    return _set(executor.VacuumExecutor, "_bury", bury)
+    return _set(executor.VacuumExecutor, "_write_tombstone", bury)
 
 
 def _slots_deleted_and_writers_look(also_in_doubt: bool) -> Callable[[], Undo]:
-    settle = commit_protocol.settle_slot
+    settle = commit_protocol.put_slot
 
     def settled(version: int, token: str, data: bytes, in_doubt: bool = False) -> Settled:
         """Who has filled a slot looks whether the one before it is there still."""
@@ -312,7 +312,7 @@ def _bury_all() -> Undo:
     def bury(self: Any, _: Any) -> None:
         self._do(partial(self._bury, self._plan.retention.checkpoint), range(*self._plan.slots))
 
-    return _set(executor.VacuumExecutor, "_bury_slots", bury)
+    return _set(executor.VacuumExecutor, "_write_tombstones", bury)
 
 
 def _any_record_covers() -> Undo:
@@ -408,7 +408,7 @@ MUTANTS = (
     Mutant(
         "a restore requires nothing",
         REFERRED,
-        lambda: swap(restore_plan.new_needs, lambda *_: []),
+        lambda: swap(restore_plan.new_references, lambda *_: []),
     ),
     Mutant("a purged table keeps its pages", DROPPED, _purge_keeps_pages),
     Mutant("first checkpoints share with unnamed ones", FIRST_CHECKPOINTS, _first_ones_share),

@@ -277,8 +277,8 @@ class Process:
             newest = self.log._newest
             self._at_once = True
             newest.snapshot = head if head.checkpoint is None else newest.open(head.state)
-            self.log._slots.identity.learn(head.state.store_id)
-            self.log._slots.identity.look(head.state.version + 1)
+            self.log._slots.identity.set_store_id(head.state.store_id)
+            self.log._slots.identity.find_slots(head.state.version + 1)
             self._at_once = False
 
     def runtime(self) -> Runtime:

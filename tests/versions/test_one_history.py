@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 import spark_pages as sp
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.maintenance.page_rewrite import PagesWanted, rewrite_runs
+from spark_pages.maintenance.page_rewrite import PageTarget, rewrite_runs
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.store import Store
 from spark_pages.transaction import placement
@@ -186,7 +186,7 @@ class OneHistory(RuleBasedStateMachine):
         kind = SCHEMA.field(column).type
         first_row = int(pages.prefix_entries[start - 1]) if start else 0
         (new,) = rewrite_runs(
-            [(run, PagesWanted(kind, page_bytes))],
+            [(run, PageTarget(kind, page_bytes))],
             table.page_handler,
             self.store.object_store,
             txn.next_page_file,

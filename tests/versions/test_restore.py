@@ -289,9 +289,9 @@ def cost_of_undoing_one_update(rows: pa.Table) -> RequestCounts:
 def test_what_undoes_many_updates_is_planned_together(monkeypatch):
     """Scattered updates are a splice each; compared and looked up each alone they cost their square."""
     layouts, compared = [], []
-    of, alike = ChainLayout.of, restore_plan._alike_pages
+    of, alike = ChainLayout.of, restore_plan._equal_pages
     monkeypatch.setattr(ChainLayout, "of", lambda pieces: layouts.append(len(pieces)) or of(pieces))
-    monkeypatch.setattr(restore_plan, "_alike_pages", lambda *runs: compared.append(1) or alike(*runs))
+    monkeypatch.setattr(restore_plan, "_equal_pages", lambda *runs: compared.append(1) or alike(*runs))
     work = []
     for n in (160, 320):
         store = sp.create(f"memory://{uuid4().hex}", properties=QUIET)

@@ -22,7 +22,7 @@ from spark_pages.format.pages.codecs import Codec, check_uncompressed_size
 from spark_pages.format.pages.integer_encoding import ONE_ENTRY_BYTES, SAME_ENTRY_BYTES, check_stream_bytes
 from spark_pages.format.pages.ipc_layout import match_layouts
 from spark_pages.format.pages.lazy_page import LazyPage, layout_of
-from spark_pages.format.pages.lz4_block import decompress_block, decompress_blocks
+from spark_pages.format.pages.lz4_block import decompress_lz4, decompress_lz4_batch
 from spark_pages.format.pages.page_batch import PageBatch, PageShape
 from spark_pages.format.pages.page_header import (
     ALIKE,
@@ -31,9 +31,9 @@ from spark_pages.format.pages.page_header import (
     SIZE,
     STORED,
     STREAM_SIZE,
+    header_checksums,
     header_fields,
     header_words,
-    seals_of,
 )
 from spark_pages.model.page import PAGE_HEADER_SIZE
 from spark_pages.model.page_key import PageKey
@@ -72,13 +72,13 @@ def decode_batch(
     Some 5 µs a page beside checksums and decompression, where `open_page` takes some 25.
     """
     found: list[LazyPage | None] = [None] * len(packed)
-    for indices, block in open_blocks(packed, keys, apart=apart, borrowed=borrowed):
+    for indices, block in open_batches(packed, keys, apart=apart, borrowed=borrowed):
         for number, index in enumerate(indices):
             found[index] = LazyPage(block, number)
     return found
 
 
-def open_blocks(
+def open_batches(
     packed: Sequence[memoryview], keys: Sequence[PageKey], *, apart: bool = False, borrowed: bool = False
 ) -> Iterator[tuple[list[int], PageBatch]]:
     """The same pages as the blocks that they are in, each with the indices of its pages; without the rest.
@@ -91,17 +91,17 @@ def open_blocks(
     if len(packed) < _FEWEST:
         return
     words = header_words(packed)
-    for share in _stretches(words):
+    for share in _equal_header_runs(words):
         if len(share) >= _FEWEST:
             some, theirs = [packed[index] for index in share], [keys[index] for index in share]
-            blocks = _open_blocks(some, theirs, words[share], apart, borrowed)
+            blocks = _open_batch(some, theirs, words[share], apart, borrowed)
             if apart:
                 yield from (([index], block) for index, block in zip(share, blocks, strict=False))
             else:
                 yield from ((share, block) for block in blocks)
 
 
-def _stretches(words: NDArray[np.uint64]) -> list[list[int]]:
+def _equal_header_runs(words: NDArray[np.uint64]) -> list[list[int]]:
     """The pages put together by what their headers say.
 
     Neighbours stay neighbours: they are of one size, or of text if nearly each has a size of its own. Pages
@@ -133,7 +133,7 @@ def _edges(words: NDArray[np.uint64]) -> list[int]:
     return found
 
 
-def _open_blocks(
+def _open_batch(
     packed: Sequence[memoryview],
     keys: Sequence[PageKey],
     words: NDArray[np.uint64],
@@ -157,7 +157,7 @@ def _open_blocks(
     stride = -(-max(sizes) // _LINE) * _LINE
     if (
         stored != list(map(len, payloads))
-        or words[:, SEAL].tolist() != seals_of(packed)
+        or words[:, SEAL].tolist() != header_checksums(packed)
         or not words[:, CHECKSUM].tolist() == list(map(xxhash.xxh3_64_intdigest, payloads)) == list(sums)
         or expected.count(entries) != len(keys)
         or not min(sizes)
@@ -172,13 +172,13 @@ def _open_blocks(
         width = min(*sizes, _HEAD_BYTES)
         joined = b"".join([memoryview(plain)[:width] for plain in plains])
         heads = np.frombuffer(joined, np.uint8).reshape(-1, width)
-        alike = _held_against_first(plains[0], heads, words, entries, where[0])
+        alike = _compare_with_first(plains[0], heads, words, entries, where[0])
         if alike is None:
             return []
         shape, *numbers = alike
         each_page = zip(plains, *numbers, where, strict=True)
         return [PageBatch(p, p.size, shape, (n,), (t,), (b,), (f,), (w,)) for p, n, t, b, f, w in each_page]
-    where_they_are = _in_place(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
+    where_they_are = _evenly_spaced(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
     if where_they_are is not None:
         memory, stride = where_they_are
     else:
@@ -186,7 +186,7 @@ def _open_blocks(
     if memory is None:
         return []
     heads = np.ndarray((len(packed), min(stride, *sizes)), np.uint8, memory, 0, (stride, 1))
-    alike = _held_against_first(memory.slice(0, sizes[0]), heads, words, entries, where[0])
+    alike = _compare_with_first(memory.slice(0, sizes[0]), heads, words, entries, where[0])
     if alike is None:
         return []
     return [PageBatch(memory, stride, *alike, where)]
@@ -198,12 +198,12 @@ def _each_plain(codec: Codec, payloads: Sequence[memoryview], sizes: Sequence[in
     if codec is Codec.NONE:
         return stored
     try:
-        return list(map(decompress_block, stored, sizes)) if codec is Codec.LZ4 else None
+        return list(map(decompress_lz4, stored, sizes)) if codec is Codec.LZ4 else None
     except ValueError:
         return None
 
 
-def _in_place(payloads: Sequence[memoryview], size: int) -> tuple[pa.Buffer, int] | None:
+def _evenly_spaced(payloads: Sequence[memoryview], size: int) -> tuple[pa.Buffer, int] | None:
     """The memory in which payloads of no more than `size` bytes lie at even distances, and these."""
     addresses = [pa.py_buffer(payload).address for payload in payloads]
     stride = addresses[1] - addresses[0]
@@ -222,10 +222,10 @@ def _all_plain(
         for place, payload, size in zip(places, payloads, sizes, strict=True):
             place[:size] = np.frombuffer(payload, np.uint8)
         return memory
-    return memory if codec is Codec.LZ4 and decompress_blocks(payloads, sizes, memory, stride) else None
+    return memory if codec is Codec.LZ4 and decompress_lz4_batch(payloads, sizes, memory, stride) else None
 
 
-def _held_against_first(
+def _compare_with_first(
     first: pa.Buffer, heads: NDArray[np.uint8], words: NDArray[np.uint64], entries: int, where: str
 ) -> tuple[PageShape, list[int], list[int], list[int], list[int]] | None:
     """What the first page says of itself, and in what alone the others differ; None if there is more.

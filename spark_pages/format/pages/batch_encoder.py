@@ -24,17 +24,17 @@ from spark_pages.format.pages.batch_messages import (
     zeros_behind,
 )
 from spark_pages.format.pages.codecs import MAX_UNCOMPRESSED_BYTES, Codec
-from spark_pages.format.pages.integer_batches import fewest_bytes, narrow_rows
+from spark_pages.format.pages.integer_batches import encode_rows, fewest_bytes
 from spark_pages.format.pages.integer_encoding import (
     DELTA,
     ONE_ENTRY_BYTES,
     RESERVED,
-    kept_bytes,
+    encoded_bytes,
     one_entry,
 )
 from spark_pages.format.pages.ipc_layout import FlatColumn
-from spark_pages.format.pages.null_masking import hides, shown_numbers
-from spark_pages.format.pages.page_codec import FEWEST_NARROWED, EncodedPage, encode_page, sealed_page
+from spark_pages.format.pages.null_masking import fill_nulls, hides
+from spark_pages.format.pages.page_codec import FEWEST_NARROWED, EncodedPage, encode_page, finish_page
 from spark_pages.format.pages.page_stream import END_OF_STREAM
 from spark_pages.model.page import PAGE_HEADER_SIZE
 
@@ -60,11 +60,13 @@ def encode_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec = Cod
     """
     return [
         page or encode_page(values.slice(a, b - a), codec=codec)
-        for page, (a, b) in zip_longest(_together(values, bounds, codec), pairwise(bounds.tolist()))
+        for page, (a, b) in zip_longest(_encode_uniform(values, bounds, codec), pairwise(bounds.tolist()))
     ]
 
 
-def _together(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> Sequence[EncodedPage | None]:
+def _encode_uniform(
+    values: pa.Array, bounds: NDArray[np.int64], codec: Codec
+) -> Sequence[EncodedPage | None]:
     """The first pages, where they can be encoded together; None for each that cannot be."""
     if len(bounds) <= _FEWEST:
         return []
@@ -78,11 +80,11 @@ def _together(values: pa.Array, bounds: NDArray[np.int64], codec: Codec) -> Sequ
     if column.bits % 8 or size % SLICED_BYTES or not 0 < size <= _BLOCK_BYTES:
         return []
     pages: list[EncodedPage] = []
-    alike, together = _alike(bounds), _BLOCK_BYTES // size
+    alike, together = _uniform_prefix(bounds), _BLOCK_BYTES // size
     for first in range(0, alike if alike >= _FEWEST else 0, together):
         count = min(together, alike - first)
         some = values.slice(int(bounds[0]) + first * rows, count * rows)
-        pages += _encode_block(some, rows, width, codec)
+        pages += _encode_batch(some, rows, width, codec)
     return pages
 
 
@@ -93,31 +95,31 @@ def _writes_whole_bitmap(values: pa.Array, bounds: NDArray[np.int64]) -> bool:
     return bool(values.null_count and not values.offset + bounds[0] and bitmap.size <= padded)
 
 
-def _alike(bounds: NDArray[np.int64]) -> int:
+def _uniform_prefix(bounds: NDArray[np.int64]) -> int:
     """How many pages from the first on have as many entries each."""
     sizes = np.diff(bounds)
     others = np.flatnonzero(sizes != sizes[:1])
     return int(others[0]) if len(others) else len(sizes)
 
 
-def _encode_block(values: pa.Array, rows: int, width: int, codec: Codec) -> list[EncodedPage]:
+def _encode_batch(values: pa.Array, rows: int, width: int, codec: Codec) -> list[EncodedPage]:
     """Pages of as many entries each."""
     count = len(values) // rows
     numbers = np.frombuffer(values.buffers()[1], f"V{width}", len(values), values.offset * width)
     numbers = numbers.view(np.uint8).reshape(count, rows * width)
     if not values.null_count:
-        return _encode_alike(values.type, numbers, None, rows, codec)
+        return _encode_same_nulls(values.type, numbers, None, rows, codec)
     valid = valid_of(values).reshape(count, rows)
     pages: list[EncodedPage | None] = [None] * count
     has_null = ~valid.all(axis=1)
     for which, bits in ((np.flatnonzero(~has_null), None), (np.flatnonzero(has_null), valid)):
         if len(which):
             of_which = None if bits is None else bits[which]
-            _fill(pages, which, _encode_alike(values.type, numbers[which], of_which, rows, codec))
+            _fill(pages, which, _encode_same_nulls(values.type, numbers[which], of_which, rows, codec))
     return [page for page in pages if page is not None]
 
 
-def _encode_alike(
+def _encode_same_nulls(
     kind: pa.DataType,
     numbers: NDArray[np.uint8],
     valid: NDArray[np.bool_] | None,
@@ -137,30 +139,30 @@ def _encode_alike(
     nulls = np.zeros(count, np.int64) if valid is None else rows - np.count_nonzero(valid, axis=1)
     of_each = np.full(count, rows)
     messages = BatchMessages.of(kind)
-    batches, streams = messages.told(of_each, nulls, of_each * width)
+    batches, streams = messages.message(of_each, nulls, of_each * width)
     before: list[NDArray[Any] | bytes] = [messages.schema, batches.view(np.uint8)]
     if valid is not None:
-        numbers = shown_numbers(numbers, valid)
+        numbers = fill_nulls(numbers, valid)
         bitmaps = np.packbits(valid, axis=1, bitorder="little")
         before += [bitmaps, zeros_behind(bitmaps.shape[1])]
     start, stream_bytes = int(streams[0]) - rows * width, int(streams[0]) + len(END_OF_STREAM)
     pages: list[EncodedPage | None] = [None] * count
     plain = np.ones(count, np.bool_)
     if codec is not Codec.NONE and rows >= FEWEST_NARROWED and _is_integer(kind) and width > 1:
-        for which, entries, data in narrow_rows(numbers.view(f"<i{width}"), start):
+        for which, entries, data in encode_rows(numbers.view(f"<i{width}"), start):
             plain[which] = False
             tables = np.frombuffer(b"".join(map(one_entry, entries)), np.uint8).reshape(-1, ONE_ENTRY_BYTES)
-            zeros = bytes(kept_bytes(entries[0]) - data.shape[1])
-            block = _side_by_side([tables, *_of_some(before, which), data, zeros, END_OF_STREAM])
-            _fill(pages, which, _sealed(block, rows, codec, stream_bytes))
+            zeros = bytes(encoded_bytes(entries[0]) - data.shape[1])
+            block = _as_matrix([tables, *_select(before, which), data, zeros, END_OF_STREAM])
+            _fill(pages, which, _with_headers(block, rows, codec, stream_bytes))
     which = np.flatnonzero(plain)
     if len(which):
-        block = _side_by_side([*_of_some([*before, numbers], which), END_OF_STREAM])
-        _fill(pages, which, _sealed(block, rows, codec, 0))
+        block = _as_matrix([*_select([*before, numbers], which), END_OF_STREAM])
+        _fill(pages, which, _with_headers(block, rows, codec, 0))
     return [page for page in pages if page is not None]
 
 
-def _of_some(parts: list[NDArray[Any] | bytes], which: NDArray[np.int64]) -> list[NDArray[Any] | bytes]:
+def _select(parts: list[NDArray[Any] | bytes], which: NDArray[np.int64]) -> list[NDArray[Any] | bytes]:
     """What is of some pages, or of all of them."""
     return [part if isinstance(part, bytes) or len(part) == len(which) else part[which] for part in parts]
 
@@ -170,7 +172,7 @@ def _is_integer(kind: pa.DataType) -> bool:
     return bool((types.is_integer(kind) or types.is_temporal(kind)) and not types.is_interval(kind))
 
 
-def _side_by_side(parts: list[NDArray[Any] | bytes]) -> NDArray[np.uint8]:
+def _as_matrix(parts: list[NDArray[Any] | bytes]) -> NDArray[np.uint8]:
     """A row for each page, with room for its header; parts that are bytes are in each."""
     columns = [np.frombuffer(part, np.uint8)[None] if isinstance(part, bytes) else part for part in parts]
     count = max(len(part) for part in columns)
@@ -183,11 +185,11 @@ def _side_by_side(parts: list[NDArray[Any] | bytes]) -> NDArray[np.uint8]:
     return block
 
 
-def _sealed(block: NDArray[np.uint8], rows: int, codec: Codec, stream_bytes: int) -> list[EncodedPage]:
+def _with_headers(block: NDArray[np.uint8], rows: int, codec: Codec, stream_bytes: int) -> list[EncodedPage]:
     """The pages of a block; where few of them are stored as they are, these hold on to nothing else."""
     memory, stride = block.reshape(-1).data, block.shape[1]
     rooms = [memory[at : at + stride] for at in range(0, block.size, stride)]
-    found = [sealed_page(codec, room[PAGE_HEADER_SIZE:], rows, stream_bytes, room) for room in rooms]
+    found = [finish_page(codec, room[PAGE_HEADER_SIZE:], rows, stream_bytes, room) for room in rooms]
     if sum(isinstance(page.data, memoryview) for page in found) * 2 >= len(found):
         return found
     return [page.alone() for page in found]
@@ -227,7 +229,7 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
     if values.null_count:
         nulls = np.add.reduceat(~valid, firsts, dtype=np.int64)
     messages = BatchMessages.of(values.type)
-    batches, streams = messages.told(rows, nulls, (rows + 1) * width, sizes)
+    batches, streams = messages.message(rows, nulls, (rows + 1) * width, sizes)
     streams += len(END_OF_STREAM)
     fits = (rows >= FEWEST_NARROWED) & (of_each < width) & (streams <= MAX_UNCOMPRESSED_BYTES)
     begins = messages.size_bytes + aligned(bitmap_bytes(rows, nulls))
@@ -256,6 +258,6 @@ def encode_text_pages(values: pa.Array, bounds: NDArray[np.int64], codec: Codec)
                 END_OF_STREAM,
             )
         )
-        return sealed_page(codec, plain, end - first, int(streams[index]))
+        return finish_page(codec, plain, end - first, int(streams[index]))
 
     return [page(index) if fit else None for index, fit in enumerate(fits.tolist())]

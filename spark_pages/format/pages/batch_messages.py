@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_pages.format.pages.ipc_layout import FlatColumn, number_places
+from spark_pages.format.pages.ipc_layout import FlatColumn, number_offsets
 from spark_pages.format.pages.page_stream import stream_of
 
 _SAMPLE = 1000
@@ -66,7 +66,7 @@ class BatchMessages:
         )
         some = pa.Array.from_buffers(kind, _SAMPLE, [None, *(pa.py_buffer(bytes(size)) for size in sizes)], 0)
         schema, batch, _ = stream_of({"data": some}, None)
-        length, places = number_places(memoryview(batch), buffers=1 + len(sizes))
+        length, places = number_offsets(memoryview(batch), buffers=1 + len(sizes))
         return cls(bytes(schema), np.frombuffer(batch, "<i8", length // 8), [at // 8 for at in places])
 
     @property
@@ -74,7 +74,7 @@ class BatchMessages:
         """Of both messages."""
         return len(self.schema) + self.batch.nbytes
 
-    def told(
+    def message(
         self, rows: NDArray[np.int64], nulls: NDArray[np.int64], *sizes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The second message of several streams, and how long each stream is without its end.

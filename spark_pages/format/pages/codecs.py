@@ -9,7 +9,7 @@ import lz4.block
 import pyarrow as pa
 
 from spark_pages.errors import DamageError, InvalidInputError
-from spark_pages.format.pages.lz4_block import decompress_block
+from spark_pages.format.pages.lz4_block import decompress_lz4
 
 MAX_UNCOMPRESSED_BYTES = (1 << 31) - 1
 """No payload is larger than this; a header that says otherwise is refused unread."""
@@ -106,7 +106,7 @@ def decompress(
         return source
     try:
         if codec is Codec.LZ4:
-            block = decompress_block(source, uncompressed_size)
+            block = decompress_lz4(source, uncompressed_size)
         else:
             block = pa.decompress(source, decompressed_size=uncompressed_size, codec="zstd")
     except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ _LIMITS = np.array([1 << 8, 1 << 16, 1 << 32], np.uint64)
 """Numbers below these fit into as many bytes."""
 
 
-def narrow_rows(
+def encode_rows(
     values: NDArray[Any], start: int
 ) -> Iterator[tuple[NDArray[np.int64], list[TableEntry], NDArray[np.uint8]]]:
     """What `encode` makes of the only buffer of integers in each of several streams.
@@ -47,7 +47,7 @@ def narrow_rows(
     tight = np.flatnonzero(least[0] == 1).tolist()
     wanted[[index for index in tight if is_scattered(values[index])]] = False
     stepped = np.flatnonzero(wanted)
-    steps = np.subtract(_some(values[:, 1:], stepped), _some(values[:, :-1], stepped))
+    steps = np.subtract(_select_rows(values[:, 1:], stepped), _select_rows(values[:, :-1], stepped))
     neighbour = np.full(len(values), wide), np.zeros(len(values), np.int64)
     if len(stepped):
         neighbour[0][stepped], neighbour[1][stepped] = _fewest_of_rows(steps, wide)
@@ -65,7 +65,11 @@ def narrow_rows(
     ):
         for narrow in {*widths[chosen].tolist()} - {wide}:
             which = np.flatnonzero(chosen & (widths == narrow))
-            given = _some(values, which) if kind == FRAME_OF_REFERENCE else _some(steps, place[which])
+            given = (
+                _select_rows(values, which)
+                if kind == FRAME_OF_REFERENCE
+                else _select_rows(steps, place[which])
+            )
             firsts = values[which, 0] if kind == DELTA else np.zeros_like(which)
             kept = np.zeros((len(which), numbers), f"<u{narrow}")
             shown = kept[:, numbers - given.shape[1] :]  # the first has no step
@@ -78,7 +82,7 @@ def narrow_rows(
             yield which, entries, kept.view(np.uint8)
 
 
-def _some(values: NDArray[Any], which: NDArray[np.int64]) -> NDArray[Any]:
+def _select_rows(values: NDArray[Any], which: NDArray[np.int64]) -> NDArray[Any]:
     """Some rows; without a copy where they are all."""
     return values if len(which) == len(values) else values[which]
 

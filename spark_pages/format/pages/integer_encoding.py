@@ -42,7 +42,7 @@ _FEWEST = 32
 
 
 @dataclass(frozen=True, slots=True)
-class NarrowRange:
+class EncodedRange:
     """One buffer of the stream in its narrow form.
 
     Attributes
@@ -90,7 +90,7 @@ def encode(head: pa.Buffer, body: pa.Buffer, tail: bytes, columns: Sequence[pa.A
         kept
         for column in columns
         for integers in _integers(column)
-        if (kept := _narrow_range(body, head.size, integers)) is not None
+        if (kept := _encode_range(body, head.size, integers)) is not None
     ]
     if not found:
         return None
@@ -127,7 +127,7 @@ def decode(data: pa.Buffer, stream_bytes: int, *, where: str) -> pa.Buffer:
     DamageError
         If the table contradicts itself or the sizes; found out before the stream is allocated.
     """
-    ranges, at = narrow_table(data, stream_bytes, where)
+    ranges, at = read_encoding_table(data, stream_bytes, where)
     source = np.frombuffer(data, np.uint8)
     target = pa.allocate_buffer(stream_bytes)
     stream = np.frombuffer(target, np.uint8)
@@ -233,7 +233,7 @@ def _even_steps(kept: NDArray[Any]) -> NDArray[Any] | None:
     return steps
 
 
-def kept_bytes(entry: TableEntry) -> int:
+def encoded_bytes(entry: TableEntry) -> int:
     """Bytes that a buffer in narrow form takes, with the zeros behind it."""
     return -(-entry[1] * entry[4] // 8) * 8
 
@@ -243,7 +243,7 @@ def one_entry(entry: TableEntry) -> bytes:
     return _COUNT.pack(1) + _RANGE.pack(*entry)
 
 
-def narrow_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[TableEntry], int]:
+def read_encoding_table(data: pa.Buffer, stream_bytes: int, where: str) -> tuple[list[TableEntry], int]:
     """The entries of the table, checked, and where the stream begins behind it.
 
     Raises
@@ -317,7 +317,7 @@ def _offset_bytes(kind: pa.DataType) -> int | None:
     return None
 
 
-def _narrow_range(body: pa.Buffer, before: int, found: _Integers) -> NarrowRange | None:
+def _encode_range(body: pa.Buffer, before: int, found: _Integers) -> EncodedRange | None:
     buffer, count, wide = found.buffer, found.count, found.wide
     if buffer is None or wide == 1 or count < _FEWEST or buffer.size < count * wide:
         return None
@@ -334,12 +334,12 @@ def _narrow_range(body: pa.Buffer, before: int, found: _Integers) -> NarrowRange
     if from_least is not None and (from_neighbour is None or from_least[0] <= from_neighbour[0]):
         narrow, base = from_least
         data = differences(values, base, narrow)
-        choices.append(NarrowRange(before + start, count, FRAME_OF_REFERENCE, wide, narrow, base, 0, data))
+        choices.append(EncodedRange(before + start, count, FRAME_OF_REFERENCE, wide, narrow, base, 0, data))
     if from_neighbour is not None and (from_least is None or from_neighbour[0] <= from_least[0]):
         narrow, base = from_neighbour
         data = differences(steps, base, narrow, first=1)
         first = int(values[0])
-        choices.append(NarrowRange(before + start, count, DELTA, wide, narrow, base, first, data))
+        choices.append(EncodedRange(before + start, count, DELTA, wide, narrow, base, first, data))
     if len(choices) < 2:
         return choices[0] if choices else None
     return choices[is_smaller(choices[0].data, choices[1].data)]

@@ -3,7 +3,7 @@
 Arrow needs a whole stream in memory to say where its buffers lie, so narrowed integers would have to be
 widened, and all else copied, before anybody knows what is wanted. But the streams of a column differ in a
 few numbers of their second message alone: rows, nulls, and where each buffer lies. So that message is taken
-apart once for each schema (`number_places`), and later ones are held against it byte by byte.
+apart once for each schema (`number_offsets`), and later ones are held against it byte by byte.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _shape_of(message: memoryview, schema: pa.Schema) -> _Shape | None:
     column = FlatColumn.of(schema.types[0]) if len(schema) == 1 else None
     if column is None:
         return None
-    length, places = number_places(message, 3 if column.offset_bytes else 2)
+    length, places = number_offsets(message, 3 if column.offset_bytes else 2)
     whole, layout, at = bytearray(b"\xff" * length), "<", 0
     for place in sorted(places):
         layout += f"{place - at}xq"
@@ -269,7 +269,7 @@ def _shape_of(message: memoryview, schema: pa.Schema) -> _Shape | None:
     )
 
 
-def number_places(message: memoryview, buffers: int) -> tuple[int, list[int]]:
+def number_offsets(message: memoryview, buffers: int) -> tuple[int, list[int]]:
     """Bytes of a record batch message of one column with so many buffers, and the places of its numbers.
 
     Returns

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import DamageError
-from spark_pages.format.pages.integer_encoding import TableEntry, narrow_table
+from spark_pages.format.pages.integer_encoding import TableEntry, read_encoding_table
 from spark_pages.format.pages.ipc_layout import BatchLayout, FlatColumn, extent_of
 from spark_pages.format.pages.page_batch import PageBatch, PageShape
 
@@ -133,7 +133,7 @@ class LazyPage:
 
     @property
     def offers_text(self) -> bool:
-        """Whether a few entries of text or binary are better taken by `taken_texts` than out of `array`.
+        """Whether a few entries of text or binary are better taken by `take_texts` than out of `array`.
 
         Not where that is made already, nor the second time, so that there may be a third.
         """
@@ -144,7 +144,7 @@ class LazyPage:
         return self.block.text(self.index)
 
 
-def taken_texts(
+def take_texts(
     pages: Sequence[LazyPage], bounds: Sequence[int], entries: NDArray[np.int64]
 ) -> tuple[pa.Buffer, pa.Buffer] | None:
     """Some entries of pages of text or binary, page after page; not known to be UTF-8.
@@ -254,7 +254,7 @@ def layout_of(
     if not stream_bytes:
         extent = extent_of(memoryview(plain), 0, plain.size)
         return None if extent is None else (extent, None)
-    entries, shift = narrow_table(plain, stream_bytes, where)
+    entries, shift = read_encoding_table(plain, stream_bytes, where)
     extent = extent_of(memoryview(plain), shift, stream_bytes)
     if extent is None or len(entries) > 1 or not _is_of_values(entries[0], extent):
         return None

@@ -32,7 +32,7 @@ def _bind() -> Callable[[int, int, int, int], int] | None:
 _decompress_safe = _bind()
 
 
-def decompress_block(data: pa.Buffer, size: int) -> pa.Buffer:
+def decompress_lz4(data: pa.Buffer, size: int) -> pa.Buffer:
     """The bytes of one LZ4 block.
 
     Parameters
@@ -63,7 +63,7 @@ def decompress_block(data: pa.Buffer, size: int) -> pa.Buffer:
     return target
 
 
-def decompress_blocks(
+def decompress_lz4_batch(
     blocks: Sequence[memoryview], sizes: Sequence[int], target: pa.Buffer, stride: int
 ) -> bool:
     """Several LZ4 blocks, one after another into memory that is there already.

@@ -30,7 +30,7 @@ def zero_nulls(array: pa.Array) -> pa.Array:
     width = column.bits // 8
     numbers = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, width * array.offset)
     valid = valid_of(array)[None]
-    shown = shown_numbers(numbers[None], valid)
+    shown = fill_nulls(numbers[None], valid)
     bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(array.type, len(array), [bitmap, pa.py_buffer(shown)], array.null_count)
 
@@ -45,7 +45,7 @@ def hides(array: pa.Array) -> bool:
     return bool((ends[1:] != ends[:-1])[~valid_of(array)].any())
 
 
-def shown_numbers(numbers: NDArray[np.uint8], valid: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def fill_nulls(numbers: NDArray[np.uint8], valid: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Under each null of several pages the number before it; where there is none, the first; else zeros.
 
     Parameters

@@ -15,7 +15,7 @@ from spark_pages.format.pages.integer_encoding import (
     decode_column,
     decode_columns,
     decode_entries,
-    kept_bytes,
+    encoded_bytes,
 )
 from spark_pages.format.pages.ipc_layout import BatchLayout, FlatColumn, Place
 
@@ -51,7 +51,7 @@ class PageShape(NamedTuple):
         if entry is None:
             return cls(extent, None, extent.validity, extent.values, extent.text[0], 0)
         wide_bytes = entry[1] * entry[3]
-        text_at = extent.text[0] + ONE_ENTRY_BYTES - (wide_bytes - kept_bytes(entry))
+        text_at = extent.text[0] + ONE_ENTRY_BYTES - (wide_bytes - encoded_bytes(entry))
         validity, values = _moved(extent.validity), _moved(extent.values)
         return cls(extent, entry, validity, values, text_at, wide_bytes)
 
@@ -79,7 +79,7 @@ class PageBatch:
     schema, column, rows
         Of the stream, the memory of its column, and entries of a page.
     has_plain_text
-        Whether `put_together` has found all text inside of its page, and to be ASCII.
+        Whether `materialize` has found all text inside of its page, and to be ASCII.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class PageBatch:
         self.has_plain_text = False
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """About the memory that a page takes, with its numbers widened."""
         return self.stride + self._shape.wide_bytes
 
@@ -135,7 +135,7 @@ class PageBatch:
             self.nulls[share], self._texts[share], self._bases[share], self._firsts[share], self.where[share],
         )  # fmt: skip
 
-    def put_together(self) -> None:
+    def materialize(self) -> None:
         """Narrowed numbers of all pages are widened, and their text is looked at, for `buffers` to come.
 
         Notes
@@ -166,7 +166,7 @@ class PageBatch:
     def buffers(self, index: int) -> list[pa.Buffer | None]:
         """What an Arrow array of a page is made of.
 
-        Narrowed numbers are in new memory, which they share once all were `put_together`.
+        Narrowed numbers are in new memory, which they share once `materialize` has run.
         """
         begin = index * self.stride
         _, entry, (valid_at, valid_bytes), (values_at, values_bytes), _, wide_bytes = self._shape

@@ -21,7 +21,7 @@ from spark_pages.format.pages.integer_encoding import decode, encode
 from spark_pages.format.pages.ipc_layout import register
 from spark_pages.format.pages.lazy_page import LazyPage, as_batch, plain_page
 from spark_pages.format.pages.null_masking import zero_nulls
-from spark_pages.format.pages.page_header import PageHeader, header_fields, sealed_header
+from spark_pages.format.pages.page_header import PageHeader, encode_header, header_fields
 from spark_pages.format.pages.page_stream import END_OF_STREAM, stream_of
 from spark_pages.model.page import PAGE_ALIGNMENT, PAGE_HEADER_SIZE
 
@@ -89,7 +89,7 @@ def encode_page(
     pages that are read without a copy. What stood under a null is not written (`null_masking`). Source: seed
     003, "Entry" and "Persistent Storage Layout".
     """
-    columns = {"data": trimmed_for_ipc(data), "prefix_meta": prefix_meta, "suffix_meta": suffix_meta}
+    columns = {"data": compacted_for_ipc(data), "prefix_meta": prefix_meta, "suffix_meta": suffix_meta}
     present = {name: column for name, column in columns.items() if column is not None}
     lengths = {name: len(column) for name, column in present.items()}
     if len(set(lengths.values())) > 1:
@@ -109,10 +109,10 @@ def encode_page(
         stream_size = size
     else:
         plain = b"".join((head, body, END_OF_STREAM))
-    return sealed_page(codec, plain, len(data), stream_size)
+    return finish_page(codec, plain, len(data), stream_size)
 
 
-def sealed_page(
+def finish_page(
     codec: Codec, plain: BytesLike, entries: int, stream_size: int, room: memoryview | None = None
 ) -> EncodedPage:
     """The page with a payload that is not compressed yet.
@@ -133,7 +133,7 @@ def sealed_page(
     if len(payload) >= len(plain):
         codec, payload = Codec.NONE, plain
     checksum = xxhash.xxh3_64_intdigest(payload)
-    header = sealed_header(PageHeader(codec, len(payload), len(plain), entries, checksum, stream_size))
+    header = encode_header(PageHeader(codec, len(payload), len(plain), entries, checksum, stream_size))
     if payload is plain and room is not None:
         room[:PAGE_HEADER_SIZE] = header
         data: bytes | memoryview = room
@@ -234,7 +234,7 @@ def _damage(where: str, what: str, expected: object, found: object) -> DamageErr
     return DamageError(f"Cannot decode {where}: expected {what} {expected}, found {found}.")
 
 
-def trimmed_for_ipc(array: pa.Array) -> pa.Array:
+def compacted_for_ipc(array: pa.Array) -> pa.Array:
     """The same entries, holding on to nothing that IPC would write though it is no part of them.
 
     IPC cuts fixed-width, variable-width and list buffers to the slice, but writes a dictionary and

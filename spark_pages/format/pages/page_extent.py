@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_pages.arrow.compact import shown_bytes
+from spark_pages.arrow.compact import referenced_bytes
 from spark_pages.arrow.dictionaries import with_nulls
 from spark_pages.arrow.nested import has_run_ends, null_column
 from spark_pages.errors import DamageError
@@ -13,7 +13,7 @@ from spark_pages.format.pages.page_codec import decode_page
 from spark_pages.model.page import PageDescriptor, PageKind
 
 
-def decode_loose(page: PageDescriptor) -> pa.RecordBatch:
+def decode_detached(page: PageDescriptor) -> pa.RecordBatch:
     """The entries of an inline page, or all those of a constant: pages whose bytes are in the descriptor.
 
     Raises
@@ -43,7 +43,7 @@ def decode_loose(page: PageDescriptor) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=batch.schema)
 
 
-def resized(batch: pa.RecordBatch, page: PageDescriptor) -> pa.RecordBatch:
+def resize_batch(batch: pa.RecordBatch, page: PageDescriptor) -> pa.RecordBatch:
     """The batch with the rows that the descriptor gives it: a prefix, or nulls behind.
 
     Raises
@@ -74,7 +74,7 @@ def _check_expansion(batch: pa.RecordBatch, count: int, where: str) -> None:
 def most_rows(batch: pa.RecordBatch) -> int:
     """How many rows a page may show whose payload is this batch: so many as a payload could hold."""
     rows = int(batch.num_rows)
-    width = shown_bytes(batch) // max(1, rows)
+    width = referenced_bytes(batch) // max(1, rows)
     fixed = sum(_width(kind) for kind in batch.schema.types)
     return max(rows, MAX_UNCOMPRESSED_BYTES // max(1, width, fixed))
 

@@ -87,7 +87,7 @@ class PageHeader:
         return self.stream_size or self.uncompressed_size
 
 
-def sealed_header(header: PageHeader) -> bytes:
+def encode_header(header: PageHeader) -> bytes:
     """The header as bytes, with its own checksum."""
     flags = _NARROWED if header.stream_size else 0
     fields = _HEADER.pack(
@@ -175,7 +175,7 @@ def header_words(packed: Sequence[memoryview]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join([page[:PAGE_HEADER_SIZE] for page in packed]), "<u8").reshape(-1, 8)
 
 
-def seals_of(packed: Sequence[memoryview]) -> list[int]:
+def header_checksums(packed: Sequence[memoryview]) -> list[int]:
     """The checksum that the header in front of each page should have."""
     seal, size = xxhash.xxh3_64_intdigest, _HEADER.size
     return [seal(page[:size]) for page in packed]

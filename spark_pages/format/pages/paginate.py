@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary
-from spark_pages.arrow.compact import compacted, shown_bytes
+from spark_pages.arrow.compact import compacted, referenced_bytes
 from spark_pages.arrow.nested import children
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.pages.ipc_layout import FlatColumn
@@ -55,7 +55,7 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
         return np.zeros(1, dtype=np.int64)
     column = FlatColumn.of(array.type)
     if column is not None and column.offset_bytes:
-        return _cut_by_size(array, column.offset_bytes, target_bytes)
+        return _split_by_size(array, column.offset_bytes, target_bytes)
     entries = max(1, int(target_bytes / _entry_bytes(array, target_bytes)))
     if entries >= 8:
         entries -= entries % 8
@@ -64,7 +64,7 @@ def plan_pages(array: pa.Array, target_bytes: int = TARGET_PAGE_BYTES) -> NDArra
     return np.append(np.arange(0, len(array), entries, dtype=np.int64), np.int64(len(array)))
 
 
-def _cut_by_size(array: pa.Array, width: int, target_bytes: int) -> NDArray[np.int64]:
+def _split_by_size(array: pa.Array, width: int, target_bytes: int) -> NDArray[np.int64]:
     first, last = array.offset, len(array)
     raw = memoryview(array.buffers()[1])[width * first : width * (first + last + 1)]
     ends = raw.cast("i" if width == 4 else "q")
@@ -91,24 +91,26 @@ def _entry_bytes(array: pa.Array, target_bytes: int) -> float:
         return 1 / 8
     if pa.types.is_dictionary(kind):
         index_bytes = kind.index_type.bit_width / 8
-        shared = shown_bytes(array.dictionary)
+        shared = referenced_bytes(array.dictionary)
         if shared > target_bytes / 2:  # a page keeps the values that it uses, up to one per entry
             return float(index_bytes + shared / len(array.dictionary))
         return float(index_bytes * target_bytes / (target_bytes - shared))
     if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
         return max(float(kind.bit_width) / 8, 1 / 8)
     size = (
-        _bytes_beside(compacted(array), target_bytes) if has_dictionary(kind) else float(shown_bytes(array))
+        _dictionary_share(compacted(array), target_bytes)
+        if has_dictionary(kind)
+        else float(referenced_bytes(array))
     )
     return max(size / len(array), 1 / 8)
 
 
-def _bytes_beside(array: pa.Array, target_bytes: int) -> float:
+def _dictionary_share(array: pa.Array, target_bytes: int) -> float:
     """Bytes of all entries, about, where those of a dictionary inside of them count by the use of them."""
     if not len(array) or not has_dictionary(array.type):
-        return float(shown_bytes(array))
+        return float(referenced_bytes(array))
     if isinstance(array, pa.ExtensionArray):
-        return _bytes_beside(array.storage, target_bytes)
+        return _dictionary_share(array.storage, target_bytes)
     if pa.types.is_dictionary(array.type):
         return len(array) * _entry_bytes(array, target_bytes)
-    return 4.0 * len(array) + sum(_bytes_beside(each, target_bytes) for each in children(array))
+    return 4.0 * len(array) + sum(_dictionary_share(each, target_bytes) for each in children(array))

@@ -32,7 +32,7 @@ def write_catalog(
         return tuple(files)
     if not files:
         return tuple(
-            _cut(objects, [changed[name] for name in sorted(changed)], tables_per_file, state.version)
+            _split(objects, [changed[name] for name in sorted(changed)], tables_per_file, state.version)
         )
     assert previous is not None
     per_file: dict[int, set[tuple[int, str]]] = {}
@@ -49,11 +49,11 @@ def write_catalog(
             live.pop(name, None)
             if name in changed:
                 live[name] = changed[name]
-        out += _cut(objects, [live[name] for name in sorted(live)], tables_per_file, state.version)
+        out += _split(objects, [live[name] for name in sorted(live)], tables_per_file, state.version)
     return tuple(out)
 
 
-def _cut(
+def _split(
     objects: ObjectWriter, definitions: Sequence[TableDefinition], tables_per_file: int, version: int
 ) -> list[CatalogFile]:
     files: list[CatalogFile] = []

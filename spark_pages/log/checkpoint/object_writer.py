@@ -19,7 +19,7 @@ _BYTES_AT_ONCE = 32 << 20
 
 
 class ObjectWriter:
-    """Puts objects that nothing refers to yet; `settle` says that all of them are there, whole.
+    """Puts objects that nothing refers to yet; `wait_all` says that all of them are there, whole.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class ObjectWriter:
         if len(self._queue) >= _OBJECTS_AT_ONCE or self._queued_bytes >= _BYTES_AT_ONCE:
             self.send()
 
-    def settle(self) -> None:
+    def wait_all(self) -> None:
         """Every object is there with all its bytes.
 
         Raises

@@ -61,7 +61,7 @@ class SegmentPacker:
         self._slabs.append(Slab(source, start, stop))
         self.waiting += stop - start
         while self.waiting >= 2 * self._target:
-            self._cut(self._target)
+            self._emit(self._target)
             self.waiting -= self._target
 
     def add_segment(self, segment: NewSegment) -> None:
@@ -75,19 +75,19 @@ class SegmentPacker:
         self._slabs.extendleft(reversed(_slabs_of(segment)))
         self.waiting += segment.pages
 
-    def cut(self) -> list[NewSegment]:
+    def take_full(self) -> list[NewSegment]:
         """What has been cut since the last call."""
         segments, self._segments = self._segments, []
         return segments
 
-    def take(self) -> list[NewSegment]:
+    def take_all(self) -> list[NewSegment]:
         """The same, of all pages that came: nothing waits any more."""
         for start, stop in even_chunks(self.waiting, self._target):
-            self._cut(stop - start)
+            self._emit(stop - start)
         self.waiting = 0
-        return self.cut()
+        return self.take_full()
 
-    def _cut(self, count: int) -> None:
+    def _emit(self, count: int) -> None:
         slabs: list[Slab] = []
         while count:
             slab = self._slabs.popleft()

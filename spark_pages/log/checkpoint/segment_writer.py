@@ -35,7 +35,7 @@ class _Loaded:
     run: PageRun
 
 
-class SegmentMaker:
+class SegmentWriter:
     """Writes segments; `finish` writes the page files of inline pages that got a home.
 
     Parameters
@@ -72,7 +72,7 @@ class SegmentMaker:
             source = loaded[name]
             table_ids.append(source.table_ids[slab.start : slab.stop])
             field_ids.append(source.field_ids[slab.start : slab.stop])
-            runs.append(self._at_home(source, slab))
+            runs.append(self._with_inline_pages_placed(source, slab))
         last = id(planned.slabs[-1].source)
         self._loaded = {last: loaded[last]}
         segment = Segment.of(
@@ -96,12 +96,12 @@ class SegmentMaker:
         tables, fields = (np.broadcast_to(np.int64(number), run.num_pages) for number in source.key)
         return _Loaded(source, tables, fields, run)
 
-    def _at_home(self, loaded: _Loaded, slab: Slab) -> PageRun:
+    def _with_inline_pages_placed(self, loaded: _Loaded, slab: Slab) -> PageRun:
         run = loaded.run.slice(slab.start, slab.stop)
         if isinstance(slab.source, StoredPages):
             return run
         homes = self._catalog_homes if slab.source.key[0] == CATALOG_TABLE else self._homes
-        return homes.give_home(run)
+        return homes.place_inline_pages(run)
 
     def _write(self, planned: PlannedSegment, segment: Segment, runs: list[PageRun]) -> Node:
         location = self._objects.put(encode_segment(segment, planned.version), segment_key)
@@ -151,7 +151,7 @@ class InlinePageWriter:
         self._key = key
         self._data = bytearray()
 
-    def give_home(self, run: PageRun) -> PageRun:
+    def place_inline_pages(self, run: PageRun) -> PageRun:
         """The run, its inline pages placed in the file; everything but their place stays."""
         inline = run.numbers("kind") == PageKind.INLINE
         if not inline.any():

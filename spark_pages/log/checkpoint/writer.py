@@ -30,7 +30,7 @@ from spark_pages.log.checkpoint.object_writer import ObjectWriter
 from spark_pages.log.checkpoint.reader import Checkpoint, SegmentPart, TreeReader, down_to_segments
 from spark_pages.log.checkpoint.root import Root, description_digest, encode_root, next_predecessors
 from spark_pages.log.checkpoint.segment_packer import SegmentPacker, write_parts
-from spark_pages.log.checkpoint.segment_writer import SegmentMaker
+from spark_pages.log.checkpoint.segment_writer import SegmentWriter
 from spark_pages.log.checkpoint.write_plan import (
     CarryOut,
     NewPart,
@@ -101,7 +101,7 @@ def write_checkpoint(
     writer = _Writer(objects, state, previous, token, carry_out)
     parts = writer.write_tree()
     catalog = write_catalog(objects, state, previous, _TABLES_PER_FILE)
-    objects.settle()
+    objects.wait_all()
     root = Root(
         state=replace(state, edits={}, tables={}, names={}, tokens={}),
         sequence=previous.root.sequence + 1 if previous else 0,
@@ -111,7 +111,7 @@ def write_checkpoint(
         table_zero=_table_zero(state, previous),
     )
     location = objects.put(encode_root(root), lambda digest: root_key(state.version, digest))
-    objects.settle()
+    objects.wait_all()
     return WrittenCheckpoint(
         CheckpointRef(Version(state.version), location),
         objects.objects + len(writer.by_others),
@@ -141,7 +141,7 @@ class _Writer:
         self._previous = previous
         self._carry_out = carry_out
         self.by_others: dict[str, int] = {}
-        self._maker = SegmentMaker(objects, previous.tree if previous else None, state.version, token)
+        self._maker = SegmentWriter(objects, previous.tree if previous else None, state.version, token)
 
     def write_tree(self) -> list[Node]:
         levels = self._previous.levels() if self._previous else {0: []}
@@ -153,19 +153,19 @@ class _Writer:
             self._append_to(merged, tails, without=frozenset(base_changes))
             for key, pieces in appended.items():
                 merged.setdefault(key, []).append(Change(END, END, tuple(pieces)))
-            base, *tails = self._settled([self._rewrite(base, merged, level=0)])
+            base, *tails = self._written_levels([self._rewrite(base, merged, level=0)])
         else:
             gone: Changes = {key: [Change(0, END)] for key in base_changes}
             left = [tail for tail in (self._rewrite(tail, gone, level=1) for tail in tails) if tail]
-            tails = self._settled(left)
+            tails = self._written_levels(left)
             self._objects.send()  # what follows reads tail runs, those too that were rewritten just now
-            base, *tails = self._settled(
+            base, *tails = self._written_levels(
                 [self._rewrite(base, base_changes, level=0), *self._add_tail(tails, appended)]
             )
         self._maker.finish()
         return [*base, *(replace(n, level=i) for i, tail in enumerate(tails, 1) for n in tail)]
 
-    def _settled(self, levels: Sequence[Sequence[NewPart]]) -> list[list[Node]]:
+    def _written_levels(self, levels: Sequence[Sequence[NewPart]]) -> list[list[Node]]:
         """The parts of each level, once all that is planned of them is written."""
         planned = planned_in(part for parts in levels for part in parts)
         nodes = self._carry_out(planned) if self._carry_out and planned else ()
@@ -304,18 +304,18 @@ class _Writer:
             elif 0 < packer.waiting < few:
                 if out and out[-1].pages < node.pages:
                     packer.add_in_front(out.pop())
-                    out += packer.take()
+                    out += packer.take_all()
                     out.append(node)
                 else:
                     packer.add_segment(node)
             elif 0 < packer.waiting < PAGES_PER_SEGMENT and node.pages < few:
                 packer.add_segment(node)
             else:
-                out += packer.take()
+                out += packer.take_all()
                 out.append(node)
         if 0 < packer.waiting < few and out:
             packer.add_in_front(out.pop())
-        return out + packer.take()
+        return out + packer.take_all()
 
     def _pack_changed(self, packer: SegmentPacker, node: Node, changes: Changes) -> None:
         segment, whole = self._tree().segment(node), StoredPages(node)
@@ -334,10 +334,10 @@ class _Writer:
         for key in sorted(changes):
             for change in changes[key]:
                 packer.add(key, down_to_segments(change.added))
-        return packer.take()
+        return packer.take_all()
 
     def _packer(self, level: int) -> SegmentPacker:
-        make = self._maker if self._carry_out is None else _later
+        make = self._maker if self._carry_out is None else _deferred_part
         return SegmentPacker(PAGES_PER_SEGMENT, level, self._state.version, make)
 
     def _write_parts(self, children: Sequence[NewSegment], level: int) -> list[NewPart]:
@@ -352,7 +352,7 @@ class _Writer:
         return self._previous.tree
 
 
-def _later(planned: PlannedSegment) -> NewSegment:
+def _deferred_part(planned: PlannedSegment) -> NewSegment:
     return planned
 
 
@@ -370,14 +370,14 @@ def append_only_edits(edits: Sequence[ChainEdit]) -> list[Piece] | None:
     """
     pieces: list[Piece] = []
     for edit in edits:
-        if edit.clears or not _take_away(pieces, edit.removed):
+        if edit.clears or not _remove_last(pieces, edit.removed):
             return None
         if edit.added.num_pages:
             pieces.append(edit.added)
     return pieces
 
 
-def _take_away(pieces: list[Piece], removed: tuple[int, ...]) -> bool:
+def _remove_last(pieces: list[Piece], removed: tuple[int, ...]) -> bool:
     """Take these pages away from the end; whether they stood there."""
     left = len(removed)
     while left:

@@ -125,7 +125,7 @@ def _created(record: TransactionRecord) -> set[int]:
     return {intent.table_id for intent in record.intents if intent.kind is IntentKind.CREATE}
 
 
-def _known_as(intent: CatalogIntent) -> str:
+def _object_name(intent: CatalogIntent) -> str:
     """What others know: ``table 'flights'``, under the name that it had."""
     return f"{_noun(intent.namespace_id)} {(intent.old_name[1] if intent.old_name else intent.name)!r}"
 
@@ -151,22 +151,22 @@ def _tables(mine: TransactionRecord, other: TransactionRecord) -> str | None:
     for intent in other.intents:
         if intent.kind not in _CHANGES_TABLE or intent.table_id not in used - new:
             continue
-        if intent.table_id in told or not _outlives(mine, intent):
-            return f"it made a change of kind {intent.kind.value!r} to {_known_as(intent)}"
+        if intent.table_id in told or not _stays_valid(mine, intent):
+            return f"it made a change of kind {intent.kind.value!r} to {_object_name(intent)}"
     changed = {intent.table_id: intent for intent in mine.intents if intent.kind in _CHANGES_TABLE}
     for splice in other.splices:
         if splice.table_id in changed and splice.table_id != CATALOG_TABLE:
             intent = changed[splice.table_id]
-            if not _lets(intent, splice):
-                return f"it wrote to {_known_as(intent)}, which this transaction would {intent.kind.value}"
+            if not _allows(intent, splice):
+                return f"it wrote to {_object_name(intent)}, which this transaction would {intent.kind.value}"
     for needed in other.intents:
         if needed.kind is IntentKind.REQUIRE and needed.table_id in changed:
             intent = changed[needed.table_id]
-            return f"it relies on {_known_as(intent)}, which this transaction would {intent.kind.value}"
+            return f"it relies on {_object_name(intent)}, which this transaction would {intent.kind.value}"
     return None
 
 
-def _outlives(mine: TransactionRecord, alter: CatalogIntent) -> bool:
+def _stays_valid(mine: TransactionRecord, alter: CatalogIntent) -> bool:
     """Whether what is written for the definition before is right after an alter."""
     if alter.columns is None or alter.definition is None:
         return False
@@ -184,7 +184,7 @@ def _outlives(mine: TransactionRecord, alter: CatalogIntent) -> bool:
     return all(growth.get(field_id) == grown for field_id in alter.columns if field_id in there)
 
 
-def _lets(alter: CatalogIntent, written: Splice) -> bool:
+def _allows(alter: CatalogIntent, written: Splice) -> bool:
     """Whether an alter is right behind a splice for the definition before."""
     if alter.columns is None or alter.definition is None:
         return False
@@ -305,7 +305,7 @@ def _claims(mine: TransactionRecord, other: TransactionRecord, named: Named) -> 
                 claim.expires_at_us
                 and held.expires_at_us
                 and claim.owner != held.owner
-                and held.meets((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
+                and held.overlaps((claim.table_id, claim.field_id), claim.first_row, claim.end_row)
             ):
                 rows = f"rows [{held.first_row}, {held.end_row})"
                 return f"{held.owner} claims {rows} of {named(held.table_id, held.field_id)}"

@@ -72,7 +72,7 @@ class CommitDriver:
         self._has_told_clock = False
         self._storage_clock: tuple[float, int] | None = None
 
-    def landed(self, commit: Commit, ahead_us: int = 0) -> None:
+    def record_commit(self, commit: Commit, ahead_us: int = 0) -> None:
         """An own commit is in the log: who asks for its slot has it at once.
 
         Parameters
@@ -82,7 +82,7 @@ class CommitDriver:
         """
         self._recent.keep(commit)
         self.pace.head_moved()
-        self._tell_clock(commit, ahead_us)
+        self._warn_of_slow_clock(commit, ahead_us)
 
     def recent(self, start: int, stop: int) -> list[Commit] | None:
         """Commits [start, stop), oldest first, if all are in memory."""
@@ -152,7 +152,7 @@ class CommitDriver:
         self._storage_clock = self._runtime.monotonic_s(), told
         return now_us - told
 
-    def _tell_clock(self, commit: Commit, ahead_us: int) -> None:
+    def _warn_of_slow_clock(self, commit: Commit, ahead_us: int) -> None:
         """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
         if self._has_told_clock:
             return
@@ -217,7 +217,7 @@ class CommitDriver:
             case ReadSlots(start, stop):
                 return self._recent.slots(start, stop)
             case Yield():
-                return self._let_others(request, deadline)
+                return self._yield_to_others(request, deadline)
             case Wait():
                 return self._pause(request, deadline)
 
@@ -237,7 +237,7 @@ class CommitDriver:
         wait = self.pace.after_loss if pause.lost else self.pace.after_doubt
         return self._sleep(wait(pause.attempt), deadline)
 
-    def _let_others(self, request: Yield, deadline: float) -> list[Commit | Tombstone]:
+    def _yield_to_others(self, request: Yield, deadline: float) -> list[Commit | Tombstone]:
         """What others have committed; nothing where they had time for it and did not come.
 
         A writer that knows of nobody else leaves time, and looks for nobody: its own create tells as well.

@@ -58,7 +58,7 @@ Locks of Python's own, one by one: no signal comes between such a lock and its b
 NOTHING: Hold = (nullcontext(), nullcontext(), nullcontext())
 
 
-class _Passage:
+class _GroupLock:
     """Whoever comes here goes on once nobody holds the lock, and does not hold it."""
 
     __slots__ = ("_lock",)
@@ -93,7 +93,7 @@ class OneAtATime:
 
     def __init__(self) -> None:
         door, way, inside = threading.Lock(), threading.Lock(), threading.Lock()
-        self.preparing: Hold = (door, _Passage(way), inside)
+        self.preparing: Hold = (door, _GroupLock(way), inside)
         self.leading: Hold = (nullcontext(), way, inside)
 
 
@@ -152,11 +152,11 @@ class CommitGroup:
             ticket.wake.get()
             if ticket.result is not None:
                 with self._lock:
-                    self._tell_next()
+                    self._notify_next()
             while ticket.result is None:
                 self._lead()
         except BaseException:
-            self._leave(ticket)
+            self._withdraw(ticket)
             raise
         if isinstance(ticket.result, BaseException):
             raise ticket.result
@@ -183,24 +183,24 @@ class CommitGroup:
             for ticket in tickets:
                 ticket.result = error
         except BaseException as error:
-            _settle(tickets, told[-1])
+            _assign_outcomes(tickets, told[-1])
             tickets[0].result = error
             raise
         else:
-            _settle(tickets, told[-1])
+            _assign_outcomes(tickets, told[-1])
         finally:
-            self._hand_over(tickets)
+            self._finish_round(tickets)
 
-    def _hand_over(self, led: Sequence[_Ticket]) -> None:
+    def _finish_round(self, led: Sequence[_Ticket]) -> None:
         """Those that were put off are first in line, the next one leads, and the others are told."""
         with self._lock:
             self._lately = len(led) + len(self._waiting)
             self._waiting[:0] = [ticket for ticket in led if ticket.result is None and not ticket.gone]
             self._choose_leader()
             self._untold += [ticket for ticket in led[1:] if ticket.result is not None]
-            self._tell_next()
+            self._notify_next()
 
-    def _tell_next(self) -> None:
+    def _notify_next(self) -> None:
         """The next thread hears of its outcome, and tells the one behind it; called under the lock."""
         while self._untold:
             ticket = self._untold.popleft()
@@ -208,14 +208,14 @@ class CommitGroup:
                 ticket.wake.put(None)
                 return
 
-    def _leave(self, ticket: _Ticket) -> None:
+    def _withdraw(self, ticket: _Ticket) -> None:
         """Nobody waits for a thread that was stopped; if it was to lead, the next one does."""
         with self._lock:
             ticket.gone = True
             self._waiting = [other for other in self._waiting if other is not ticket]
             if self._leader is ticket:
                 self._choose_leader()
-            self._tell_next()
+            self._notify_next()
 
     def _choose_leader(self) -> None:
         """The first in line leads next; called under the lock."""
@@ -224,7 +224,7 @@ class CommitGroup:
             self._leader.wake.put(None)
 
 
-def _settle(tickets: Sequence[_Ticket], outcomes: Sequence[Outcome]) -> None:
+def _assign_outcomes(tickets: Sequence[_Ticket], outcomes: Sequence[Outcome]) -> None:
     for ticket, outcome in zip(tickets, outcomes, strict=True):
         ticket.result = None if isinstance(outcome, Deferred) else outcome
 

@@ -114,7 +114,7 @@ def commit_protocol(
     lost slot on, all that came in between.
     """
     group = _Group(members)
-    oldest = min(member.fits for member in members)
+    oldest = min(member.valid_until for member in members)
     if oldest < state.version:
         since = yield ReadSlots(oldest + 1, state.version + 1)
         for slot in _slots(since):
@@ -123,7 +123,7 @@ def commit_protocol(
     arrived = state.version
     tries = 0
     while True:
-        stands_on = yield from _let_others(state, group, load_manifest, writer, arrived)
+        stands_on = yield from _yield_to_others(state, group, load_manifest, writer, arrived)
         if stands_on is None:
             return group.outcomes()
         state = stands_on
@@ -146,32 +146,32 @@ def commit_protocol(
         try:
             data, digest = encode_commit(commit, group.encoded)
         except InvalidInputError as too_large:  # `build` has put nothing beside such a transaction
-            return group.end(Refused(too_large, tries))
+            return group.finish(Refused(too_large, tries))
         tries += 1
         group.tries = tries
         if_stopped(group.stopped(Unknown(commit.version, commit_token, data, _STOPPED, tries)))
-        settled = yield from settle_slot(commit.version, commit_token, data)
+        settled = yield from put_slot(commit.version, commit_token, data)
         if isinstance(settled, Unknown):
-            return group.end(replace(settled, tries=tries))
+            return group.finish(replace(settled, tries=tries))
         if isinstance(settled, NotCreated):
             error = StorageError(f"{settled.reason} Nothing was committed.", hint=settled.hint)
-            return group.end(Refused(error))
+            return group.finish(Refused(error))
         if settled is None:
             commit = with_digest(commit, digest)
-            return group.end(Committed(commit.version, group.after(commit), tries, commit))
+            return group.finish(Committed(commit.version, group.after(commit), tries, commit))
         if state.store_id and settled.id_of_store not in ("", state.store_id):
-            return group.end(Refused(foreign_error(settled.version)))
+            return group.finish(Refused(foreign_error(settled.version)))
         if isinstance(settled, Tombstone):
-            return group.settle_by(settled, state)
+            return group.resolve_by_tombstone(settled, state)
         state = replay(state, [settled], load_manifest)
         group.check(settled, state)
         if group.decided:
             return group.outcomes()
         if not (yield Wait(tries, lost=True)):
-            return group.end(Conflict(None, state.version, tries, settled.records[0].writer))
+            return group.finish(Conflict(None, state.version, tries, settled.records[0].writer))
 
 
-def _let_others(
+def _yield_to_others(
     state: LogState, group: _Group, load_manifest: LoadManifest, writer: str, arrived: int
 ) -> Generator[Request, Response, LogState | None]:
     """The state after what others have committed whose turn it is, and all that came after a second loss.
@@ -207,7 +207,7 @@ def _let_others(
 Settled = Slot | Unknown | NotCreated | None
 
 
-def settle_slot(
+def put_slot(
     version: int, token: str, data: bytes, in_doubt: bool = False
 ) -> Generator[Request, Response, Settled]:
     """Put the bytes into the slot until it is clear who holds it: None if we do.
@@ -284,8 +284,8 @@ class _Group:
             if index in self._outcomes:
                 continue
             try:
-                ready = member.ready if member.ready is not None and member.ready.holds_on(base) else None
-                record = self._on(fold.state() if self._built and ready is None else base, index)
+                ready = member.ready if member.ready is not None and member.ready.is_valid_on(base) else None
+                record = self._rebased_on(fold.state() if self._built and ready is None else base, index)
             except Exception as error:  # noqa: BLE001 - it is raised where this member waits
                 self._outcomes[index] = Refused(error, self.tries)
                 continue
@@ -326,21 +326,21 @@ class _Group:
     def after(self, commit: Commit) -> LogState:
         """The state after the commit that was built last; what it holds has been applied already."""
         assert self._fold is not None
-        self._fold.seal(commit)
+        self._fold.finish_commit(commit)
         return self._fold.state()
 
     def check(self, slot: Slot, state: LogState) -> None:
         """Sort out the members that cannot be put after what landed; `state` is not older than it."""
         if isinstance(slot, Tombstone):
             for index, member in enumerate(self._members):
-                if index not in self._outcomes and member.fits < slot.version:
+                if index not in self._outcomes and member.valid_until < slot.version:
                     self._outcomes[index] = Conflict(_cleaned(slot), slot.version, self.tries)
             return
         others = [record for record in slot.records if not only_appends(record)]
         for index, member in enumerate(self._members):
-            if index in self._outcomes or member.fits >= slot.version:
+            if index in self._outcomes or member.valid_until >= slot.version:
                 continue
-            record = self._built.get(index) or self._draft(index, state)
+            record = self._built.get(index) or self._build_record(index, state)
             if record is None:
                 continue
             met = others if only_appends(record) and not member.reads else slot.records
@@ -348,7 +348,7 @@ class _Group:
             if overlap is not None:
                 # What it says on the newer state may not meet the other: an append that was to swap the tail,
                 # or that lacks a new column.
-                record = self._draft(index, state, anew=True) or record
+                record = self._build_record(index, state, anew=True) or record
                 met = others if only_appends(record) and not member.reads else slot.records
                 overlap = find_overlap(record, slot.version, met, member.reads, member.named)
             if overlap is None:
@@ -356,7 +356,7 @@ class _Group:
             if overlap is not None:
                 self._outcomes[index] = Conflict(overlap, slot.version, self.tries)
 
-    def _draft(self, index: int, state: LogState, *, anew: bool = False) -> TransactionRecord | None:
+    def _build_record(self, index: int, state: LogState, *, anew: bool = False) -> TransactionRecord | None:
         """What a member that is not in the commit would say, for the check of conflicts alone.
 
         Parameters
@@ -365,21 +365,23 @@ class _Group:
             Whether on this very state; else what it said on an older one will do.
         """
         try:
-            record = self._on(self._said[index][0] if index in self._said and not anew else state, index)
+            record = self._rebased_on(
+                self._said[index][0] if index in self._said and not anew else state, index
+            )
         except Exception:  # noqa: BLE001 - it is refused when its turn comes
             return None
         return None if isinstance(record, Duplicate) else record
 
-    def _on(self, state: LogState, index: int) -> TransactionRecord | Duplicate:
+    def _rebased_on(self, state: LogState, index: int) -> TransactionRecord | Duplicate:
         """What a member says on top of a state; it is not asked again of the one it spoke of last."""
         ready = self._members[index].ready
-        if ready is not None and ready.holds_on(state):
+        if ready is not None and ready.is_valid_on(state):
             return ready.record
         if index not in self._said or self._said[index][0] is not state:
             self._said[index] = state, self._members[index].build(state)
         return self._said[index][1]
 
-    def end(self, outcome: Outcome) -> list[Outcome]:
+    def finish(self, outcome: Outcome) -> list[Outcome]:
         """All that are in the commit have this outcome."""
         self._outcomes |= dict.fromkeys(self._built, outcome)
         return self.outcomes()
@@ -388,7 +390,7 @@ class _Group:
         """The outcomes if nobody finds out what becomes of those that are in the commit."""
         return [unknown if index in self._built else outcome for index, outcome in enumerate(self.outcomes())]
 
-    def settle_by(self, slot: Tombstone, state: LogState) -> list[Outcome]:
+    def resolve_by_tombstone(self, slot: Tombstone, state: LogState) -> list[Outcome]:
         """The slot has been cleaned: its tokens tell who had landed."""
         outcomes = dict(slot.transactions)
         for index, record in self._built.items():

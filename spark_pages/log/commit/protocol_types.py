@@ -115,7 +115,7 @@ class EncodedRecord:
     encoded: EncodedTransaction
     since: int
 
-    def holds_on(self, state: LogState) -> bool:
+    def is_valid_on(self, state: LogState) -> bool:
         """Whether it says that on top of this state too."""
         return state.catalog_version <= self.since
 
@@ -148,7 +148,7 @@ class GroupMember:
     compared: int = -1
 
     @property
-    def fits(self) -> int:
+    def valid_until(self) -> int:
         """The version that it may be put behind as it is: only what came later may be in its way."""
         return max(self.read_version, self.compared)
 

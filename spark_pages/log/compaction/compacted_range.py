@@ -70,7 +70,7 @@ class CompactedRange:
     exponent
         Its size is 2 to this power; 0 is a single slot.
     bundled
-        Whether the object is a bundle, see `ranges.bundle`.
+        Whether the object is an archive, see `spark_pages.log.compaction.archive`.
     """
 
     start: int
@@ -96,7 +96,7 @@ class CompactedRange:
         return CompactedRange(self.start, below), CompactedRange(self.start + (1 << below), below)
 
     @property
-    def bundle(self) -> CompactedRange:
+    def archive(self) -> CompactedRange:
         """The bundle of the same slots."""
         return replace(self, bundled=True)
 
@@ -208,8 +208,8 @@ def _around(
             break
         if exponent <= LARGEST and usable(around):
             yield around
-        elif exponent in BUNDLES and usable(around.bundle):
-            yield around.bundle
+        elif exponent in BUNDLES and usable(around.archive):
+            yield around.archive
     yield from filter(usable, small)
 
 

@@ -153,7 +153,7 @@ class _Usable:
         start, stop, _ = self._missed.get((piece.exponent, piece.bundled), _NEVER)
         return not start <= piece.start < stop
 
-    def learn(self, piece: CompactedRange, there: bool) -> None:
+    def record(self, piece: CompactedRange, there: bool) -> None:
         """Whether a range was there."""
         form = piece.exponent, piece.bundled
         if there:
@@ -213,7 +213,7 @@ class RangeReader:
             given.update(zip(asked, self._map_all(self._read, asked), strict=True))
             for each in asked:
                 if each[0].exponent:
-                    self._usable.learn(each[0], given[each] is not None)
+                    self._usable.record(each[0], given[each] is not None)
             for each in wanted:
                 piece, first, last = each
                 slots = given.pop(each)

@@ -129,7 +129,7 @@ def missing_bundles(
     return missing(list(top_bundles(max(start, behind), stop)))
 
 
-def make_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[CompactedRange]) -> LogCompaction:
+def write_ranges(store: ObjectStore, map_all: Mapper, wanted: Iterable[CompactedRange]) -> LogCompaction:
     """These ranges are there, but for those that are never made; smaller ones come before larger ones.
 
     Bundles are written anew.
@@ -182,7 +182,7 @@ class _Builder:
         """Bytes written; 0 where not all slots can be had. What is there stays until then."""
         while True:
             try:
-                mapped = self._put_together(wanted)
+                mapped = self._assemble(wanted)
                 break
             except StorageError:
                 raise
@@ -199,12 +199,12 @@ class _Builder:
                     key=wanted.key,
                 ) from error
         self._store.put(wanted.key, mapped)
-        if self._is_buried(wanted.start):  # a vacuum that has passed here looks for it no more
+        if self._is_tombstone(wanted.start):  # a vacuum that has passed here looks for it no more
             self._store.delete(wanted.key)
             return 0
         return len(mapped)
 
-    def _put_together(self, wanted: CompactedRange) -> mmap.mmap:
+    def _assemble(self, wanted: CompactedRange) -> mmap.mmap:
         """The bytes of a bundle, in a file that is gone with them.
 
         Raises
@@ -234,12 +234,12 @@ class _Builder:
         """The ranges and slots that hold these slots, each with the object and the place that it is in."""
         if wanted.exponent <= LARGEST and (size := self._size(wanted.key)):
             return [(wanted.key, Part(wanted, 0, size))]
-        if wanted.exponent in BUNDLES and self._size(wanted.bundle.key):
+        if wanted.exponent in BUNDLES and self._size(wanted.archive.key):
             try:
-                parts = read_index(self._store, wanted.bundle).parts(wanted.start, wanted.stop)
-                return [(wanted.bundle.key, part) for part in parts]
+                parts = read_index(self._store, wanted.archive).parts(wanted.start, wanted.stop)
+                return [(wanted.archive.key, part) for part in parts]
             except DamageError:
-                self._unsound.add(wanted.bundle.key)
+                self._unsound.add(wanted.archive.key)
         if wanted.exponent > WHOLE:
             return [source for half in wanted.halves for source in self._sources(half)]
         slots = [CompactedRange(version, 0) for version in range(wanted.start, wanted.stop)]
@@ -269,7 +269,7 @@ class _Builder:
         except DamageError as error:
             raise DamageError(f"{key} cannot go into a bundle. {error.message}", key=key) from error
 
-    def _is_buried(self, version: int) -> bool:
+    def _is_tombstone(self, version: int) -> bool:
         key = commit_key(version)
         try:
             return not read_checked(lambda: is_commit(self._store.get(key, MAX_COMMIT_BYTES), version, key))

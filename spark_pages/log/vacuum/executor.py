@@ -22,12 +22,12 @@ from spark_pages.format.names import commit_key
 from spark_pages.log.commit.protocol_types import Duplicate
 from spark_pages.log.conflict_error import attach_conflicting_commit
 from spark_pages.log.last_checkpoint import read_hints, write_hint
-from spark_pages.log.latest import untold
+from spark_pages.log.latest import unreported_notes
 from spark_pages.log.log import Log
 from spark_pages.log.retention import covers, oldest_to_keep
 from spark_pages.log.state import LogState
 from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
-from spark_pages.log.vacuum.reachability import CommitWalker, Item, TreeWalker, rounds
+from spark_pages.log.vacuum.reachability import CommitWalker, Item, TreeWalker, batches
 from spark_pages.model.actions import (
     COMMITTED,
     DELETION,
@@ -86,37 +86,37 @@ class VacuumExecutor:
         spared = {*came.page_files, *came.manifests, *self._needed_by(came.checkpoints)}
         slots = {commit_key(slot) for slot in range(*plan.slots)}
         going = [key for key in self._sizes if key not in spared and key not in slots]
-        self._mend_hint(head)
+        self._repair_hint(head)
         try:
             for some in _phases(going):
                 self._do(self._remove, some)
-            self._bury_slots(head)
+            self._write_tombstones(head)
         except SparkPagesError:
-            self._tell()
+            self._report()
             raise
-        self._tell()
+        self._report()
         left = len(self._sizes) - len(going) - len(slots)
         return VacuumResult(version, oldest, len(self._gone), sum(self._gone), left)
 
-    def _bury_slots(self, head: LogState) -> None:
+    def _write_tombstones(self, head: LogState) -> None:
         """Overwrite the plan's slots before the recorded checkpoint by tombstones; never a later one."""
         recorded = head.retention.checkpoint if head.retention else None
         if recorded is not None:
             first, end = self._plan.slots
-            self._do(partial(self._bury, recorded), range(first, min(end, recorded.version)))
+            self._do(partial(self._write_tombstone, recorded), range(first, min(end, recorded.version)))
 
     def _do(self, work: Callable[[Item], None], wanted: Sequence[Item]) -> None:
-        for some in rounds(wanted):
+        for some in batches(wanted):
             before = len(self._gone)
             self._runtime.map(work, some)
             advance(len(some), sum(self._gone[before:]))
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """The history says what was deleted; that it cannot be told yet is no failure."""
         if self._gone:
             with suppress(StorageError, UnsupportedFormatError):
                 oldest = self._plan.retention.min_readable
-                self._log.tell(DELETION, oldest, len(self._gone), sum(self._gone))
+                self._log.report_maintenance(DELETION, oldest, len(self._gone), sum(self._gone))
 
     def _needed_by(self, checkpoints: set[CheckpointRef]) -> set[str]:
         """The objects of checkpoints that were named since the plan was made, and page files they name.
@@ -125,13 +125,13 @@ class VacuumExecutor:
         segments of the kept one is no part of the plan, so these are not read.
         """
         walker = TreeWalker(self._commits.tree, self._runtime.map)
-        trees = walker.left(checkpoints)
+        trees = walker.remaining(checkpoints)
         needed = trees.keys()
         kept = self._plan.retention.checkpoint
         if kept is not None and checkpoints - {kept}:
-            known = walker.left([kept]).segments
-            for some in rounds([node for key, node in trees.segments.items() if key not in known]):
-                needed |= walker.page_files_left(some)
+            known = walker.remaining([kept]).segments
+            for some in batches([node for key, node in trees.segments.items() if key not in known]):
+                needed |= walker.remaining_page_files(some)
         return needed
 
     def _commit(self) -> int | None:
@@ -184,13 +184,16 @@ class VacuumExecutor:
             ) from error
         return outcome.version if outcome.commit is not None else None
 
-    def _mend_hint(self, head: LogState) -> None:
+    def _repair_hint(self, head: LogState) -> None:
         """Let the hint lead to no checkpoint that goes or has cleaned slots behind it."""
         hint, newest = read_hints(self._store), head.newest_checkpoint
         if newest is not None and (hint.checkpoint is None or hint.checkpoint.version < newest.version):
             with suppress(StorageError):  # no answer depends on it, and a full disk may have no room
                 write_hint(
-                    self._store, newest, max(hint.compacted, head.compacted), untold(head, hint.upkeep)
+                    self._store,
+                    newest,
+                    max(hint.compacted, head.compacted),
+                    unreported_notes(head, hint.upkeep),
                 )
 
     def _remove(self, key: str) -> None:
@@ -200,7 +203,7 @@ class VacuumExecutor:
             self._store.delete(key)
             self._gone.append(size)
 
-    def _bury(self, checkpoint: CheckpointRef, version: int) -> None:
+    def _write_tombstone(self, checkpoint: CheckpointRef, version: int) -> None:
         """Slot `version` holds a tombstone."""
         slot = self._commits.slots.read(version)
         if isinstance(slot, Commit):

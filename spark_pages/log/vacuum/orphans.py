@@ -55,11 +55,11 @@ def unnamed_in_log(store: ObjectStore, epoch: int, cleaned: int, named: set[str]
     Lists the log, and reads each unnamed object of a checkpoint for its version.
     """
     for info in store.list(LOG):
-        if info.key not in named and _is_void(store, info.key, epoch, cleaned):
+        if info.key not in named and _is_abandoned(store, info.key, epoch, cleaned):
             yield info
 
 
-def _is_void(store: ObjectStore, key: str, epoch: int, cleaned: int) -> bool:
+def _is_abandoned(store: ObjectStore, key: str, epoch: int, cleaned: int) -> bool:
     if is_published(key):
         return False
     if compacted := _RANGE.fullmatch(key):

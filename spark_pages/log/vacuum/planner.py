@@ -17,7 +17,7 @@ from spark_pages.log.checkpoint.writer import write_checkpoint
 from spark_pages.log.discovery import base_state, newest_readable, version_at
 from spark_pages.log.log import Log
 from spark_pages.log.replay import replay
-from spark_pages.log.retention import Keep, newer, oldest_to_keep
+from spark_pages.log.retention import RetentionPolicy, newer, oldest_to_keep
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.state import LogState
 from spark_pages.log.vacuum.executor import VacuumExecutor
@@ -26,13 +26,13 @@ from spark_pages.log.vacuum.plan import OBJECTS_SCHEMA, VacuumPlan, VacuumResult
 from spark_pages.log.vacuum.reachability import (
     ROUND,
     CommitWalker,
-    Named,
     Reason,
+    ReferencedObjects,
     Trees,
     TreeWalker,
+    batches,
     first_commit,
     ranges_below,
-    rounds,
     without_replaced,
 )
 from spark_pages.model.actions import CheckpointRef, Retention
@@ -62,7 +62,7 @@ class VacuumPlanner:
         self._tree = TreeReader(log.store, runtime.map)
         self._commits = CommitWalker(self._slots, self._tree, runtime.map)
 
-    def plan(self, keep: Keep, orphans: bool = False, further: bool = False) -> VacuumPlan:
+    def plan(self, keep: RetentionPolicy, orphans: bool = False, further: bool = False) -> VacuumPlan:
         """What may go when so much is kept.
 
         Parameters
@@ -89,7 +89,7 @@ class VacuumPlanner:
         phase("looking for what may go")
         head = self._log.refresh_to_write().state
         check_writable(head.features)
-        self._slots.learn(head.compacted)  # kept commits are then read in few requests
+        self._slots.record_range(head.compacted)  # kept commits are then read in few requests
         oldest = oldest_to_keep(head, self._wanted(keep, head), self._runtime.now_us())
         before = head.retention
         if before is not None and not further and not self._changed(before.min_readable, oldest):
@@ -118,7 +118,7 @@ class VacuumPlanner:
             failed is not None,
         )
 
-    def _wanted(self, keep: Keep, head: LogState) -> int:
+    def _wanted(self, keep: RetentionPolicy, head: LogState) -> int:
         wanted = head.version
         if keep.versions is not None:
             wanted = min(wanted, head.version + 1 - max(1, keep.versions))
@@ -191,15 +191,15 @@ class VacuumPlanner:
             named.add(head.retention.checkpoint)
         walker = TreeWalker(self._tree, self._runtime.map)
         kept_refs = {ref for ref in named if ref.version >= least or ref == checkpoint}
-        living = walker.kept(without_replaced(self._tree, kept_refs))
-        dead = walker.left(named - kept_refs)
+        living = walker.reachable(without_replaced(self._tree, kept_refs))
+        dead = walker.remaining(named - kept_refs)
         found = {commit_key(version): Reason.SLOT for version in range(first, end)}
         needed = living.keys()
         found |= {key: reason for key, reason in dead.reasons() if key not in needed}
         found |= dict.fromkeys(old.manifests - kept.manifests, Reason.MANIFEST)
         found |= {each.key: Reason.COMPACTED for each in ranges_below(first, end)} if first < end else {}
         gone = [node for key, node in dead.segments.items() if key not in living.segments]
-        files = old.page_files | {f for some in rounds(gone) for f in walker.page_files_left(some)}
+        files = old.page_files | {f for some in batches(gone) for f in walker.remaining_page_files(some)}
         listed: set[str] = set()
         if orphans:
             named_keys = {*old.manifests, *kept.manifests, *dead.keys(), *living.keys()}
@@ -208,7 +208,7 @@ class VacuumPlanner:
             found |= dict.fromkeys(void - set(found), Reason.ORPHAN)
         candidates = {f for f in files | listed if folders.epoch_of(f) is not None} - kept.page_files
         shared = self._verify(walker, floor, checkpoint, living, dead, candidates)
-        for some in rounds(shared):
+        for some in batches(shared):
             if not candidates:
                 break
             candidates -= walker.page_files(some)
@@ -229,24 +229,24 @@ class VacuumPlanner:
 
         Gives the segments of kept checkpoints that are not read yet, those that nothing dead shares first.
         """
-        before = walker.kept([floor]) if floor and floor != checkpoint else Trees()
-        own = walker.kept([checkpoint])
+        before = walker.reachable([floor]) if floor and floor != checkpoint else Trees()
+        own = walker.reachable([checkpoint])
         fresh = {key: node for key, node in own.segments.items() if key not in before.segments}
-        for some in rounds(list(fresh.values())):
+        for some in batches(list(fresh.values())):
             candidates -= walker.page_files(some)
         rest = [key for key in living.segments if key not in fresh]
         rest.sort(key=lambda key: key in dead.segments)
         return [living.segments[key] for key in rest]
 
     @staticmethod
-    def _between(old: Named, kept: Named, floor: CheckpointRef, oldest: int) -> bool:
+    def _between(old: ReferencedObjects, kept: ReferencedObjects, floor: CheckpointRef, oldest: int) -> bool:
         return any(floor.version < version <= oldest for version in (*old.changes, *kept.changes))
 
     def _sized(self, found: dict[str, Reason]) -> pa.Table:
         """The objects that are there, with their sizes."""
         keys = sorted(found)
         sizes: list[int | None] = []
-        for some in rounds(keys):
+        for some in batches(keys):
             sizes += self._runtime.map(partial(size_if_there, self._store), some)
         there = [(key, size) for key, size in zip(keys, sizes, strict=True) if size is not None]
         columns = (

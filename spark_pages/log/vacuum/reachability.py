@@ -103,7 +103,7 @@ class TreeWalker:
         self._at_once = at_once
         self._parts: dict[str, Sequence[Node]] = {}
 
-    def kept(self, refs: Iterable[CheckpointRef]) -> Trees:
+    def reachable(self, refs: Iterable[CheckpointRef]) -> Trees:
         """Everything of these checkpoints.
 
         Raises
@@ -113,7 +113,7 @@ class TreeWalker:
         """
         return self._walk(refs, partial=False)
 
-    def left(self, refs: Iterable[CheckpointRef]) -> Trees:
+    def remaining(self, refs: Iterable[CheckpointRef]) -> Trees:
         """What is left of these checkpoints, which a vacuum may have begun to delete.
 
         Notes
@@ -158,7 +158,7 @@ class TreeWalker:
         """Page files that the segments name; each segment is read and checked."""
         return {path for paths in self._at_once(self._paths, nodes) for path in paths}
 
-    def page_files_left(self, nodes: Sequence[Node]) -> set[str]:
+    def remaining_page_files(self, nodes: Sequence[Node]) -> set[str]:
         """The same of segments that may be gone."""
         return {path for paths in self._at_once(self._paths_if_there, nodes) for path in paths}
 
@@ -172,7 +172,7 @@ class TreeWalker:
             return []
 
 
-def rounds(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """The items, so many at a time that their answers fit into memory."""
     for first in range(0, len(items), ROUND):
         yield items[first : first + ROUND]
@@ -198,7 +198,7 @@ def first_commit(slots: SlotReader, upper: int) -> int:
 
 
 @dataclass(slots=True)
-class Named:
+class ReferencedObjects:
     """What some commits name.
 
     Attributes
@@ -236,7 +236,9 @@ class CommitWalker:
         self.tree = tree
         self._at_once = at_once
 
-    def walk(self, start: int, stop: int, below: int | None = None, partial: bool = False) -> Named:
+    def walk(
+        self, start: int, stop: int, below: int | None = None, partial: bool = False
+    ) -> ReferencedObjects:
         """What commits [start, stop) name; of page files those whose writer read before `below`.
 
         Parameters
@@ -248,7 +250,7 @@ class CommitWalker:
         -----
         One request for each commit and each page manifest. Memory of one round beside the result.
         """
-        named = Named()
+        named = ReferencedObjects()
         for first in range(start, stop, ROUND):
             some = range(first, min(first + ROUND, stop))
             held = self.slots.present(some) if partial else self.slots.commits(some.start, some.stop)
@@ -257,7 +259,7 @@ class CommitWalker:
                     self._note(slot, named, below, partial)
         return named
 
-    def _note(self, commit: Commit, named: Named, below: int | None, partial: bool) -> None:
+    def _note(self, commit: Commit, named: ReferencedObjects, below: int | None, partial: bool) -> None:
         if commit.checkpoint is not None:
             named.checkpoints.add(commit.checkpoint)
         for record in commit.records:
@@ -293,7 +295,7 @@ def ranges_below(start: int, stop: int) -> Iterator[CompactedRange]:
             if exponent <= LARGEST:
                 yield around
             if exponent in BUNDLES:
-                yield around.bundle
+                yield around.archive
 
 
 def _missing(key: str, why: str) -> ObjectNotFoundError:

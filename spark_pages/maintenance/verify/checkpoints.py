@@ -78,7 +78,7 @@ class SurveyedTree:
     leaves: list[str] = field(default_factory=list)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it can be read, every object of it."""
         return self.root is not None and not self.broken
 
@@ -240,7 +240,7 @@ class TreeSurvey:
             if key not in self._catalogs:
                 try:
                     definitions = decode_catalog(self._fetch(file.location), key)
-                    self._names.learn(definitions)
+                    self._names.add_definitions(definitions)
                     names = [(d.namespace_id, d.name) for d in definitions]
                     self._catalogs[key] = names == sorted(set(names)) and (file.first, file.last) == (
                         *names[:1],

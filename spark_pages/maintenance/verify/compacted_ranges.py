@@ -69,7 +69,7 @@ def check_ranges(survey: Survey) -> None:
         damaged.append(around)
     survey.lost_ranges = _lost(survey)
     if survey.lost_ranges:
-        what = f"{told(survey.lost_ranges)} missing: reading takes more requests."
+        what = f"{describe_ranges(survey.lost_ranges)} missing: reading takes more requests."
         survey.findings.add(FaultKind.RANGE, survey.lost_ranges[0].key, what, MEND)
     survey.lost_ranges += sorted(
         (each for each in damaged if each.bundled and survey.slots.all_commits(each.start, each.stop)),
@@ -110,14 +110,14 @@ def _lost(survey: Survey) -> list[CompactedRange]:
     ]
 
 
-def told(ranges: Sequence[CompactedRange]) -> str:
+def describe_ranges(ranges: Sequence[CompactedRange]) -> str:
     """How many ranges, and of which slots, up to "are"."""
     first, last = min(each.start for each in ranges), max(each.stop for each in ranges) - 1
     verb = "is" if len(ranges) == 1 else "are"
     return f"{count(len(ranges), 'compacted range')} of slots {first} to {last} {verb}"
 
 
-def remake_ranges(survey: Survey) -> dict[str, bytes]:
+def regenerate_ranges(survey: Survey) -> dict[str, bytes]:
     """Compacted ranges that are wrong, made again from their slots."""
     wrong = {fault.key for fault in survey.findings.faults if fault.kind is FaultKind.RANGE}
     found = {}

@@ -13,7 +13,7 @@ from spark_pages.model.chain_tree import ChainKey
 
 
 @dataclass(eq=False, slots=True)
-class Trouble:
+class FaultGroup:
     """Pages of one chain in one object that are wrong in one way.
 
     Attributes
@@ -38,13 +38,13 @@ class Trouble:
             self.detail, self.detail_of = detail, first
 
 
-class Troubles:
+class FaultGroups:
     """All troubles, in the order in which they were found."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, ChainKey, FaultKind, str], Trouble] = {}
+        self._found: dict[tuple[str, ChainKey, FaultKind, str], FaultGroup] = {}
 
-    def __iter__(self) -> Iterator[Trouble]:
+    def __iter__(self) -> Iterator[FaultGroup]:
         return iter(self._found.values())
 
     def add(
@@ -59,10 +59,10 @@ class Troubles:
         """These pages are wrong in this way, too; none need be."""
         if not len(page_ids):
             return
-        trouble = self._found.setdefault((key, chain, kind, what), Trouble(kind, key, chain, what))
+        trouble = self._found.setdefault((key, chain, kind, what), FaultGroup(kind, key, chain, what))
         trouble.extend(page_ids, detail)
 
-    def merge(self, others: Iterable[Trouble]) -> None:
+    def merge(self, others: Iterable[FaultGroup]) -> None:
         """What somebody else has found, too."""
         for each in others:
             kept = self._found.setdefault((each.key, each.chain, each.kind, each.what), each)

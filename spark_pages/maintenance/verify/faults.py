@@ -233,7 +233,7 @@ class Verification:
         return "\n".join(lines)
 
 
-def told_faults(faults: Iterable[Fault]) -> dict[str, Any]:
+def faults_as_dicts(faults: Iterable[Fault]) -> dict[str, Any]:
     """Faults as the job and the verb `verify` tell them in JSON.
 
     Returns

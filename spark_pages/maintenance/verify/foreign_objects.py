@@ -17,18 +17,20 @@ _OBJECT = re.compile(rf".*\.(avro|bundle|parquet|pages)|{re.escape(HINT_KEY)}")
 _REMEDY = "Move it away, and put the object back from a copy of the store, if there was one."
 
 
-def strangers_in(store: ObjectStore) -> dict[str, str]:
+def find_foreign_objects(store: ObjectStore) -> dict[str, str]:
     """What each is that is no file and lies where a store has files or folders, by its path.
 
     Notes
     -----
     Lists a local store once more. An object store has objects alone.
     """
-    found = store.strangers() if isinstance(store, DurableLocalStore) else {}
+    found = store.foreign_objects() if isinstance(store, DurableLocalStore) else {}
     return {path: what for path, what in found.items() if what != "a folder" or _OBJECT.fullmatch(path)}
 
 
-def tell_strangers(strangers: dict[str, str], page_folders: Iterable[str], findings: Findings) -> None:
+def report_foreign_objects(
+    strangers: dict[str, str], page_folders: Iterable[str], findings: Findings
+) -> None:
     """Report each of them that no fault names yet."""
     told = {fault.key for fault in findings.faults}
     folders = tuple(f"{folder.rstrip('/')}/" for folder in (LOG, RESERVED_FOLDER, *page_folders))

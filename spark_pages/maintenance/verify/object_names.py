@@ -22,7 +22,7 @@ class TableNames:
     def __init__(self) -> None:
         self._tables: dict[int, TableDefinition] = {}
 
-    def learn(self, definitions: Iterable[TableDefinition]) -> None:
+    def add_definitions(self, definitions: Iterable[TableDefinition]) -> None:
         """These definitions are known from now on."""
         for definition in definitions:
             self._tables[definition.table_id] = definition

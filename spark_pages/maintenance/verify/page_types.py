@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.arrow.types import storage_of
-from spark_pages.arrow.wider_types import holds_all, under_type
+from spark_pages.arrow.wider_types import cast_to_column, holds_all
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import DamageError
 from spark_pages.format.bounds import bound_width, decode_bounds, is_bytes, plain_type
@@ -82,6 +82,8 @@ def _fit(bounds: pa.Array, other: pa.DataType, kind: pa.DataType) -> Flags:
         values = decode_bounds(other, bounds)
     except DamageError:
         return np.zeros(len(bounds), bool)
-    if under_type(values, kind) is not None:
+    if cast_to_column(values, kind) is not None:
         return np.ones(len(bounds), bool)
-    return np.array([under_type(values[at : at + 1], kind) is not None for at in range(len(bounds))], bool)
+    return np.array(
+        [cast_to_column(values[at : at + 1], kind) is not None for at in range(len(bounds))], bool
+    )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import nulls_of, valid_of
 from spark_pages.arrow.types import storage_of
-from spark_pages.arrow.wider_types import under_type
+from spark_pages.arrow.wider_types import cast_to_column
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import (
     DamageError,
@@ -23,12 +23,12 @@ from spark_pages.errors import (
     UnsupportedFormatError,
 )
 from spark_pages.format.bloom import BLOCK_BYTES, Blooms, bloom_checksum
-from spark_pages.format.foreign_bounds import bounds_hold
+from spark_pages.format.foreign_bounds import bounds_are_valid
 from spark_pages.format.value_hash import hash_values
 from spark_pages.io import PageHandler, decode_page, page_stats, stats_of_pages
 from spark_pages.io.bloom_reader import has_bloom
 from spark_pages.io.file_writer import padding_of
-from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
+from spark_pages.maintenance.verify.fault_groups import FaultGroup, FaultGroups
 from spark_pages.maintenance.verify.faults import FaultKind
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import LIVENESS
@@ -76,12 +76,12 @@ class PagesRead:
 
     pages: int = 0
     bytes: int = 0
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[FaultGroup, ...] = ()
 
     @classmethod
     def sum(cls, parts: Iterable[PagesRead]) -> PagesRead:
         """What several have read, together."""
-        every, troubles = list(parts), Troubles()
+        every, troubles = list(parts), FaultGroups()
         for each in every:
             troubles.merge(each.troubles)
         return cls(sum(each.pages for each in every), sum(each.bytes for each in every), tuple(troubles))
@@ -109,7 +109,7 @@ class PageValues:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._handler = PageHandler(store, padding=True, upc_bytes=0, cpc_bytes=0)
-        self._troubles = Troubles()
+        self._troubles = FaultGroups()
         self._pages = 0
 
     def read(self, some: PagesToRead) -> None:
@@ -189,7 +189,7 @@ class PageValues:
             claimed = PageStats(
                 row["null_count"], row["min"], row["max"], bool(row["exact"]), nan=bool(row["nan"])
             )
-            if claimed.null_count != nulls or not bounds_hold(values[index], claimed):
+            if claimed.null_count != nulls or not bounds_are_valid(values[index], claimed):
                 what = "holds other values than its statistics say"
                 self._troubles.add(
                     FaultKind.CONTRADICTION, some.holder, some.chain, what, [pages[index].page_id]
@@ -229,7 +229,7 @@ def _may_hold(column: pa.Field, kind: pa.DataType) -> bool:
 def _fits(column: pa.Field, array: pa.Array) -> bool:
     """Whether values of a page that was written under another type are values of the column."""
     same = storage_of(array.type) == storage_of(column.type)
-    return same or under_type(array, column.type) is not None
+    return same or cast_to_column(array, column.type) is not None
 
 
 def _stats(arrays: list[pa.Array]) -> list[PageStats]:
@@ -305,7 +305,7 @@ def check_blooms(store: ObjectStore, run: PageRun, values: Mapping[int, pa.Array
             flaws.littered[index] = not _clean(read.behind)
             hashes = None if read.bloom is None else hash_values(values[index])
             if read.bloom is not None and hashes is not None:
-                flaws.false[index] = not Blooms.of([read.bloom]).hold_all(hashes)
+                flaws.false[index] = not Blooms.of([read.bloom]).contain_all(hashes)
     return flaws
 
 

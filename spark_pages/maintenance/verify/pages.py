@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spark_pages.errors import DamageError, InvalidKeyError, ObjectNotFoundError
 from spark_pages.format.segment import Segment
-from spark_pages.maintenance.verify.fault_groups import Trouble, Troubles
+from spark_pages.maintenance.verify.fault_groups import FaultGroup, FaultGroups
 from spark_pages.maintenance.verify.faults import INLINE, NEWER, RESTORE, FaultKind, Findings
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_types import type_evidence, wider_types
@@ -78,7 +78,7 @@ class PageCheck:
         self._homes: dict[str, set[int]] = {}
         self._narrowed: dict[ChainKey, tuple[set[int], pa.Field | None]] = {}
         self.named: set[str] = set()
-        self.troubles = Troubles()
+        self.troubles = FaultGroups()
 
     def check(self, run: PageRun, chain: ChainKey, holder: str) -> None:
         """Check a run of pages of one chain that the object `holder` lists."""
@@ -114,7 +114,7 @@ class PageCheck:
             if len(index):
                 self.check(run_at(run, index), chain, holder)
 
-    def homes(self) -> set[str]:
+    def checkpoint_page_files(self) -> set[str]:
         """Page files that only checkpoints name."""
         return set(self._homes)
 
@@ -219,7 +219,7 @@ class PageCheck:
         sample = self._random.choice(others, count, replace=False)
         return np.sort(np.concatenate([np.flatnonzero(always), sample]))
 
-    def tell(self, troubles: Sequence[tuple[Trouble, str]]) -> None:
+    def report(self, troubles: Sequence[tuple[FaultGroup, str]]) -> None:
         """Report troubles of one object that differ in their chains alone as one fault.
 
         Parameters
@@ -243,7 +243,7 @@ class PageCheck:
             remedy = INLINE
         self._findings.add(trouble.kind, trouble.key, what, remedy)
 
-    def _shown(self, trouble: Trouble, rows: str) -> str:
+    def _shown(self, trouble: FaultGroup, rows: str) -> str:
         ids = sorted(set(trouble.page_ids))
         since = sorted({page_version(page) for page in ids})
         pages = f"page {format_page_id(ids[0])}" if len(ids) == 1 else f"{len(ids)} pages"

@@ -44,7 +44,7 @@ _TRIES = 16
 
 
 @dataclass(eq=False, slots=True)
-class Remade:
+class RegeneratedObjects:
     """A store that reads through to another and keeps what is written only if it is wanted.
 
     Attributes
@@ -112,11 +112,11 @@ class Remade:
 
 def as_if(store: ObjectStore, objects: dict[str, bytes]) -> ObjectStore:
     """The store as it would be with these objects in it; what is written to it goes nowhere."""
-    overlay: Any = Remade(store, {}, set(), dict(objects))
+    overlay: Any = RegeneratedObjects(store, {}, set(), dict(objects))
     return cast(ObjectStore, overlay)
 
 
-def remake_trees(store: ObjectStore, survey: Survey) -> dict[str, bytes]:
+def regenerate_checkpoints(store: ObjectStore, survey: Survey) -> dict[str, bytes]:
     """Objects of checkpoints, and page files that only checkpoints name, that could be made again.
 
     Notes
@@ -125,18 +125,18 @@ def remake_trees(store: ObjectStore, survey: Survey) -> dict[str, bytes]:
     something, at most 16 times. Memory for the objects made again and for one checkpoint's new pages.
     """
     wanted = {key: location for tree in survey.trees for key, location in tree.broken.items()}
-    files = {trouble.key for trouble in survey.pages.troubles} & survey.pages.homes()
-    remade = Remade(store, wanted, files)
+    files = {trouble.key for trouble in survey.pages.troubles} & survey.pages.checkpoint_page_files()
+    remade = RegeneratedObjects(store, wanted, files)
     for tree in survey.trees:
         if not _lacks(tree, remade):
             continue
         for previous, token in _circumstances(survey, tree):
-            if _write_again(remade, tree, previous, token) and not _lacks(tree, remade):
+            if _regenerate_checkpoint(remade, tree, previous, token) and not _lacks(tree, remade):
                 break
     return remade.kept
 
 
-def _lacks(tree: SurveyedTree, remade: Remade) -> bool:
+def _lacks(tree: SurveyedTree, remade: RegeneratedObjects) -> bool:
     prefix = page_file_key(tree.ref.version, "", 0)[: len("pages/") + 21]
     files = any(key.startswith(prefix) and key not in remade.kept for key in remade.files)
     return files or any(key not in remade.kept for key in tree.broken)
@@ -145,7 +145,7 @@ def _lacks(tree: SurveyedTree, remade: Remade) -> bool:
 def _circumstances(survey: Survey, tree: SurveyedTree) -> Iterator[tuple[CheckpointRef | None, str]]:
     """What the checkpoint may have been written on, and the tokens of its page file, likely ones first."""
     prefix = page_file_key(tree.ref.version, "", 0)[: len("pages/") + 21]
-    homes = {key for key in {*survey.listed, *survey.pages.homes()} if key.startswith(prefix)}
+    homes = {key for key in {*survey.listed, *survey.pages.checkpoint_page_files()} if key.startswith(prefix)}
     tokens = sorted(key[len(prefix) :].split("-")[0] for key in homes - survey.pages.named)
     earlier: list[CheckpointRef | None] = []
     if tree.root is not None:
@@ -157,11 +157,13 @@ def _circumstances(survey: Survey, tree: SurveyedTree) -> Iterator[tuple[Checkpo
     yield from tries[:_TRIES]
 
 
-def _write_again(remade: Remade, tree: SurveyedTree, previous: CheckpointRef | None, token: str) -> bool:
+def _regenerate_checkpoint(
+    remade: RegeneratedObjects, tree: SurveyedTree, previous: CheckpointRef | None, token: str
+) -> bool:
     """Whether the checkpoint could be computed; what came out is in `remade`."""
     remade.drafts.clear()
     try:
-        written = write_again(cast(Any, remade), previous, tree.ref.version, token)
+        written = recompute_checkpoint(cast(Any, remade), previous, tree.ref.version, token)
     except SparkPagesError:
         return False
     if written.location.digest == tree.ref.location.digest:
@@ -169,7 +171,7 @@ def _write_again(remade: Remade, tree: SurveyedTree, previous: CheckpointRef | N
     return True
 
 
-def write_again(
+def recompute_checkpoint(
     store: ObjectStore, previous: CheckpointRef | None, version: int, token: str
 ) -> CheckpointRef:
     """Compute the checkpoint of a version on an earlier one, reading and writing through `store`.
@@ -190,7 +192,7 @@ def write_again(
     return write_checkpoint(store, state, Checkpoint(previous, reader) if previous else None, token).ref
 
 
-def remake_manifests(store: ObjectStore, survey: Survey, trees: dict[str, bytes]) -> dict[str, bytes]:
+def regenerate_manifests(store: ObjectStore, survey: Survey, trees: dict[str, bytes]) -> dict[str, bytes]:
     """Page manifests that could be made again: all of their pages are in checkpoints, unchanged."""
     reader = TreeReader(as_if(store, trees))
     found: dict[str, bytes] = {}

@@ -46,13 +46,13 @@ class ChainLengths:
         tables = (self._names.table(table_id) for table_id in sorted(touched))
         self._compare(filter(None, tables), commit_key(commit.version), "leaves")
 
-    def go_on_from(self, rows: dict[ChainKey, int], shown: Checkpoint) -> None:
+    def restart_from(self, rows: dict[ChainKey, int], shown: Checkpoint) -> None:
         """The lengths are those of a checkpoint; all its tables are compared if commits are gone."""
         counted, self.rows = self.rows is not None, rows
         if not counted:
             self._compare(shown.tables(), shown.ref.location.key, "shows")
 
-    def differ_from(self, rows: Mapping[ChainKey, int]) -> list[ChainKey]:
+    def check_against(self, rows: Mapping[ChainKey, int]) -> list[ChainKey]:
         """Chains that should be of another length, as far as that is known, sorted."""
         if self.rows is None:
             return []

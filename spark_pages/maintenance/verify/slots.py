@@ -137,11 +137,11 @@ def survey_slots(store: ObjectStore, listed: set[str], findings: Findings) -> Sl
                 tokens.append(int(token[:16], 16))
                 versions.append(version)
     _check_tokens(tokens, versions, findings)
-    _cut_foreign_end(survey, findings)
+    _drop_foreign_tail(survey, findings)
     return survey
 
 
-def _cut_foreign_end(survey: SlotSurvey, findings: Findings) -> None:
+def _drop_foreign_tail(survey: SlotSurvey, findings: Findings) -> None:
     """Take the head for the last slot of this store, where commits of others are behind it."""
     foreign = {slot.version for slot in survey.foreign}
     there = (

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_pages.arguments import as_choice
 from spark_pages.arrow.schema_bytes import schema_from_bytes
-from spark_pages.catalog.migration import told_table_zero
+from spark_pages.catalog.migration import stored_table_zero
 from spark_pages.catalog.needs import dangling_references
 from spark_pages.catalog.table_zero import kind_of, table_zero
 from spark_pages.errors import (
@@ -23,7 +23,7 @@ from spark_pages.errors import (
     UnsupportedFormatError,
 )
 from spark_pages.format.features import check_writable
-from spark_pages.format.names import LOG, commit_key, is_beside_trees, is_published
+from spark_pages.format.names import LOG, commit_key, is_published, is_unnamed_tree_object
 from spark_pages.format.page_folders import PageFolders
 from spark_pages.io import PageHandler
 from spark_pages.log.checkpoint.reader import Checkpoint
@@ -32,7 +32,7 @@ from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.maintenance.verify.compacted_ranges import check_ranges, listed_range
 from spark_pages.maintenance.verify.faults import MEND, REFERENCES, RESTORE, UPGRADE, FaultKind, Verification
-from spark_pages.maintenance.verify.foreign_objects import tell_strangers
+from spark_pages.maintenance.verify.foreign_objects import report_foreign_objects
 from spark_pages.maintenance.verify.page_values import PageReader, PageValues
 from spark_pages.maintenance.verify.pages import PagesMode
 from spark_pages.maintenance.verify.slots import TOMBSTONE
@@ -90,7 +90,7 @@ def verify(
     Two requests for each slot, one for each object of a checkpoint, and those of the pages read. Memory for
     the names of all objects, 8 MiB of pages, and the commits between two checkpoints.
     """
-    survey = look(store, runtime or Runtime(), pages, fraction, page_reader)
+    survey = survey_store(store, runtime or Runtime(), pages, fraction, page_reader)
     findings = survey.findings
     return Verification(
         url=store.url,
@@ -105,7 +105,7 @@ def verify(
     )
 
 
-def look(
+def survey_store(
     store: ObjectStore,
     runtime: Runtime,
     pages: PagesMode,
@@ -121,7 +121,7 @@ def look(
         )
     survey = Survey(store, runtime, pages, fraction, page_reader or PageValues(store))
     survey.run()
-    tell_strangers(survey.strangers, _folders(survey).folders, survey.findings)
+    report_foreign_objects(survey.strangers, _folders(survey).folders, survey.findings)
     if survey.slots.head < 0 and any(path.startswith(LOG.rstrip("/")) for path in survey.strangers):
         return survey
     if survey.slots.head < 0:
@@ -135,7 +135,7 @@ def look(
     _check_end(survey)
     _check_kept_versions(survey)
     if not survey.findings.newer and not survey.slots.errors:  # else what cannot be read may name them
-        _tell_orphans(survey)
+        _report_orphans(survey)
     for info in temporaries(store, runtime):
         what = f"{info.key} is an unfinished file of {info.size_bytes} bytes, untouched for a day."
         survey.findings.add(FaultKind.TEMPORARY, info.key, what, MEND)
@@ -181,7 +181,7 @@ def _check_table_zero(survey: Survey) -> None:
             survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, table 0 {what}.", RESTORE)
         for what in dangling_references(snapshot.tables()):
             survey.findings.add(FaultKind.CONTRADICTION, key, f"At {key}, {what}.", REFERENCES)
-        told_table_zero(snapshot)
+        stored_table_zero(snapshot)
     except UnsupportedFormatError as error:
         survey.findings.add_error(error, key, RESTORE)
     except SparkPagesError as error:
@@ -208,11 +208,11 @@ def _check_end(survey: Survey) -> None:
         told = (
             f"{versions[newest]} was written for version {newest}. Versions {head + 1} to {newest} are lost."
         )
-        _tell_missing(survey, newest, told)
+        _report_missing_slots(survey, newest, told)
     cleaned, kept = survey.slots.kinds.rfind(TOMBSTONE), survey.slots.retention
     if cleaned >= (kept.min_readable if kept else 0) and not survey.slots.errors:
         told = f"{commit_key(cleaned)} has been cleaned. The commit of the vacuum that did so is lost."
-        _tell_missing(survey, head + 1, told)
+        _report_missing_slots(survey, head + 1, told)
 
 
 def _check_kept_versions(survey: Survey) -> None:
@@ -242,7 +242,7 @@ def _check_kept_versions(survey: Survey) -> None:
             survey.findings.add(FaultKind.CONTRADICTION, commit_key(version), what, RESTORE)
 
 
-def _tell_missing(survey: Survey, version: int, told: str) -> None:
+def _report_missing_slots(survey: Survey, version: int, told: str) -> None:
     """A slot behind the head is lost, unless it has come since the listing began."""
     key = commit_key(version)
     if key in survey.listed:
@@ -257,7 +257,7 @@ def _folders(survey: Survey) -> PageFolders:
     return PageFolders.of(survey.state.properties if survey.state else {})
 
 
-def _tell_orphans(survey: Survey) -> None:
+def _report_orphans(survey: Survey) -> None:
     known, folders = survey.known_keys(), _folders(survey)
     for key in survey.listed.keys() - known:
         if is_published(key):
@@ -265,7 +265,7 @@ def _tell_orphans(survey: Survey) -> None:
         around = listed_range(key)
         if around is not None and around.stop <= survey.slots.head + 1:
             continue
-        if (key.startswith(LOG) or folders.holds(key)) and not is_beside_trees(key):
+        if (key.startswith(LOG) or folders.contains(key)) and not is_unnamed_tree_object(key):
             what = f"Nothing names {key}: it was replaced, or its writer died or is still at work."
             remedy = "Vacuum removes it once no writer can need it."
         else:

@@ -26,9 +26,9 @@ from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
 from spark_pages.maintenance.verify.checkpoints import SurveyedTree, TreeSurvey
 from spark_pages.maintenance.verify.compare import differences
-from spark_pages.maintenance.verify.fault_groups import Trouble
+from spark_pages.maintenance.verify.fault_groups import FaultGroup
 from spark_pages.maintenance.verify.faults import MEND, REPAIR, RESTORE, UPDATE, FaultKind, Findings
-from spark_pages.maintenance.verify.foreign_objects import strangers_in
+from spark_pages.maintenance.verify.foreign_objects import find_foreign_objects
 from spark_pages.maintenance.verify.manifests import ManifestReader
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_types import wider_types
@@ -122,7 +122,7 @@ class Survey:
         self.manifest_reader = ManifestReader(self.store, self.findings)
         self._lengths = ChainLengths(self.findings, self.names)
         phase("reading the log")
-        self.strangers = strangers_in(self.store)
+        self.strangers = find_foreign_objects(self.store)
         self.slots = survey_slots(self.store, {*self.listed, *self.strangers}, self.findings)
         reading = phase("reading checkpoints and pages", unit="pages")
         retention = self.slots.retention
@@ -132,14 +132,14 @@ class Survey:
         if self.mode == "all":
             reading.total = self._most_pages
         self._walk(needed)
-        self._tell_lost_slots()
+        self._report_lost_slots()
         self._check_hint()
         self.read = self.page_reader.finish()
         self.pages.troubles.merge(self.read.troubles)
         for column, why in self.names.all_unavailable():
             what = f"Column {column} and its pages were not checked: {why}."
             self.findings.add(FaultKind.UNAVAILABLE, column, what, UPDATE)
-        self._tell_pages()
+        self._report_pages()
 
     # which versions, which checkpoints
 
@@ -207,7 +207,7 @@ class Survey:
             commits = [slot for slot in slots if isinstance(slot, Commit)]
             state = self._replay(state, commits)
             for commit in commits:
-                self._learn(commit)
+                self._add_definitions(commit)
                 if state is not None:
                     self._lengths.count(commit)
                 if commit.version > self.oldest or not self.oldest:
@@ -232,9 +232,11 @@ class Survey:
                 return None
         return state
 
-    def _learn(self, commit: Commit) -> None:
+    def _add_definitions(self, commit: Commit) -> None:
         for record in commit.records:
-            self.names.learn(intent.definition for intent in record.intents if intent.definition is not None)
+            self.names.add_definitions(
+                intent.definition for intent in record.intents if intent.definition is not None
+            )
 
     def _check_pages(self, commit: Commit) -> None:
         key = commit_key(commit.version)
@@ -253,7 +255,7 @@ class Survey:
                             f"{splice.added_entries} rows, but gives {run.num_pages} with {run.num_rows}."
                         )
                         self.findings.add(FaultKind.CONTRADICTION, holder, what, RESTORE)
-                for chain, start, stop in _stretches(added):
+                for chain, start, stop in _added_page_runs(added):
                     self.pages.check(whole.slice(start, stop), chain, holder)
 
     def _sources(
@@ -299,17 +301,17 @@ class Survey:
         self.trees.append(tree)
         self._tree_of[ref.location.key] = tree
         self.findings.faults.update(tree.faults)
-        if not tree.whole:
+        if not tree.is_complete:
             return state
         shown = Checkpoint(ref, self.reader)
         rows = self.tree_survey.rows(tree)
         if state is not None and state.version == ref.version:
             self.replayed += 1
             self._compare(tree, shown, state)
-            if other := self._lengths.differ_from(rows):
+            if other := self._lengths.check_against(rows):
                 what = f"{ref.location.key} holds other numbers of rows than the log: {self._shown(other)}."
                 self.findings.add(FaultKind.CONTRADICTION, ref.location.key, what, REPAIR)
-        self._lengths.go_on_from(rows, shown)
+        self._lengths.restart_from(rows, shown)
         return base_state(self.reader, ref)
 
     def _compare(self, tree: SurveyedTree, shown: Checkpoint, state: LogState) -> None:
@@ -365,8 +367,8 @@ class Survey:
 
     # what is told last, when everything is known
 
-    def _tell_lost_slots(self) -> None:
-        whole = sorted(tree.ref.version for tree in self.trees if tree.whole)
+    def _report_lost_slots(self) -> None:
+        whole = sorted(tree.ref.version for tree in self.trees if tree.is_complete)
         for version, error in self.slots.errors.items():
             later = [each for each in whole if each >= version]
             if later and later[0] == version:
@@ -408,14 +410,14 @@ class Survey:
 
     def best_checkpoint(self) -> CheckpointRef | None:
         """The newest checkpoint that can be read whole."""
-        whole = [tree.ref for tree in self.trees if tree.whole]
+        whole = [tree.ref for tree in self.trees if tree.is_complete]
         return max(whole, key=lambda ref: ref.version, default=None)
 
-    def _tell_pages(self) -> None:
+    def _report_pages(self) -> None:
         base: Checkpoint | None = None
         if self.state is not None and self.state.base is not None:
             base = Checkpoint(self.state.base, self.reader)
-        alike: dict[tuple[FaultKind, str, str], list[tuple[Trouble, str]]] = defaultdict(list)
+        alike: dict[tuple[FaultKind, str, str], list[tuple[FaultGroup, str]]] = defaultdict(list)
         for trouble in self.pages.troubles:
             rows = "whose rows cannot be told"
             if self.state is not None:
@@ -427,7 +429,7 @@ class Survey:
                     pass
             alike[trouble.kind, trouble.key, trouble.what].append((trouble, rows))
         for troubles in alike.values():
-            self.pages.tell(troubles)
+            self.pages.report(troubles)
 
     def _shown(self, keys: Iterable[ChainKey]) -> str:
         names = [self.names.show(key) for key in keys]
@@ -436,7 +438,13 @@ class Survey:
     def known_keys(self) -> set[str]:
         """Every key that the log, or a checkpoint of it that is needed, names."""
         known = {commit_key(version) for version in range(self.slots.head + 1)}
-        known |= {HINT_KEY, *self.manifest_keys, *self.pages.named, *self.pages.homes(), *self.slots.refs}
+        known |= {
+            HINT_KEY,
+            *self.manifest_keys,
+            *self.pages.named,
+            *self.pages.checkpoint_page_files(),
+            *self.slots.refs,
+        }
         known |= {commit_key(slot.version) for slot in self.slots.foreign}
         known |= {key for key in self.listed if key.startswith(LOST)}
         return known | self.tree_survey.keys
@@ -451,7 +459,7 @@ class Survey:
         return {token for slot in found for token in tokens_of(slot)}
 
 
-def _stretches(splices: Sequence[Splice]) -> list[tuple[ChainKey, int, int]]:
+def _added_page_runs(splices: Sequence[Splice]) -> list[tuple[ChainKey, int, int]]:
     """Pages [start, stop) that splices of one chain add, those of neighbours together."""
     found: list[tuple[ChainKey, int, int]] = []
     for splice in splices:

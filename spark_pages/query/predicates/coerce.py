@@ -68,14 +68,14 @@ def calculated(
     As in other SQL, 0.5 is a decimal beside whole numbers and decimals, and 5e-1 floating point. Decimals get
     256 bits where 128 are too few for the result.
     """
-    sides = brought_together(_beside(left, right.kind), _beside(right, left.kind))
+    sides = unify(_literal_like(left, right.kind), _literal_like(right, left.kind))
     found = operator(*sides)
     if kind_of(found, schema) is not None:
         return found
     return operator(*(_wide(each, kind_of(each, schema)) for each in sides))
 
 
-def brought_together(left: Side, right: Side) -> tuple[pc.Expression, pc.Expression]:
+def unify(left: Side, right: Side) -> tuple[pc.Expression, pc.Expression]:
     """Both sides, of types that Arrow compares and calculates with, whatever the numbers."""
     one, two = left.kind, right.kind
     if one is None or two is None:
@@ -122,7 +122,7 @@ def as_exact_integer(expression: pc.Expression) -> pc.Expression:
     return expression.cast(pa.decimal128(_DIGITS[64], 0))
 
 
-def _beside(side: Side, other: pa.DataType | None) -> Side:
+def _literal_like(side: Side, other: pa.DataType | None) -> Side:
     """A number that stands in the text, as it fits to what stands beside it; anything else as it is."""
     if side.number is None or other is None:
         return side

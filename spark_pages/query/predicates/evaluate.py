@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import has_dictionary, number_column, numbers_of
-from spark_pages.arrow.compact import takes
+from spark_pages.arrow.compact import supports_take
 from spark_pages.arrow.join import take_entries
 from spark_pages.arrow.nested import children, nested_type, null_column, with_children
 from spark_pages.format.bounds import plain_type, plain_values
@@ -34,7 +34,7 @@ def passing(table: pa.Table, test: Predicate) -> pa.Table:
         overflows does.
     """
     odd = [field.name for field in table.schema if _tested_type(field.type) != field.type]
-    lame = [field for field in table.schema if field.name not in odd and not takes(field.type)]
+    lame = [field for field in table.schema if field.name not in odd and not supports_take(field.type)]
     if lame:
         raise TypeError(f"Arrow cannot test column {lame[0].name!r}, which has {lame[0].type}")
     if not odd:
@@ -46,7 +46,7 @@ def passing(table: pa.Table, test: Predicate) -> pa.Table:
     alone = {field.name for field in table.schema if field.name in odd or has_dictionary(field.type)}
     others = table.drop_columns(sorted(alone)).take(number_column(rows, pa.int64()))
     columns = [
-        _taken(column, rows) if name in alone else others.column(name)
+        _select_rows(column, rows) if name in alone else others.column(name)
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return pa.table(columns, schema=table.schema)
@@ -82,7 +82,7 @@ def _rows_that_pass(table: pa.Table, odd: list[str], test: Predicate) -> NDArray
     return numbers_of(_filtered(tested.append_column(number, rows), test).column(number).combine_chunks())
 
 
-def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+def _select_rows(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
     """The values of some rows, which increase; chunk by chunk, as one array may not hold them."""
     ends = np.cumsum([len(chunk) for chunk in column.chunks], dtype=np.int64)
     cuts = np.searchsorted(rows, ends)

@@ -137,7 +137,7 @@ def parse_filter(
         if schema is not None:
             kinds = {name: tested_kind(schema.field(name).type) for name in _named(alternatives, schema)}
             alternatives = tuple(
-                tuple(c.fitted(kinds[c.column]) if c.column in kinds else c for c in each)
+                tuple(c.fitted_to(kinds[c.column]) if c.column in kinds else c for c in each)
                 for each in alternatives
             )
         expression = balanced(

@@ -77,7 +77,7 @@ def _nanoseconds(value: Any) -> float:
     return float(getattr(value, "nanoseconds", 0)) if isinstance(value, dt.timedelta) else 0.0
 
 
-def stands_in_quotes(kind: pa.DataType) -> bool:
+def is_quoted_type(kind: pa.DataType) -> bool:
     """Whether values of a type are text in quotes where SQL tells of them."""
     return bool(
         pa.types.is_temporal(kind)

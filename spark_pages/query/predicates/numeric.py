@@ -47,7 +47,7 @@ def number_of(value: Any) -> Number | None:
     return value if isinstance(value, Decimal) else None
 
 
-def fitted(operator: str, value: Any, kind: pa.DataType) -> tuple[str, Any]:
+def fit_comparison(operator: str, value: Any, kind: pa.DataType) -> tuple[str, Any]:
     """The comparison that holds for the same values of the type, with a value of that type.
 
     Parameters
@@ -71,25 +71,25 @@ def fitted(operator: str, value: Any, kind: pa.DataType) -> tuple[str, Any]:
     if number is None or not is_number(kind):
         return operator, value
     if pa.types.is_floating(kind):
-        return _beside_floats(operator, number)
+        return _compare_with_floats(operator, number)
     if type(number) is int and pa.types.is_integer(kind):
         least, most = _whole_limits(kind)
         if least <= number <= most:
             return operator, number
-    return _beside_steps(operator, number, kind)
+    return _compare_with_steps(operator, number, kind)
 
 
-def fitted_members(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
-    """Those of the values that the type has, as `fitted` gives them; what is no number stays as it is."""
+def fit_members(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
+    """Convert the values that the type has as `fit_comparison` does; what is no number stays as it is."""
     if pa.types.is_integer(kind) and all(type(value) is int for value in values):
         least, most = _whole_limits(kind)
         return [value for value in values if least <= value <= most]
-    found = [fitted("==", value, kind) for value in values]
+    found = [fit_comparison("==", value, kind) for value in values]
     return [value for operator, value in found if operator == "=="]
 
 
 def scalar_of(value: Any, kind: pa.DataType) -> Any:
-    """What `fitted` gave, for an Arrow expression; what is no number as it is."""
+    """What `fit_comparison` gave, for an Arrow expression; what is no number as it is."""
     if number_of(value) is None or not is_number(kind):
         return value
     return pa.scalar(value, literal_type(kind))
@@ -100,7 +100,7 @@ def literal_type(kind: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_floating(kind) else kind
 
 
-def _beside_floats(operator: str, number: Number) -> tuple[str, float]:
+def _compare_with_floats(operator: str, number: Number) -> tuple[str, float]:
     try:
         nearest = float(number)
     except OverflowError:
@@ -119,7 +119,7 @@ def _beside_floats(operator: str, number: Number) -> tuple[str, float]:
             return ">", below
 
 
-def _beside_steps(operator: str, number: Number, kind: pa.DataType) -> tuple[str, int | Decimal]:
+def _compare_with_steps(operator: str, number: Number, kind: pa.DataType) -> tuple[str, int | Decimal]:
     """Beside values that lie at equal distances, from a least to a greatest one."""
     whole = pa.types.is_integer(kind)
     least, most = _whole_limits(kind) if whole else _decimal_limits(kind)

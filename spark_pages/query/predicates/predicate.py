@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey, VisibleTable, column_of
 from spark_pages.query.predicates.numeric import (
-    fitted,
-    fitted_members,
+    fit_comparison,
+    fit_members,
     is_number,
     literal_type,
     number_of,
@@ -57,13 +57,13 @@ class Condition:
         assert self.field is not None, f"{self.column!r} has not been resolved"
         return self.field.physical
 
-    def fitted(self, kind: pa.DataType) -> Condition:
+    def fitted_to(self, kind: pa.DataType) -> Condition:
         """The condition that holds for the same values of a column of the type, with numbers of that type."""
         if self.operator in ("in", "not in"):
-            return replace(self, value=fitted_members(self.value, kind))
+            return replace(self, value=fit_members(self.value, kind))
         if self.operator in ("is null", "is not null"):
             return self
-        operator, value = fitted(self.operator, self.value, kind)
+        operator, value = fit_comparison(self.operator, self.value, kind)
         return replace(self, operator=operator, value=value)
 
     def expression(self, kind: pa.DataType | None = None) -> pc.Expression:
@@ -72,7 +72,7 @@ class Condition:
         Parameters
         ----------
         kind
-            Type of the column that it has been `fitted` to; None if it has not.
+            Type of the column that it has been `fitted_to`; None if it has not.
         """
         column = pc.field(self.column)
         match self.operator:

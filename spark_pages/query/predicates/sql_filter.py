@@ -30,17 +30,17 @@ from spark_pages.query.predicates.coerce import (
     as_double,
     as_exact_integer,
     as_time,
-    brought_together,
     calculated,
     kind_of,
+    unify,
     with_room,
 )
 from spark_pages.query.predicates.evaluate import tested_schema
 from spark_pages.query.predicates.large_predicates import balanced
-from spark_pages.query.predicates.literals import array_of_values, stands_in_quotes, value_of_text
+from spark_pages.query.predicates.literals import array_of_values, is_quoted_type, value_of_text
 from spark_pages.query.predicates.numeric import (
-    fitted,
-    fitted_members,
+    fit_comparison,
+    fit_members,
     is_number,
     literal_type,
     scalar_of,
@@ -61,8 +61,8 @@ from spark_pages.query.predicates.sql_functions import (
     UNARY,
     UNKNOWN,
     Conditions,
-    asked_number,
     is_constant,
+    literal_number,
     number_in,
     takes_type,
 )
@@ -210,7 +210,7 @@ class _Translator:
                 left, right = (self.of_kind(each, pa.string()) for each in (node.this, node.expression))
                 return pc.binary_join_element_wise(left, right, "")
             case exp.Coalesce():
-                return pc.coalesce(*self._alike([node.this, *node.expressions]))
+                return pc.coalesce(*self._unify_results([node.this, *node.expressions]))
             case exp.StartsWith():
                 return self._beginning(node.this, self._text_of(node.expression))
             case exp.EndsWith():
@@ -323,15 +323,15 @@ class _Translator:
             return one.is_null() & UNKNOWN | UNKNOWN
         kind, number = self._kind(left, one), number_in(right)
         if number is not None and kind is not None and is_number(kind):
-            operator, value = fitted(operator, asked_number(number, kind), kind)
+            operator, value = fit_comparison(operator, literal_number(number, kind), kind)
             return compared(one, operator, pc.scalar(scalar_of(value, kind)))
         if takes_type(right):
             return compared(one, operator, self.expression(right, kind))
         two = self.expression(right) if two is None else two
-        one, two = brought_together(Side(one, kind), Side(two, self._kind(right, two)))
+        one, two = unify(Side(one, kind), Side(two, self._kind(right, two)))
         return compared(one, operator, two)
 
-    def _alike(self, nodes: Sequence[exp.Expr]) -> list[pc.Expression]:
+    def _unify_results(self, nodes: Sequence[exp.Expr]) -> list[pc.Expression]:
         """Expressions of which each may be the result: of numbers, in floating point if one is fractional."""
         made = {index: self._decoded(node) for index, node in enumerate(nodes) if not takes_type(node)}
         nulls = {index for index, part in made.items() if self._is_null(nodes[index], part)}
@@ -367,7 +367,7 @@ class _Translator:
             return pa.scalar(bool(node.this))
         if not node.is_string:
             return self._number(node.name, kind)
-        if kind is None or not stands_in_quotes(kind):
+        if kind is None or not is_quoted_type(kind):
             return pa.scalar(node.name)
         try:
             return value_of_text(node.name, kind)
@@ -415,10 +415,12 @@ class _Translator:
             members = array_of_values(values) if values else pa.array([], kind)
         else:
             asked = [
-                asked_number(number, kind) if (number := number_in(each)) else self._value(each, kind).as_py()
+                literal_number(number, kind)
+                if (number := number_in(each))
+                else self._value(each, kind).as_py()
                 for each in literals
             ]
-            members = pa.array(fitted_members(asked, kind), literal_type(kind))
+            members = pa.array(fit_members(asked, kind), literal_type(kind))
         found = [column.isin(members)]
         if kind is None or pa.types.is_floating(kind):  # Arrow's list knows two zeros, SQL one
             found += [column == each for each in members if each.as_py() == 0]
@@ -478,7 +480,7 @@ class _Translator:
         tests = [self.of_kind(each.this, pa.bool_()) for each in node.args["ifs"]]
         default = node.args.get("default")
         rest = [default] if default is not None else []
-        values = self._alike([*(each.args["true"] for each in node.args["ifs"]), *rest])
+        values = self._unify_results([*(each.args["true"] for each in node.args["ifs"]), *rest])
         names = [str(index) for index in range(len(tests))]
         return pc.case_when(pc.make_struct(*tests, field_names=names), *values)
 

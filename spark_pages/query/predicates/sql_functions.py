@@ -145,7 +145,7 @@ def takes_type(node: exp.Expr) -> bool:
     return is_constant(node) or isinstance(node, exp.Null)
 
 
-def asked_number(number: str, kind: pa.DataType) -> Number:
+def literal_number(number: str, kind: pa.DataType) -> Number:
     """The number that is written so, beside values of a type."""
     if number.lstrip("-").isdigit():
         return int(number)
