@@ -576,8 +576,7 @@ def create(
     runtime = Runtime()
     objects = open_object_store(url, storage_options)
     store = Store(objects, runtime, cache)
-    record = first_record(runtime, properties)
-    store._log.create(lambda _: record)
+    store._log.create(lambda _: first_record(runtime, properties))
     keep_reserve(objects)
     return store
 

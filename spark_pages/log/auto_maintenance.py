@@ -35,6 +35,7 @@ from spark_pages.log.retention import oldest_readable
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import LogState
+from spark_pages.log.times import MAX_TIME_US
 from spark_pages.model.actions import CHECKPOINT, COMPACTION, CheckpointRef, UpkeepNote
 from spark_pages.model.ids import Version
 from spark_pages.runtime import Runtime, Spawn
@@ -153,7 +154,7 @@ class AutoMaintenance:
 
     def report(self, operation: str, reached: int, objects: int, size_bytes: int) -> None:
         """The next commit tells of this, whoever makes it, and until then the hint; see `UpkeepNote`."""
-        now_us = self._runtime.now_us()
+        now_us = min(max(self._runtime.now_us(), 0), MAX_TIME_US)  # whatever the clock says, commits hold it
         done = UpkeepNote(operation, self._writer(), now_us, Version(reached), objects, size_bytes)
         self._newest.add_note(done)
         self._write_hint()

@@ -446,6 +446,16 @@ class Log:
         identity.check_writable()
         return head
 
+    def check_lasts(self, expires_at_us: int, what: str) -> None:
+        """Check that a lease or claim is not over already by the time of the store.
+
+        Raises
+        ------
+        CommitError
+            If it is; see `CommitDriver.check_lasts`.
+        """
+        self._driver.check_lasts(self.known().state, expires_at_us, what)
+
     @contextmanager
     def checking(self) -> Iterator[None]:
         """Check that a commit still goes into the same store, beside what the caller writes for it.

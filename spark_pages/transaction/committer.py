@@ -301,6 +301,9 @@ class Committer:
         if state.staged.claims:
             named = partial(_named_in, snapshot_of(state, on).log)
             check_free(state.staged.claims, on.claims, state.runtime.now_us(), named)
+            for each in state.staged.claims:
+                if each.expires_at_us:
+                    state.log.check_lasts(each.expires_at_us, f"a claim for {each.owner!r}")
         return build_record(state, state.staged, placed.on(on), on)
 
     def _reads(self, followed: frozenset[TableId] = frozenset()) -> frozenset[int]:

@@ -61,6 +61,8 @@ class Leases:
 
     def _write(self, lease: Lease) -> None:
         head = self._log.refresh()
+        if lease.expires_at_us:
+            self._log.check_lasts(lease.expires_at_us, f"a lease on version {lease.version}")
         token = self._runtime.token()
         operation = "lease" if lease.expires_at_us else "release"
 

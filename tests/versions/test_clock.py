@@ -6,11 +6,15 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 import spark_pages as sp
+from spark_pages.catalog.bootstrap import first_record
 from spark_pages.errors import CommitError, InvalidInputError
+from spark_pages.log.times import MAX_TIME_US
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
 from spark_pages.store import Store
@@ -175,3 +179,80 @@ def test_times_beyond_the_year_9999_can_be_shown(past: Past, clock: Clock, years
     assert past.store.blame("small", "x", 0).timestamp == snapshot.timestamp
     assert past.store.reset_clock() == snapshot.version + 1
     assert as_of_now(past.store, clock) == snapshot.version + 1
+
+
+SLOW_YEARS = 3
+
+
+def slow(store: Store) -> Store:
+    """A handle whose clock is some years behind."""
+    behind_us = SLOW_YEARS * YEAR_S * 1_000_000
+    return Store(
+        open_object_store(store.url), replace(Runtime(), now_us=lambda: time.time_ns() // 1000 - behind_us)
+    )
+
+
+@pytest.fixture(params=["folder", "memory"])
+def present(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    url = str(tmp_path / "store") if request.param == "folder" else f"memory://{uuid4().hex}"
+    store = sp.create(url)
+    with store.transaction() as txn:
+        txn.create_table("t", pa.schema([("n", pa.int64())]))
+        txn.append("t", {"n": [1, 2]})
+    return store
+
+
+def test_a_lease_or_claim_by_a_clock_that_is_years_slow_is_refused(present: Store):
+    late = slow(present)
+    before = present.snapshot().version
+
+    for take in (
+        lambda: late.snapshot().lease(timedelta(hours=1)),
+        lambda: late.claim("t", stop=1, owner="me", duration=timedelta(hours=1)),
+    ):
+        with pytest.raises(CommitError, match=r"Cannot take a .*: it would be over at"):
+            take()
+
+    assert present.snapshot().version == before
+    assert late.snapshot().lease(timedelta(days=365 * (SLOW_YEARS + 1))).expires_at is not None
+
+
+def test_a_slow_clock_is_noticed_where_the_newest_commit_is_older_still(tmp_path: Path):
+    ancient_us = time.time_ns() // 1000 - 5 * YEAR_S * 1_000_000
+    store = Store(open_object_store(str(tmp_path / "store")), replace(Runtime(), now_us=lambda: ancient_us))
+    store._log.create(lambda _: first_record(store._runtime, {}))
+    late = slow(store)
+
+    with pytest.raises(CommitError, match="by the clock of the store at"):
+        late.snapshot().lease(timedelta(hours=1))
+
+
+def test_a_lease_can_be_taken_though_the_newest_commit_is_of_a_fast_clock(past: Past, clock: Clock):
+    commit_ahead(past, clock, years=74)
+
+    with pytest.raises(CommitError, match="by the clock of the store at"):
+        past.store.snapshot().lease(timedelta(hours=1))
+    past.store.reset_clock()
+
+    assert past.store.snapshot().lease(timedelta(hours=1)).expires_at is not None
+
+
+@pytest.mark.parametrize("now_us", [-(1 << 63), -1, MAX_TIME_US + 1, (1 << 63) - 1, 1 << 63, 1 << 70])
+def test_nothing_is_committed_by_a_clock_of_no_year_and_what_it_noted_harms_nobody(
+    present: Store, now_us: int, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time_ns", lambda: now_us * 1000)
+        for work in (
+            lambda: sp.create(f"memory://{uuid4().hex}"),
+            lambda: present.append("t", {"n": [3]}),
+            lambda: present.tag("now"),
+        ):
+            with pytest.raises(CommitError, match="none of the years 1970 to 9999"):
+                work()
+        present.checkpoint()
+
+    present.append("t", {"n": [4]})
+
+    assert Store(present.object_store).snapshot().table("t").num_rows == 3
+    assert present.verify().ok

@@ -113,44 +113,88 @@ class CommitDriver:
         """
         clock, ahead_of_real = self._runtime.now_us, ahead_of(state.properties)
         now_us = clock()
-        parent_us = state.timestamp_us - ahead_of_real if state.version >= 0 else 0
-        ahead_us = self._ahead_us(now_us) if now_us - parent_us > _UNSEEN_US else 0
-        if ahead_us > _FAR_OFF_US and not self._slots.store.url.startswith("memory://"):
+        if not 0 <= now_us <= MAX_TIME_US or state.timestamp_us >= MAX_RECORDED_US:
             raise CommitError(
-                f"Cannot commit: the clock of this machine is {ahead_us / 1_000_000:.0f} s ahead of that of "
-                f"the storage at {self._slots.store.url}, and was to be ahead by at most "
-                f"{_FAR_OFF_US // 1_000_000} s. Nothing was committed.",
-                hint="Set the clock of this machine, and commit again: times of commits never go back.",
-            )
-        behind_us = ahead_us if ahead_us > _FAR_OFF_US else 0
-        if not 0 <= now_us - behind_us <= MAX_TIME_US or state.timestamp_us >= MAX_RECORDED_US:
-            raise CommitError(
-                f"Cannot commit: the clock of this machine or of the newest commit is at "
+                "Cannot commit: the clock of this machine or of the newest commit is at "
                 f"{moment(max(now_us, state.timestamp_us))}, which is none of the years 1970 to 9999. "
                 "Nothing was committed.",
                 hint="Set the clock of this machine, and commit again.",
             )
-        return lambda: clock() - behind_us + ahead_of_real
+        parent_us = state.timestamp_us - ahead_of_real if state.version >= 0 else 0
+        ahead_us = self._ahead_us(now_us) if now_us - parent_us > _UNSEEN_US else 0
+        if ahead_us <= _FAR_OFF_US:
+            return lambda: clock() + ahead_of_real
+        if self._slots.store.url.startswith("memory://"):
+            return lambda: clock() - ahead_us + ahead_of_real
+        raise CommitError(
+            f"Cannot commit: the clock of this machine is {ahead_us / 1_000_000:.0f} s ahead of that of "
+            f"the storage at {self._slots.store.url}, and was to be ahead by at most "
+            f"{_FAR_OFF_US // 1_000_000} s. Nothing was committed.",
+            hint="Set the clock of this machine, and commit again: times of commits never go back.",
+        )
+
+    def check_lasts(self, state: LogState, expires_at_us: int, what: str) -> None:
+        """Check that a lease or claim is not over already by the time of the store.
+
+        Parameters
+        ----------
+        state
+            The newest one known.
+        expires_at_us
+            Its end, by the clock of this machine.
+        what
+            What it is called, in an error.
+
+        Raises
+        ------
+        CommitError
+            If the newest commit is later than its end, and the storage's own clock is, too, or is not known.
+
+        Notes
+        -----
+        Storage is asked where the newest commit is old, or later than the end: once for a handle.
+        """
+        newest_us = state.timestamp_us - ahead_of(state.properties)
+        now_us = self._runtime.now_us()
+        if newest_us < expires_at_us and now_us - newest_us <= _UNSEEN_US:
+            return
+        in_memory = self._slots.store.url.startswith("memory://")  # whose clock is that of this process
+        theirs_us = None if in_memory else self._storage_now_us()
+        own_us = newest_us if theirs_us is None else theirs_us
+        if own_us >= expires_at_us:
+            raise CommitError(
+                f"Cannot take {what}: it would be over at {moment(expires_at_us)}, and it is "
+                f"{moment(own_us)} by the clock of the store at {self._slots.store.url}. Nothing was committed.",
+                hint="Set the clock of this machine, which is behind, and take it again.",
+            )
 
     def _ahead_us(self, now_us: int) -> int:
         """Measure by how much the clock is ahead of the storage's; 0 where storage does not tell.
 
-        The answer of storage is kept. It goes on with the clock of this machine that never jumps, but may
-        stand still while the machine sleeps, so storage is asked again before a commit is refused.
+        What storage has told is kept, see `_storage_now_us`; it is asked again before a commit is refused.
         """
-        if self._storage_clock is not None:
+        theirs_us = self._storage_now_us()
+        if theirs_us is not None and now_us - theirs_us > _FAR_OFF_US:
+            theirs_us = self._storage_now_us(anew=True)
+        return 0 if theirs_us is None else now_us - theirs_us
+
+    def _storage_now_us(self, anew: bool = False) -> int | None:
+        """Time of the storage; None where it does not tell.
+
+        The answer of storage is kept. It goes on with the clock of this machine that never jumps, but may
+        stand still while the machine sleeps.
+        """
+        now_s = self._runtime.monotonic_s()
+        if self._storage_clock is not None and not anew:
             asked_at_s, theirs_us = self._storage_clock
-            theirs_us += int((self._runtime.monotonic_s() - asked_at_s) * 1e6)
-            if now_us - theirs_us <= _FAR_OFF_US:
-                return now_us - theirs_us
+            return theirs_us + int((now_s - asked_at_s) * 1e6)
         try:
             told = self._slots.store.now_us()
         except StorageError:
-            return 0
-        if told is None:
-            return 0
-        self._storage_clock = self._runtime.monotonic_s(), told
-        return now_us - told
+            return None
+        if told is not None:
+            self._storage_clock = self._runtime.monotonic_s(), told
+        return told
 
     def _warn_of_slow_clock(self, commit: Commit, ahead_us: int) -> None:
         """Warn once where the clock is far behind the commit before, whose time the own one then follows."""
