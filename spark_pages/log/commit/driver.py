@@ -164,7 +164,8 @@ class CommitDriver:
         if own_us >= expires_at_us:
             raise CommitError(
                 f"Cannot take {what}: it would be over at {moment(expires_at_us)}, and it is "
-                f"{moment(own_us)} by the clock of the store at {self._slots.store.url}. Nothing was committed.",
+                f"{moment(own_us)} by the clock of the store at {self._slots.store.url}. "
+                "Nothing was committed.",
                 hint="Set the clock of this machine, which is behind, and take it again.",
             )
 
