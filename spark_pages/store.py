@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -34,15 +33,11 @@ from spark_pages.log.compaction.writer import LogCompaction
 from spark_pages.log.log import Log
 from spark_pages.log.retention import oldest_readable
 from spark_pages.log.snapshot import LogSnapshot
-from spark_pages.log.vacuum.plan import VacuumPlan, VacuumResult
 from spark_pages.maintenance.claims import ClaimVerbs
-from spark_pages.maintenance.compact import compact_table
-from spark_pages.maintenance.repair import RepairPlan, plan_repair
 from spark_pages.maintenance.store_info import InfoVerbs
-from spark_pages.maintenance.vacuum import plan_vacuum, vacuum
-from spark_pages.maintenance.verify.faults import Verification
-from spark_pages.maintenance.verify.verify import verify
+from spark_pages.maintenance.verbs import MaintenanceVerbs
 from spark_pages.model.actions import CheckpointRef
+from spark_pages.query.latest_tables import LatestTables
 from spark_pages.query.snapshot import Snapshot
 from spark_pages.runtime import Runtime
 from spark_pages.storage import open_object_store
@@ -61,7 +56,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @guarded()
-class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
+class Store(LatestTables, LoadVerbs, MaintenanceVerbs, InfoVerbs, ClaimVerbs):
     """One store: a log of commits and the pages that it names.
 
     Obtained from `spark_pages.create` or `spark_pages.open`. Safe to share between threads.
@@ -445,88 +440,6 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
         """See `close`."""
         self.close()
 
-    def vacuum_plan(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumPlan:
-        """What `vacuum` would delete: a row for each object, with its size and the reason. Deletes nothing.
-
-        Parameters
-        ----------
-        retention
-            What stays readable: versions that were the newest at some time in so long (timedelta), or so many
-            of the newest versions. By default what the store's properties ``retention_versions`` and
-            ``retention_seconds`` say, else seven days. Tags and unexpired leases hold their versions, and all
-            later ones, besides.
-        orphans
-            Whether to list the whole store for objects that no commit ever named.
-
-        Notes
-        -----
-        May write a checkpoint, which lets more go. Requests grow with the commits and the checkpoint objects
-        that are kept or go; see `docs/retention.md`.
-        """
-        orphans = as_flag(orphans, "orphans")
-        return plan_vacuum(self._log, self._runtime, retention, orphans, pages=self._pages)
-
-    def vacuum(self, retention: timedelta | int | None = None, orphans: bool = False) -> VacuumResult:
-        """What no version that is kept needs has been deleted; parameters as of `vacuum_plan`.
-
-        Raises
-        ------
-        CommitConflictError
-            If tags or leases kept coming on versions that were to go.
-
-        Notes
-        -----
-        May be killed at any point and run again; two at once do no harm. One commit, rarely two, and none
-        where nothing can go.
-        """
-        return vacuum(self._log, self._runtime, retention, as_flag(orphans, "orphans"), self._pages)
-
-    def compact_pages(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Runs of small pages are rewritten as full ones; rows stay what they are.
-
-        Returns
-        -------
-        list of dict
-            For each table: its name, pages before and after, the version (None where nothing was to do),
-            and how many columns another job was compacting at the moment.
-        """
-        snapshot = self.snapshot()
-        names = snapshot.tables() if table is None else [as_str(table, "the name of a table")]
-        return [
-            compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).as_dict(
-                name
-            )
-            for name in names
-        ]
-
-    def verify(self, pages: Literal["all", "sample", "none"] = "sample") -> Verification:
-        """Everything that the log names has been read and compared with itself; each fault is named.
-
-        Parameters
-        ----------
-        pages
-            Which pages are read and compared with their descriptors and statistics.
-
-        Returns
-        -------
-        Verification
-            ``ok`` tells whether there is damage; damage is never raised.
-
-        Notes
-        -----
-        Writes nothing. Costs as of `spark_pages.maintenance.verify.verify.verify`.
-        """
-        return verify(self._objects, self._runtime, pages)
-
-    def repair_plan(self, pages: Literal["all", "sample", "none"] = "all") -> RepairPlan:
-        """What of the damage can be mended, byte for byte, and what is lost. Mends nothing.
-
-        Notes
-        -----
-        ``plan.execute()`` does it.
-        """
-        return plan_repair(self._objects, self._runtime, pages)
-
     def _wrap(self, log: LogSnapshot) -> Snapshot:
         told = (log.state.base, log.state.changed.get(TABLE_ZERO_NAME))
         if told != self._told:  # what the catalog says of itself, once for each time that it may have changed
@@ -535,10 +448,6 @@ class Store(InfoVerbs, ClaimVerbs, LoadVerbs):
             self._told = told
         leases = Leases(self._log, self._runtime)
         return Snapshot(log, self._pages, self.snapshot, leases.take, leases.open_again)
-
-    def leases(self) -> pa.Table:
-        """Leases that are not over: ``lease_id``, ``version``, ``expires_at``; the oldest version first."""
-        return Leases(self._log, self._runtime).table()
 
 
 @guard

@@ -46,10 +46,12 @@ class RetentionPolicy:
     age_us: int | None = None
 
 
-_RETENTION = "a timedelta, or a whole number of versions"
+_RETENTION = "a timedelta, text such as '7d', or a whole number of versions"
 
 
-def retention_policy(retention: timedelta | int | None, properties: Mapping[str, str]) -> RetentionPolicy:
+def retention_policy(
+    retention: timedelta | int | str | None, properties: Mapping[str, str]
+) -> RetentionPolicy:
     """What a caller asks to keep; else what the properties of the store say; else seven days.
 
     Raises
@@ -57,6 +59,8 @@ def retention_policy(retention: timedelta | int | None, properties: Mapping[str,
     InvalidInputError
         If it is negative, or neither a time nor a whole number, or a property is not a number.
     """
+    if isinstance(retention, str):
+        retention = parse_retention(retention)
     if isinstance(retention, timedelta | np.timedelta64):
         age = as_duration(retention, "retention")
         return _checked(RetentionPolicy(age_us=age // timedelta(microseconds=1)))
@@ -92,7 +96,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def parse_retention(text: str) -> timedelta | int:
-    """What ``--retention`` says: a number of versions, or a number with a unit.
+    """Read a retention from text: a number of versions, or a number with a unit.
 
     Raises
     ------
@@ -102,7 +106,8 @@ def parse_retention(text: str) -> timedelta | int:
     match = re.fullmatch(r"(\d{1,9})([smhdw]?)", text.strip())
     if match is None:
         raise InvalidInputError(
-            f"--retention {text!r} is neither a number of versions, such as 30, nor a time, such as 7d."
+            f"Cannot use {text!r} as a retention: it is neither a number of versions nor a time.",
+            hint="Give a number of versions, such as 30, or a time, such as 7d, 12h, 30m or 2w.",
         )
     count, unit = int(match[1]), match[2]
     return timedelta(**{_UNITS[unit]: count}) if unit else count

@@ -24,7 +24,7 @@ _TRIES = 5
 def plan_vacuum(
     log: Log,
     runtime: Runtime,
-    retention: timedelta | int | None,
+    retention: timedelta | int | str | None,
     orphans: bool,
     further: bool = False,
     pages: PageHandler | None = None,
@@ -54,7 +54,7 @@ def plan_vacuum(
 def vacuum(
     log: Log,
     runtime: Runtime,
-    retention: timedelta | int | None,
+    retention: timedelta | int | str | None,
     orphans: bool,
     pages: PageHandler | None = None,
 ) -> VacuumResult:
@@ -100,7 +100,7 @@ def _both(one: VacuumResult, two: VacuumResult) -> VacuumResult:
 def _round(
     log: Log,
     runtime: Runtime,
-    retention: timedelta | int | None,
+    retention: timedelta | int | str | None,
     orphans: bool,
     further: bool,
     pages: PageHandler | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -142,6 +142,10 @@ class Snapshot:
     def __getitem__(self, name: str) -> Table:
         """Return a table; see `table`."""
         return self.table(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the tables."""
+        return iter(self.tables())
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a table of this name."""

@@ -94,13 +94,14 @@ class SystemTable(Table):
         stop: int | None = None,
         filter: Filter | None = None,
         *,
+        limit: int | None = None,
         trace: ReadTrace | None = None,
         entry_meta: bool = False,
     ) -> pa.Table:
         """See `Table.read`."""
         chosen = self._chosen(start, stop, filter)
         return super(SystemTable, chosen).read(
-            columns, start, stop, filter, trace=trace, entry_meta=entry_meta
+            columns, start, stop, filter, limit=limit, trace=trace, entry_meta=entry_meta
         )
 
     def scan(

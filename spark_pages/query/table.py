@@ -7,7 +7,7 @@ and reads with a filter go by windows (query/scan.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -135,6 +135,7 @@ class Table(TableViews):
         stop: int | None = None,
         filter: Filter | None = None,
         *,
+        limit: int | None = None,
         trace: ReadTrace | None = None,
         entry_meta: bool = False,
     ) -> pa.Table:
@@ -148,6 +149,8 @@ class Table(TableViews):
             First row and one past the last; to the end by default.
         filter
             See `spark_pages.query.predicates.filters`; pages that statistics rule out are not read.
+        limit
+            Most rows to read: the first ones that pass the filter.
         trace
             Receives the pages touched, requests and bytes.
         entry_meta
@@ -174,16 +177,20 @@ class Table(TableViews):
         parsed = self._parse(filter)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         entry_meta = as_flag(entry_meta, "entry_meta")
+        if limit is not None:
+            limit = as_int(limit, "limit", "a number of rows", 0)
+            stop = stop if parsed is not None else min(stop, start + limit)
         if entry_meta:
             if parsed is not None:
                 raise InvalidInputError("Entry metadata is read by rows: give start and stop, and no filter.")
             return rows_with_meta(self._source, names, start, stop, trace)
         if parsed is None:
             return self._source.slices(names, RowRanges.of(start, stop), Reading(trace=trace))
-        request = ScanRequest(names, start, stop, parsed, admit=True)
-        found = list(scan_tables(self._source, request, trace))
+        request = ScanRequest(names, start, stop, parsed, admit=True, few=limit is not None)
+        found = list(_until(limit, scan_tables(self._source, request, trace)))
         if not names:
-            return rows_without_columns(sum(part.num_rows for part in found))
+            rows = sum(part.num_rows for part in found)
+            return rows_without_columns(rows if limit is None else min(rows, limit))
         return pa.concat_tables(found) if found else empty_table(self._source.schema_of(names))
 
     def scan(
@@ -437,6 +444,16 @@ class Table(TableViews):
                 num_rows=self.num_rows,
             )
         return start, stop
+
+
+def _until(limit: int | None, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield parts until they hold so many rows."""
+    left = limit
+    for part in parts if limit != 0 else ():
+        yield part if left is None or not part.num_columns else part.slice(0, left)
+        left = None if left is None else left - part.num_rows
+        if left is not None and left <= 0:
+            return
 
 
 def _row_of_nulls(schema: pa.Schema) -> pa.Table:

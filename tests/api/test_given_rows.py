@@ -49,7 +49,7 @@ FRAMES = {
     "a stream that runs out of its own list": (stream(KeyError("x")), "batch 1 of a stream"),
     "a stream of a broken library": (stream(RuntimeError("oops")), "batch 1 of a stream: oops"),
     "one column": (pa.array([1]), "expected columns with names"),
-    "a class": (pd.DataFrame, "expected columns with names"),
+    "a class": (pd.DataFrame, "Cannot read rows from"),
 }
 
 

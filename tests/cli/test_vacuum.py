@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import spark_pages as sp
 from spark_pages.cli.app import app
 from spark_pages.errors import InvalidInputError
-from spark_pages.log.retention import parse_retention
+from spark_pages.log.retention import RetentionPolicy, parse_retention, retention_policy
 from tests.maintenance.vacuum.stores import numbers
 
 
@@ -82,3 +82,8 @@ def test_a_retention_is_a_number_of_versions_or_a_time(text, means):
 def test_another_retention_is_refused(text):
     with pytest.raises(InvalidInputError, match="neither a number of versions"):
         parse_retention(text)
+
+
+def test_a_retention_may_be_text():
+    assert retention_policy("7d", {}) == RetentionPolicy(age_us=7 * 86_400_000_000)
+    assert retention_policy("30", {}) == RetentionPolicy(versions=30)

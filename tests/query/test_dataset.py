@@ -247,3 +247,39 @@ def test_a_snapshot_knows_its_tables_by_name(folder: str):
     assert "flights" in snapshot
     assert "trains" not in snapshot
     assert 5 not in snapshot  # type: ignore[operator]
+
+
+def test_a_limit_stops_reading_once_it_is_reached(folder: str):
+    table = sp.open(folder).snapshot().table("flights")
+    trace = sp.ReadTrace()
+
+    found = table.read(["id", "name"], filter="id > 10", limit=3, trace=trace)
+
+    assert found["id"].to_pylist() == [11, 12, 13]
+    assert len(trace.page_ids) <= 4
+    assert table.read(limit=2) == table.read(stop=2)
+    assert table.read(start=5, limit=2)["id"].to_pylist() == [5, 6]
+    assert table.read(limit=0).num_rows == 0
+    assert table.read([], filter="id > 10", limit=7).num_rows == 7
+    assert table.read(filter="id < 3", limit=10).num_rows == 3
+
+
+@pytest.mark.parametrize("limit", [-1, True, 1.5, "3"])
+def test_a_limit_is_a_number_of_rows(limit: Any, folder: str):
+    with pytest.raises(InvalidInputError, match="limit"):
+        sp.open(folder).snapshot().table("flights").read(limit=limit)
+
+
+def test_a_store_gives_tables_of_its_latest_version(folder: str):
+    with sp.open(folder) as store:
+        assert store.tables() == ["flights"]
+        assert store.version == 1
+        assert "flights" in store
+        assert "trains" not in store
+        assert store["flights"].num_rows == store.table("flights").num_rows == ROWS
+
+
+def test_stores_and_snapshots_are_iterated_by_the_names_of_tables(folder: str):
+    store = sp.open(folder)
+
+    assert list(store) == list(store.snapshot()) == ["flights"]
