@@ -55,6 +55,8 @@ def _as_arrow(data: Any) -> Any:
     """Return the data, or a table or stream of its rows where it has no interface of Arrow."""
     if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader | Mapping):
         return data
+    if isinstance(data, type):  # pandas.DataFrame has what a frame has
+        raise _unknown(data)
     if isinstance(data, str | PathLike):
         return open_files(data)
     if hasattr(data, "iloc"):
@@ -75,7 +77,14 @@ def _as_arrow(data: Any) -> Any:
         return data.to_reader()
     if isinstance(data, Iterable) and not isinstance(data, bytes | pa.Array | pa.ChunkedArray | np.ndarray):
         return _of_items(data)
-    raise InvalidInputError(f"Cannot read rows from {shortened(data)} ({type(data).__name__}).", hint=_FORMS)
+    raise _unknown(data)
+
+
+def _unknown(data: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"Cannot read rows from {shortened(data)} ({type(data).__name__}): it is not data of a known kind.",
+        hint=_FORMS,
+    )
 
 
 def without_unnamed_index(frame: Any) -> Any:

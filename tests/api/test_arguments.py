@@ -116,7 +116,7 @@ READS = {
     "history": (lambda s: s.history("2"), r"Cannot use '2' \(str\) as limit"),
     "less than no history": (
         lambda s: s.history(-1),
-        r"Cannot use -1 \(int\) as limit: expected a number of versions",
+        r"Cannot use -1 \(int\) as limit: expected a number of rows",
     ),
     "SQL": (lambda s: s.sql(b"select 1"), r"Cannot use b'select 1' \(bytes\) as the statement"),
     "retention": (
