@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from spark_pages.arrow.wider_types import same_family
 from spark_pages.catalog.facts import json_fact, with_json_fact
-from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.catalog.resolve import find_columns, show_name
 from spark_pages.errors import DamageError, InvalidInputError, SchemaMismatchError
 from spark_pages.format.bounds import has_bounds
 from spark_pages.model.identity_cache import IdentityCache
@@ -118,7 +118,7 @@ def primary_key(definition: TableDefinition, name: str, columns: Sequence[str]) 
     ColumnNotFoundError, InvalidInputError
         If a column is not there, may be null, or is of a type without an order.
     """
-    check_columns(definition, columns)
+    columns = find_columns(definition, columns)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidInputError(
             f"Cannot add a primary key to {show_name(definition)!r}: it needs columns, and each of "
@@ -155,8 +155,7 @@ def foreign_key(
     ColumnNotFoundError, InvalidInputError, SchemaMismatchError
         If a column is not there, or two of them can never hold the same.
     """
-    check_columns(definition, columns)
-    check_columns(other, there)
+    columns, there = find_columns(definition, columns), find_columns(other, there)
     if not columns or len(columns) != len(there):
         raise InvalidInputError(
             f"Cannot add a foreign key to {show_name(definition)!r}: it names {len(columns)} columns, "

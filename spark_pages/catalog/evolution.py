@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_pages.arguments import as_names, as_str
 from spark_pages.catalog.facts import column_properties, fact, with_fact, with_json_fact
-from spark_pages.catalog.resolve import check_columns
+from spark_pages.catalog.resolve import find_column, find_columns
 from spark_pages.catalog.widening import check_wider, stored_types, with_stored_types
 from spark_pages.errors import InvalidInputError
 from spark_pages.model.table import (
@@ -51,7 +51,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     InvalidInputError
         If it is the only one.
     """
-    check_columns(definition, [name])
+    name = find_column(definition, name)
     if len(definition.schema) == 1:
         raise InvalidInputError(
             f"Cannot drop column {name!r} of {definition.name!r}: it is the only one.",
@@ -68,7 +68,7 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
     ColumnNotFoundError, InvalidInputError
         If there is no column of the old name, or one of the new name.
     """
-    check_columns(definition, [old])
+    old = find_column(definition, old)
     if old == as_str(new, "name"):
         return definition
     _check_new(definition, new)
@@ -86,8 +86,7 @@ def with_columns_in_order(definition: TableDefinition, columns: Sequence[str]) -
     ColumnNotFoundError, InvalidInputError
         If a column is not there, or named twice.
     """
-    columns = as_names(columns, "columns")
-    check_columns(definition, columns)
+    columns = find_columns(definition, as_names(columns, "columns"))
     if len(set(columns)) < len(columns):
         raise InvalidInputError(
             f"Cannot reorder columns of {definition.name!r}: one of {columns!r} is named twice.",
@@ -114,7 +113,7 @@ def with_wider_column(definition: TableDefinition, name: str, wider: pa.DataType
             f"{fact(field, TYPE_KEY)!r}, which is fixed.",
             hint=f"Add a column of type {wider}, `transaction.add_column`, and fill it.",
         )
-    return _with_column_as(definition, name, with_stored_types(field.with_type(wider), field.type))
+    return _with_column_as(definition, with_stored_types(field.with_type(wider), field.type))
 
 
 def with_nullability(definition: TableDefinition, name: str, nullable: bool) -> TableDefinition:
@@ -125,7 +124,7 @@ def with_nullability(definition: TableDefinition, name: str, nullable: bool) -> 
     ColumnNotFoundError
         If there is no such column.
     """
-    return _with_column_as(definition, name, _column(definition, name).with_nullable(nullable))
+    return _with_column_as(definition, _column(definition, name).with_nullable(nullable))
 
 
 def with_comment(definition: TableDefinition, comment: str | None, column: str | None) -> TableDefinition:
@@ -138,7 +137,7 @@ def with_comment(definition: TableDefinition, comment: str | None, column: str |
     """
     if column is None:
         return replace(definition, schema=with_fact(definition.schema, COMMENT_KEY, comment))
-    return _with_column_as(definition, column, with_fact(_column(definition, column), COMMENT_KEY, comment))
+    return _with_column_as(definition, with_fact(_column(definition, column), COMMENT_KEY, comment))
 
 
 def with_column_properties(
@@ -154,7 +153,7 @@ def with_column_properties(
     field = _column(definition, name)
     merged = {**column_properties(field), **properties}
     kept = {key: value for key, value in merged.items() if value is not None}
-    return _with_column_as(definition, name, with_json_fact(field, PROPERTIES_KEY, kept))
+    return _with_column_as(definition, with_json_fact(field, PROPERTIES_KEY, kept))
 
 
 def with_pages_of(definition: TableDefinition, newer: TableDefinition) -> TableDefinition:
@@ -171,12 +170,11 @@ def with_pages_of(definition: TableDefinition, newer: TableDefinition) -> TableD
 
 
 def _column(definition: TableDefinition, name: str) -> pa.Field:
-    check_columns(definition, [name])
-    return definition.schema.field(name)
+    return definition.schema.field(find_column(definition, name))
 
 
-def _with_column_as(definition: TableDefinition, name: str, column: pa.Field) -> TableDefinition:
-    index = definition.schema.get_field_index(name)
+def _with_column_as(definition: TableDefinition, column: pa.Field) -> TableDefinition:
+    index = definition.schema.get_field_index(column.name)
     return replace(definition, schema=definition.schema.set(index, column))
 
 

@@ -9,7 +9,7 @@ Seed 002, "Identifier Resolution". A name goes through five stages:
 5. `PhysicalKey`: table and field, the key of a column chain. The namespace is not in it, so that a table that
    moves to another namespace keeps its pages.
 
-Names are compared without regard to case, quoted or not, as DuckDB and Spark do; quotes keep blanks and
+Names are compared as `spark_pages.model.names` has it, quoted or not; quotes keep blanks and
 signs. Columns of one table may differ by case only here, which DuckDB does not know. So of these the one that
 is spelled exactly so is meant, and a name that is spelled like none of them is ambiguous.
 """
@@ -24,8 +24,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spark_pages.arguments import as_str
-from spark_pages.errors import ColumnNotFoundError, InvalidInputError
+from spark_pages.errors import ColumnNotFoundError
 from spark_pages.model.ids import FieldId, TableId
+from spark_pages.model.names import ambiguous_name, fold_name, match_name
 
 
 class PhysicalKey(NamedTuple):
@@ -200,7 +201,7 @@ class IdentifierContext:
         """
         found = match(parts[0], self.aliases)
         if len(found) > 1 and (found[0].field is None or len({each.field for each in found}) > 1):
-            raise _ambiguous("name", parts[0], [each.name for each in found])
+            raise ambiguous_name("name", parts[0], [each.name for each in found])
         return Resolved(alias=found[0], path=tuple(parts[1:])) if found else None
 
     def star_table(self, parts: Sequence[str]) -> VisibleTable:
@@ -213,7 +214,7 @@ class IdentifierContext:
         """
         found = self._tables_called(parts)
         if len(found) > 1:
-            raise _ambiguous("table", ".".join(parts), [table.display_name for table in found])
+            raise ambiguous_name("table", ".".join(parts), [table.display_name for table in found])
         if not found:
             raise self._unknown([*parts, "*"])
         return found[0]
@@ -226,19 +227,21 @@ class IdentifierContext:
             tables = self._tables_called(parts[:taken])
             found = [(table, column) for table in tables for column in _named(table, parts[taken])]
             if len(found) > 1:
-                raise _ambiguous("column", ".".join(parts), [f"{t.display_name}.{c.name}" for t, c in found])
+                raise ambiguous_name(
+                    "column", ".".join(parts), [f"{t.display_name}.{c.name}" for t, c in found]
+                )
             if found:
                 return Resolved((found[0],), path=tuple(parts[taken + 1 :]), depth=depth)
         return self._bare(parts, depth)
 
     def _bare(self, parts: Sequence[str], depth: int) -> Resolved | None:
         path = tuple(parts[1:])
-        merged = [each for each in self.merged if each.name.lower() == parts[0].lower()]
+        merged = [each for each in self.merged if fold_name(each.name) == fold_name(parts[0])]
         if merged:
             return Resolved(merged[0].places, path=path, depth=depth)
         found = [(table, column) for table in self.tables for column in _named(table, parts[0])]
         if len(found) > 1:
-            raise _ambiguous("column", parts[0], [f"{t.display_name}.{c.name}" for t, c in found])
+            raise ambiguous_name("column", parts[0], [f"{t.display_name}.{c.name}" for t, c in found])
         if found:
             return Resolved((found[0],), path=path, depth=depth)
         rows = self._tables_called(parts) if len(parts) <= 2 else ()
@@ -250,10 +253,10 @@ class IdentifierContext:
             table
             for table in self.tables
             if not qualifier
-            or (table.namespace is not None and table.namespace.lower() == qualifier[0].lower())
+            or (table.namespace is not None and fold_name(table.namespace) == fold_name(qualifier[0]))
         ]
         exact = [table for table in named if table.alias == name]
-        return exact or [table for table in named if table.alias.lower() == name.lower()]
+        return exact or [table for table in named if fold_name(table.alias) == fold_name(name)]
 
     def _unknown(self, parts: Sequence[str]) -> ColumnNotFoundError:
         name = ".".join(parts)
@@ -300,24 +303,7 @@ def match(name: str, known: Iterable[VisibleColumn]) -> list[VisibleColumn]:
     """The columns that a name may mean: spelled exactly so, else without regard to case."""
     columns = list(known)
     exact = [column for column in columns if column.name == name]
-    return exact or [column for column in columns if column.name.lower() == name.lower()]
-
-
-def match_name(name: str, known: Iterable[str], kind: str = "column") -> str | None:
-    """The known name that is meant, or None.
-
-    Raises
-    ------
-    InvalidInputError
-        If several differ from it, and from each other, by case only; names them.
-    """
-    names = list(known)
-    if name in names:
-        return name
-    alike = [each for each in names if each.lower() == name.lower()]
-    if len(alike) > 1:
-        raise _ambiguous(kind, name, alike)
-    return alike[0] if alike else None
+    return exact or [column for column in columns if fold_name(column.name) == fold_name(name)]
 
 
 def fields_called(path: Sequence[str], column: str, kind: pa.DataType) -> list[str]:
@@ -367,25 +353,10 @@ def _has_fields(kind: pa.DataType) -> bool:
 
 def suggest(name: str, known: Sequence[str]) -> str | None:
     """A question with the names that look like it."""
-    by_fold = {each.lower(): each for each in known}
-    close = get_close_matches(name.lower(), list(by_fold), n=3, cutoff=0.6)
+    by_fold = {fold_name(each): each for each in known}
+    close = get_close_matches(fold_name(name), list(by_fold), n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(repr(by_fold[each]) for each in close)}?" if close else None
 
 
 def _named(table: VisibleTable, name: str) -> list[VisibleColumn]:
     return match(name, table.columns)
-
-
-def _ambiguous(kind: str, name: str, candidates: Sequence[str]) -> InvalidInputError:
-    shown = list(dict.fromkeys(candidates))
-    told = (
-        f"it may be {' or '.join(map(repr, shown))}."
-        if len(shown) > 1
-        else f"several are called {shown[0]!r}."
-    )
-    advice = (
-        f"Write it in full and exactly, such as {shown[0]!r}."
-        if len(shown) > 1
-        else "Give them different names by `AS`."
-    )
-    return InvalidInputError(f"Cannot choose a {kind} {name!r}: {told}", hint=advice, candidates=shown)

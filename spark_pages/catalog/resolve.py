@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from spark_pages.arguments import as_names, as_str
@@ -10,7 +10,6 @@ from spark_pages.catalog.identifiers import (
     LogicalFieldId,
     VisibleColumn,
     VisibleTable,
-    column_of,
     suggest,
 )
 from spark_pages.errors import (
@@ -22,6 +21,7 @@ from spark_pages.errors import (
 )
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
+from spark_pages.model.names import match_name
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
 
 TABLES_LISTED = "`snapshot.tables()`, or `spark-pages tables URL`, lists the tables."
@@ -32,7 +32,10 @@ class Names(Protocol):
     """Where names are looked up: a version of the log, or what a transaction makes of it."""
 
     def table(self, name: TableName) -> TableDefinition | None:
-        """What has this name, or None."""
+        """What has exactly this name, or None."""
+
+    def alike(self, name: TableName) -> list[str]:
+        """Names in the same namespace that differ from this one by case at most."""
 
 
 def split_name(text: str) -> tuple[str, str]:
@@ -53,28 +56,41 @@ def split_name(text: str) -> tuple[str, str]:
     return namespace, name
 
 
-def namespace_id(namespace: str, names: Names) -> int:
-    """The id of a namespace.
+def find_namespace(namespace: str, names: Names) -> tuple[int, str]:
+    """Return the id of a namespace and its name as it is spelled; the case of `namespace` does not matter.
 
     Raises
     ------
     NamespaceNotFoundError
         If there is none of that name.
+    InvalidInputError
+        If several differ from it by case only.
     """
     if namespace in BUILT_IN:
-        return BUILT_IN[namespace]
+        return BUILT_IN[namespace], namespace
     found = names.table((NAMESPACE_NAMES, namespace))
+    if found is None:
+        known = match_name(namespace, [*BUILT_IN, *names.alike((NAMESPACE_NAMES, namespace))], "namespace")
+        if known in BUILT_IN:
+            return BUILT_IN[known], known
+        found = None if known is None else names.table((NAMESPACE_NAMES, known))
     if found is None:
         raise NamespaceNotFoundError(
             f"Cannot find namespace {namespace!r}: there is none of that name.",
             hint="`transaction.create_namespace` makes one; `snapshot.namespaces()` lists them.",
             namespace=namespace,
         )
-    return found.table_id
+    return found.table_id, found.name
 
 
-def parse_name(text: str, names: Names) -> TableName:
-    """Namespace id and table name of ``table`` or ``namespace.table``.
+def name_of_new(text: str, names: Names) -> tuple[TableName, str]:
+    """Resolve the namespace in the name of a table to be made.
+
+    Returns
+    -------
+    TableName, str
+        Namespace id and name of the table, the latter as it is given; and the name of the namespace, as that
+        is spelled.
 
     Raises
     ------
@@ -84,7 +100,38 @@ def parse_name(text: str, names: Names) -> TableName:
         If there is no such namespace.
     """
     namespace, name = split_name(text)
-    return namespace_id(namespace or "default", names), name
+    number, spelled = find_namespace(namespace or "default", names)
+    return (number, name), spelled
+
+
+def look_up(text: str, names: Names) -> TableDefinition | None:
+    """Return the table of a name: spelled exactly so, else without regard to case; None if there is none.
+
+    Raises
+    ------
+    InvalidInputError
+        If the text is empty or half a name, or several names differ from it by case only.
+    NamespaceNotFoundError
+        If there is no such namespace.
+
+    Notes
+    -----
+    A name that is spelled exactly costs a look-up; another one the names of its namespace.
+    """
+    (number, name), namespace = name_of_new(text, names)
+    return look_up_in(number, name, names, "" if namespace == "default" else f"{namespace}.")
+
+
+def look_up_in(number: int, name: str, names: Names, shown: str = "") -> TableDefinition | None:
+    """Return the table of a name in a namespace, as `look_up`; `shown` stands before names in errors."""
+    found = names.table((number, name))
+    if found is not None:
+        return found
+    alike = names.alike((number, name))
+    if not alike:
+        return None
+    known = match_name(shown + name, [shown + each for each in alike], "table")
+    return None if known is None else names.table((number, known.removeprefix(shown)))
 
 
 def show_name(definition: TableDefinition) -> str:
@@ -119,7 +166,7 @@ def find_table(snapshot: LogSnapshot, text: str) -> TableDefinition:
         If there is none; suggests names that look like it.
     """
     try:
-        definition = snapshot.table(parse_name(text, snapshot))
+        definition = look_up(text, snapshot)
     except NamespaceNotFoundError as missing:
         raise TableNotFoundError(
             f"Cannot find table {text!r} at version {snapshot.state.version}: there is no namespace "
@@ -170,8 +217,7 @@ def same_column(then: TableDefinition, column: str, definition: TableDefinition,
     ColumnNotFoundError
         If the table does not have the column there.
     """
-    check_column(definition, column)
-    field_id = definition.field_ids[column]
+    field_id = definition.field_ids[find_column(definition, column)]
     for name, each in then.field_ids.items():
         if each == field_id:
             return name
@@ -196,38 +242,36 @@ def table_missing_error(definition: TableDefinition, version: int) -> TableNotFo
     )
 
 
-def find_columns(definition: TableDefinition, columns: Iterable[str] | None) -> Sequence[str]:
-    """The columns asked for as the table spells them, whatever the case of their names; or all of them.
+def find_columns(definition: TableDefinition, columns: Iterable[str] | None) -> list[str]:
+    """Return the columns asked for as the table spells them, whatever the case of their names; or all.
 
     Raises
     ------
     ColumnNotFoundError
         If the table has no such column; suggests names that look like it.
     InvalidInputError
-        If several differ from a name by case only.
+        If it is a text, which is a list of letters to Python, or has what is no text; or if several columns
+        differ from a name by case only.
     """
     if columns is None:
         return list(definition.field_ids)
-    table = visible_table(definition)
-    return [column_of(table, name).name for name in as_names(columns, "columns")]
+    return [find_column(definition, name) for name in as_names(columns, "columns")]
 
 
-def check_columns(definition: TableDefinition, columns: Iterable[str] | None) -> Sequence[str]:
-    """The columns asked for, or all of them.
-
-    Raises
-    ------
-    ColumnNotFoundError
-        If the table has no such column; suggests names that look like it.
-    InvalidInputError
-        If it is a text, which is a list of letters to Python, or has what is no text.
-    """
-    if columns is None:
-        return list(definition.field_ids)
-    wanted = as_names(columns, "columns")
-    for name in wanted:
-        check_column(definition, name)
-    return wanted
+def find_column(definition: TableDefinition, column: str) -> str:
+    """Return the name of a column as the table spells it; raises as `find_columns`."""
+    known = definition.field_ids
+    if as_str(column, "column") in known:
+        return column
+    found = match_name(column, known)
+    if found is None:
+        raise ColumnNotFoundError(
+            f"Cannot find column {column!r} of table {definition.name!r}: it has none of that name.",
+            hint=suggest(column, list(known)) or f"It has {', '.join(known)}.",
+            table=definition.name,
+            column=column,
+        )
+    return found
 
 
 def check_available(definition: TableDefinition, columns: Iterable[str]) -> None:
@@ -242,24 +286,4 @@ def check_available(definition: TableDefinition, columns: Iterable[str]) -> None
             + (f", or name other columns: {', '.join(others)}." if others else "."),
             table=show_name(definition),
             column=name,
-        )
-
-
-def check_column(definition: TableDefinition, column: str) -> None:
-    """Nothing, if the table has it.
-
-    Raises
-    ------
-    ColumnNotFoundError
-        If it has not; suggests names that look like it.
-    InvalidInputError
-        If it is no text.
-    """
-    known = definition.field_ids
-    if as_str(column, "column") not in known:
-        raise ColumnNotFoundError(
-            f"Cannot find column {column!r} of table {definition.name!r}: it has none of that name.",
-            hint=suggest(column, list(known)) or f"It has {', '.join(known)}.",
-            table=definition.name,
-            column=column,
         )

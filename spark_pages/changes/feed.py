@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from spark_pages.arguments import as_choice, as_int
-from spark_pages.catalog.resolve import find_table, parse_name
+from spark_pages.catalog.resolve import find_table, look_up
 from spark_pages.changes.page_changes import page_changes
 from spark_pages.changes.row_changes import row_changes
 from spark_pages.errors import InvalidInputError, TableNotFoundError
@@ -85,7 +85,7 @@ def find_table_id(now: LogSnapshot, then: LogSnapshot | None, table: str) -> int
     except TableNotFoundError:
         if then is None:
             raise
-        found = then.table(parse_name(table, then))
+        found = look_up(table, then)
         if found is None:
             raise
         return found.table_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -43,6 +43,14 @@ class RowStream:
     schema: pa.Schema
     pieces: Callable[[int], Iterator[pa.Table]]
     size_bytes: int | None = None
+
+    def renamed(self, columns: Sequence[str]) -> RowStream:
+        """Return the same rows under other names of their columns."""
+        return RowStream(
+            pa.schema([field.with_name(name) for field, name in zip(self.schema, columns, strict=True)]),
+            lambda most: (piece.rename_columns(list(columns)) for piece in self.pieces(most)),
+            self.size_bytes,
+        )
 
     @property
     def columns(self) -> list[str]:

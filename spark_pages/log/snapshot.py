@@ -10,6 +10,7 @@ from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainEdit, ChainKey, PartialRun, Piece
 from spark_pages.model.ids import LIVENESS
+from spark_pages.model.names import fold_name
 from spark_pages.model.page import PageKind
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TableDefinition
@@ -120,6 +121,21 @@ class LogSnapshot:
             table_id = self.state.names[name]
             return None if table_id is None else self.state.tables[table_id]
         return self.checkpoint.table(name) if self.checkpoint else None
+
+    def alike(self, name: TableName) -> list[str]:
+        """Names of what is live in the same namespace that differ from this one by case at most.
+
+        Notes
+        -----
+        Reads the names of the whole catalog, once for each checkpoint.
+        """
+        number, folded = name[0], fold_name(name[1])
+        there = self.checkpoint.alike(number, folded) if self.checkpoint else ()
+        found = [each for each in there if self.state.names.get((number, each), 0) is not None]
+        for (namespace_id, each), table_id in self.state.names.items():
+            if namespace_id == number and table_id is not None and fold_name(each) == folded:
+                found.append(each)
+        return sorted(set(found))
 
     def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
         """All that is live, or what has its name in a namespace, sorted by namespace and name.

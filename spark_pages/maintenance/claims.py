@@ -10,9 +10,9 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from spark_pages.arguments import MOST_NUMBER, as_duration, as_int, as_names, as_str
+from spark_pages.arguments import MOST_NUMBER, as_duration, as_int, as_str
 from spark_pages.boundary import guarded
-from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.catalog.resolve import find_columns, show_name
 from spark_pages.errors import InvalidInputError
 from spark_pages.log.claims import is_live
 from spark_pages.log.times import MAX_TIME_US, bounded
@@ -178,11 +178,10 @@ def take_claim(
             hint="Give one by `owner`, --owner on the command line, that others will know.",
         )
     table = as_str(table, "the name of a table")
-    columns = None if columns is None else as_names(columns, "columns")
     txn = store.transaction(operation="claim rows", parameters={"table": table, "owner": owner})
     shown = txn.snapshot.table(table)
     table_id, fields = shown.definition.table_id, shown.definition.field_ids
-    check_columns(shown.definition, columns or ())
+    columns = find_columns(shown.definition, columns)
     start = as_int(rows[0], "start")
     stop = shown.num_rows if rows[1] is None else as_int(rows[1], "stop", most=MOST_NUMBER)
     expires_us = runtime.now_us() + lasting // timedelta(microseconds=1)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from spark_pages.arguments import as_flag, as_str
+from spark_pages.arguments import as_flag
 from spark_pages.boundary import guarded
 from spark_pages.io import PageHandler
 from spark_pages.log.log import Log
@@ -92,7 +92,7 @@ class MaintenanceVerbs:
             to do), and how many columns another job was compacting.
         """
         snapshot = self.snapshot()
-        names = snapshot.tables() if table is None else [as_str(table, "the name of a table")]
+        names = snapshot.tables() if table is None else [snapshot.table(table).name]
         return [
             compact_table(partial(self.transaction, parameters={"table": name}), name, self._runtime).as_dict(
                 name

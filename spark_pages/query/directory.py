@@ -21,7 +21,7 @@ from spark_pages.arguments import (
 )
 from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import LogicalFieldId, PhysicalKey
-from spark_pages.catalog.resolve import check_column, same_column
+from spark_pages.catalog.resolve import find_column, same_column
 from spark_pages.errors import (
     DamageError,
     InvalidInputError,
@@ -102,8 +102,11 @@ class PageDirectory:
         chains = self._chains  # if another thread reopens the version, they are not used any more
         chain = chains.get(column) if isinstance(column, str) else None
         if chain is None:
-            chain = chains[column] = self.chain_of(self.key(column))
-            self.check_lengths([column])
+            name = find_column(self.definition, column)
+            if name != column:
+                return self.chain(name)
+            chain = chains[name] = self.chain_of(self.key(name))
+            self.check_lengths([name])
         return chain
 
     def check_lengths(self, columns: Iterable[str]) -> None:
@@ -152,9 +155,9 @@ class PageDirectory:
         ColumnNotFoundError
             If the table has no such column.
         """
-        check_column(self.definition, column)
         definition = self.definition
-        field = LogicalFieldId(definition.namespace_id, definition.table_id, definition.field_ids[column])
+        field_id = definition.field_ids[find_column(definition, column)]
+        field = LogicalFieldId(definition.namespace_id, definition.table_id, field_id)
         return field.physical
 
     def chain_of(self, key: PhysicalKey) -> ColumnChain:
@@ -225,7 +228,7 @@ class PageDirectory:
             chain = self._chains.get(column) or self.chain(column)
             return chain.locate_row(row)
         except TypeError:
-            check_column(self.definition, column)
+            find_column(self.definition, column)
             raise
         except ObjectNotFoundError:
             return self._locate_after_reopen(column, row)
@@ -340,7 +343,7 @@ class PageDirectory:
         """
         wanted = parse_page_id(page_id)
         if column is not None:
-            check_column(self.definition, column)
+            column = find_column(self.definition, column)
         for name in self.definition.field_ids if column is None else [column]:
             pages = self.chain(name).all_pages()
             found: Any = np.flatnonzero(pages.page_ids == wanted)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from spark_pages.arrow.columns import number_column, numbers_of
 from spark_pages.arrow.join import DoesNotFitError, empty_table, join
-from spark_pages.catalog.resolve import check_columns, show_name
+from spark_pages.catalog.resolve import find_columns, show_name
 from spark_pages.errors import InvalidInputError
 from spark_pages.format.pages.paginate import TARGET_PAGE_BYTES
 from spark_pages.io import ReadTrace
@@ -116,7 +116,7 @@ def _jobs(
 
 def tested_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:
     """The columns that the filter reads."""
-    return check_columns(source.definition, request.parsed.columns) if request.parsed else []
+    return find_columns(source.definition, request.parsed.columns) if request.parsed else []
 
 
 def needed_columns(source: RowReader, request: ScanRequest) -> Sequence[str]:

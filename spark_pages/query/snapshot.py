@@ -20,6 +20,7 @@ from spark_pages.log.reopen import reopening
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.times import as_datetime, dated
 from spark_pages.model.ids import CATALOG_TABLE, TableId
+from spark_pages.model.names import fold_name
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.query.catalog_rows import CatalogRows
 from spark_pages.query.directory import PageDirectory
@@ -174,7 +175,8 @@ class Snapshot:
         Parameters
         ----------
         name
-            ``table`` or ``namespace.table``; ``system.tables``, ``columns``, ``types``, ``constraints`` and
+            ``table`` or ``namespace.table``, in any case; of several that differ by case only the one that is
+            spelled exactly so. ``system.tables``, ``columns``, ``types``, ``constraints`` and
             ``namespaces`` tell of the catalog, and ``system.catalog`` is the table in which it keeps itself.
 
         Raises
@@ -182,7 +184,7 @@ class Snapshot:
         TableNotFoundError
             If there is none; suggests names that look like it.
         """
-        namespace, own = split_name(name)
+        namespace, own = map(fold_name, split_name(name))
         if namespace == "system" and own in SYSTEM_TABLES:
             self._on_read(CATALOG_TABLE)
             return self._system_table(own)

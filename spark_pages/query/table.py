@@ -21,10 +21,10 @@ from spark_pages.arrow.nested import null_column
 from spark_pages.boundary import guarded
 from spark_pages.catalog.namespaces import location_of
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.catalog.resolve import check_column, check_columns, show_name, visible_table
+from spark_pages.catalog.resolve import find_column, find_columns, show_name, visible_table
 from spark_pages.display.cards import table_card
 from spark_pages.display.text import count
-from spark_pages.errors import InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
+from spark_pages.errors import ColumnNotFoundError, InvalidInputError, ObjectNotFoundError, RowOutOfRangeError
 from spark_pages.io import PageHandler, ReadTrace
 from spark_pages.log.reopen import reopening
 from spark_pages.log.snapshot import LogSnapshot
@@ -172,7 +172,7 @@ class Table(TableViews):
         -----
         One request per run of adjacent pages that no cache holds.
         """
-        names = check_columns(self.definition, columns)
+        names = find_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
         parsed = self._parse(filter)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
@@ -288,7 +288,7 @@ class Table(TableViews):
         Each page that holds one of the rows is read once, neighbours in one request, and of each only the
         rows wanted are copied.
         """
-        names = check_columns(self.definition, columns)
+        names = find_columns(self.definition, columns)
         check_kind(trace, _TRACE, "trace", "a ReadTrace")
         return self._source.take(names, row_numbers(rows, self.num_rows, self.name), Reading(trace=trace))
 
@@ -309,7 +309,7 @@ class Table(TableViews):
         """
         metadata = as_flag(metadata, "metadata")
         parts = []
-        for name in check_columns(self.definition, None if column is None else [column]):
+        for name in find_columns(self.definition, None if column is None else [column]):
             run = self.directory.chain(name).all_pages()
             part = page_table(name, RunSlice(run, 0), 0)
             if metadata:
@@ -327,7 +327,7 @@ class Table(TableViews):
         binary of more than 32 bytes also the pages of the outermost cut bounds, mostly one for each side. See
         docs/statistics.md.
         """
-        check_column(self.definition, column)
+        column = find_column(self.definition, column)
         start, stop = self._row_range(start, stop)
         kind, chain = self.schema.field(column).type, self.directory.chain(column)
         read = partial(self.page_values, column)
@@ -338,7 +338,7 @@ class Table(TableViews):
         """Which pages of each column hold the rows of each block: the pages of a column, or so many rows."""
         if by is not None and not isinstance(by, str):
             by = as_int(by, "by", "a column, or a number of rows", 1, MOST_NUMBER)
-        check_columns(self.definition, [by] if isinstance(by, str) else None)
+        by = find_column(self.definition, by) if isinstance(by, str) else by
         chains = {name: self.directory.chain(name) for name in self.columns}
         return blocks_of(chains, self.definition.field_ids, by, self.num_rows)
 
@@ -364,7 +364,7 @@ class Table(TableViews):
 
     def page_values(self, column: str, pages: Sequence[PageDescriptor]) -> list[pa.Array]:
         """The values of some pages of a column, page by page."""
-        check_column(self.definition, column)
+        column = find_column(self.definition, column)
         return self._source.page_values(column, as_list(pages, PageDescriptor, "pages", "page descriptors"))
 
     def candidate_rows(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
@@ -375,12 +375,12 @@ class Table(TableViews):
     def rows_in(self, columns: Iterable[str], ranges: RowRanges) -> pa.Table:
         """The rows of some ranges, in order; the caches are left to others."""
         check_kind(ranges, RowRanges, "ranges", "RowRanges")
-        return self._source.slices(check_columns(self.definition, columns), ranges, Reading(admit=False))
+        return self._source.slices(find_columns(self.definition, columns), ranges, Reading(admit=False))
 
     def filter_columns(self, filter: Filter | None) -> Sequence[str]:
         """The columns that a filter reads, which is known to fit the table."""
         parsed = self._parse(filter)
-        return check_columns(self.definition, parsed.columns) if parsed is not None else ()
+        return find_columns(self.definition, parsed.columns) if parsed is not None else ()
 
     def rows_to_read(self, filter: Filter, start: int = 0, stop: int | None = None) -> RowRanges:
         """The rows that neither statistics nor bloom filters rule out."""
@@ -404,7 +404,7 @@ class Table(TableViews):
         """The filter, tried on no rows and a row of nulls: one that does not fit is refused at once."""
         parsed = parse_filter(given, self.schema, visible_table(self.definition))
         if parsed is not None:
-            kinds = self._source.schema_of(check_columns(self.definition, parsed.columns))
+            kinds = self._source.schema_of(self._exact(parsed.columns))
             try:
                 for rows in (empty_table, _row_of_nulls):  # of some types Arrow makes no sound nulls
                     passing(rows(kinds or _NO_COLUMN), parsed.predicate)
@@ -417,6 +417,26 @@ class Table(TableViews):
                 ) from error
         return parsed
 
+    def _exact(self, columns: Sequence[str] | None) -> Sequence[str]:
+        """Return columns that a filter names; SQL text and conditions spell them as the table does by now.
+
+        Raises
+        ------
+        ColumnNotFoundError
+            If a pyarrow expression spells one otherwise: Arrow would not find it.
+        """
+        names = find_columns(self.definition, columns)
+        for given, name in zip(columns or (), names, strict=False):
+            if given != name:
+                raise ColumnNotFoundError(
+                    f"Cannot find column {given!r} of table {self.name!r}: an expression of pyarrow names "
+                    "columns exactly.",
+                    hint=f"Write {name!r}, or give the filter as SQL text.",
+                    table=self.name,
+                    column=given,
+                )
+        return names
+
     def _scan_request(
         self,
         columns: Iterable[str] | None,
@@ -426,7 +446,7 @@ class Table(TableViews):
         batch_rows: int | None,
         prefetch: bool = True,
     ) -> ScanRequest:
-        names = check_columns(self.definition, columns)
+        names = find_columns(self.definition, columns)
         start, stop = self._row_range(start, stop)
         batch_rows = None if batch_rows is None else as_int(batch_rows, "batch_rows")
         if batch_rows is not None and batch_rows <= 0:

@@ -281,12 +281,12 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         }
 
     def _table(self, question: ServiceRequest, access: Access) -> Frame:
-        db, table = _named(question, access)
+        db, table = self._named(question, access)
         answer = self._service.get_table_meta_snapshot(db, table, question.perhaps_number("version"))
         return self._frames.get(answer, lambda: frame_of_snapshot(answer))
 
     def _changes(self, question: ServiceRequest, access: Access) -> Frame:
-        db, table = _named(question, access)
+        db, table = self._named(question, access)
         return frame_of_changes(
             self._service.collect_table_meta_changes_in_range(
                 db, table, question.number("from"), question.perhaps_number("to")
@@ -294,15 +294,21 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
         )
 
     def _part(self, question: ServiceRequest, access: Access) -> Frame:
-        found = self._service.part(*_named(question, access), question.number("version"), question.piece())
+        found = self._service.part(
+            *self._named(question, access), question.number("version"), question.piece()
+        )
         return Frame({"places": list(map(location_to_plain, found))}, no_rows())
 
     def _piece(self, question: ServiceRequest, access: Access) -> Frame:
-        run = self._service.piece(*_named(question, access), question.number("version"), question.piece())
+        run = self._service.piece(
+            *self._named(question, access), question.number("version"), question.piece()
+        )
         return Frame({}, descriptor_rows(run.pages, None))
 
     def _stats(self, question: ServiceRequest, access: Access) -> Frame:
-        found = self._service.stats(*_named(question, access), question.number("version"), question.piece())
+        found = self._service.stats(
+            *self._named(question, access), question.number("version"), question.piece()
+        )
         return Frame({}, descriptor_rows(*found))
 
     def _bytes(self, question: ServiceRequest, access: Access) -> BytesFrame:
@@ -313,9 +319,16 @@ class FlightService(fl.FlightServerBase):  # type: ignore[misc]
                 f"The question asks for {size} bytes: expected at most {self._settings.answer_bytes}.",
                 hint="Ask for fewer ranges at once.",
             )
-        found = self._service.read(*_named(question, access), question.number("version"), wanted)
+        found = self._service.read(*self._named(question, access), question.number("version"), wanted)
         self._metrics.sent(size)
         return BytesFrame(found)
+
+    def _named(self, question: ServiceRequest, access: Access) -> tuple[str, str]:
+        """Namespace, as it is spelled, and table of the question, which the caller may read."""
+        version = question.perhaps_number("to" if question.text("get").startswith("collect") else "version")
+        db = self._service.namespace_called(question.text("db"), version)
+        access.check(db)
+        return db, question.text("table")
 
 
 class _Batches:
@@ -369,13 +382,6 @@ class _Batches:
 
 def _end(passage: Admission, _: object) -> None:
     passage.release()
-
-
-def _named(question: ServiceRequest, access: Access) -> tuple[str, str]:
-    """Namespace and table that the question is about, which the caller may read."""
-    db, table = question.text("db"), question.text("table")
-    access.check(db)
-    return db, table
 
 
 def _unknown(what: str, given: str, known: dict[str, Any]) -> InvalidInputError:

@@ -11,12 +11,13 @@ import pyarrow as pa
 from spark_pages.arguments import as_int, as_microseconds, as_seconds, as_str, check_kind
 from spark_pages.boundary import guarded
 from spark_pages.catalog.identifiers import suggest
-from spark_pages.catalog.resolve import TABLES_LISTED, namespace_id
+from spark_pages.catalog.resolve import TABLES_LISTED, find_namespace, look_up_in
 from spark_pages.changes.feed import check_version_range
 from spark_pages.display.text import moment
 from spark_pages.errors import (
     InvalidInputError,
     NamespaceNotFoundError,
+    NotFoundError,
     ObjectNotFoundError,
     TableNotFoundError,
 )
@@ -28,8 +29,9 @@ from spark_pages.log.log import Log
 from spark_pages.log.retention import check_version
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.chain_tree import ChainEdit, Piece
+from spark_pages.model.names import fold_name
 from spark_pages.model.run import PageRun
-from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
+from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.service.extents import Extents, NamedBytes
 from spark_pages.service.freshness import Freshness, SharedLoads
@@ -161,6 +163,22 @@ class MetadataService:
         """What tells of the namespaces and types of a version; reads what the catalog has of them."""
         kinds = (NAMESPACE_NAMES, TYPE_NAMES)
         return self._on(version, lambda snapshot: [each for kind in kinds for each in snapshot.tables(kind)])
+
+    def namespace_called(self, db: str, version: int | None = None) -> str:
+        """Return a namespace's name as it is spelled; as it was given where it or the version is missing.
+
+        Raises
+        ------
+        InvalidInputError
+            If several differ from it by case only.
+        """
+        db = as_str(db, "the name of a namespace")
+        if fold_name(db) in BUILT_IN:  # no other namespace is called so, and no call of storage is needed
+            return fold_name(db)
+        try:
+            return self._on(version, lambda snapshot: find_namespace(db, snapshot)[1])
+        except NotFoundError:  # a version that is missing is named by what reads it
+            return db
 
     # seed 004
 
@@ -308,14 +326,14 @@ class MetadataService:
         version = snapshot.state.version
         shown = f"{db}.{table}"
         try:
-            namespace = namespace_id(db, snapshot)
+            namespace, db = find_namespace(db, snapshot)
         except NamespaceNotFoundError as missing:
             raise TableNotFoundError(
                 f"There is no table {shown!r} at version {version}: {missing.message}",
                 table=shown,
                 version=version,
             ) from missing
-        definition = snapshot.table((namespace, table))
+        definition = look_up_in(namespace, table, snapshot, f"{db}.")
         if definition is None or not definition.is_table:
             names = [name for of, name, _ in self._list(snapshot) if of == db]
             raise TableNotFoundError(

@@ -38,6 +38,7 @@ from spark_pages.log.state import LogState, TableName
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.chain_tree import ChainKey
 from spark_pages.model.ids import CATALOG_TABLE
+from spark_pages.model.names import fold_name
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.query.directory import PageDirectory
@@ -283,8 +284,8 @@ class RemoteSnapshot(Snapshot):
         """
         namespace, table = split_name(name)
         db = namespace or "default"
-        if db == "system" and table in SYSTEM_TABLES:
-            return self._system_table(table)
+        if fold_name(db) == "system" and fold_name(table) in SYSTEM_TABLES:
+            return self._system_table(fold_name(table))
         store, version = self._served, self.version
 
         def as_of(timestamp_us: int) -> PageDirectory:
@@ -470,6 +471,15 @@ class RemoteLog(LogSnapshot):
     def _objects(self) -> list[TableDefinition]:
         """What tells of namespaces and types."""
         return self._store.namespaces_and_types(self.state.version)
+
+    def alike(self, name: TableName) -> list[str]:
+        """See `LogSnapshot.alike`; of those that may be read."""
+        if name[0] in (NAMESPACE_NAMES, TYPE_NAMES):
+            known = [each.name for each in self.tables(name[0])]
+        else:
+            of = {number: each for each, number in BUILT_IN.items()} | self.namespace_names()
+            known = [table for db, table in self.names.values() if db == of.get(name[0])]
+        return sorted(each for each in known if fold_name(each) == fold_name(name[1]))
 
     def table(self, name: TableName) -> TableDefinition | None:
         """See `LogSnapshot.table`."""

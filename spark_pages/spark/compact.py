@@ -156,7 +156,7 @@ def each_table(url: str, table: str | None, profile: str | None, work: Work) -> 
     """
     snapshot = store_of(store_url(url, profile)).snapshot()
     if table:
-        told = [work(url, table, profile)]
+        told = [work(url, snapshot.table(table).name, profile)]
     else:
         told = [_or_conflict(partial(work, url, name, profile), name) for name in snapshot.tables()]
     done = [each for each in told if each["ok"]]

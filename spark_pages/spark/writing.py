@@ -27,6 +27,7 @@ from spark_pages.runtime import Runtime
 from spark_pages.spark.options import WriteOptions
 from spark_pages.spark.serialization import objects_of, store_of
 from spark_pages.store import Store
+from spark_pages.transaction.ingest import spelled_columns
 from spark_pages.transaction.transaction import Transaction
 from spark_pages.transaction.written_rows import WrittenRows, write_rows
 
@@ -161,6 +162,8 @@ def check_fits(definition: TableDefinition, schema: pa.Schema) -> None:
     SchemaMismatchError
     """
     wanted = definition.bare_schema
+    named = spelled_columns(definition, schema.names)
+    schema = pa.schema([field.with_name(name) for field, name in zip(schema, named, strict=True)])
     unknown = [name for name in schema.names if name not in wanted.names]
     if unknown:
         raise SchemaMismatchError(

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from spark_pages.arrow.sql_types import arrow_type, column_type
 from spark_pages.errors import InvalidInputError
+from spark_pages.model.names import fold_name
 from spark_pages.query.predicates.parsing import rewritten, shown, written
 from spark_pages.sql.statements import (
     AddColumn,
@@ -190,9 +191,9 @@ def _create_table(tree: exp.Create) -> CreateTable:
             constraints += rules
         else:
             constraints += _constraints(each, table)
-    keys = {name.lower() for each in constraints for name in each.primary_key}
+    keys = {fold_name(name) for each in constraints for name in each.primary_key}
     columns = [
-        Column(each.name, each.type, each.nullable and each.name.lower() not in keys, each.comment)
+        Column(each.name, each.type, each.nullable and fold_name(each.name) not in keys, each.comment)
         for each in columns
     ]
     return CreateTable(table, tuple(columns), tuple(constraints), properties, comment, exists)

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from spark_pages.catalog.identifiers import VisibleColumn
 from spark_pages.errors import InternalError, InvalidInputError, MissingDependencyError, SparkPagesError
+from spark_pages.model.names import fold_name
 from spark_pages.query.predicates.parsing import for_duckdb, shown
 from spark_pages.sql.intervals import check_intervals
 from spark_pages.sql.resolver import ResolvedQuery
@@ -267,7 +268,7 @@ def duckdb_type(kind: pa.DataType, column: str) -> pa.DataType:
                 f"Cannot query column {column!r}: the name of a field holds NUL, which ends names in DuckDB.",
                 hint="Read it with `Table.read`.",
             )
-        alike = [name.lower() for name in kind.names]
+        alike = [fold_name(name) for name in kind.names]
         if len(set(alike)) < len(alike):
             raise InvalidInputError(
                 f"Cannot query column {column!r}: names of its fields differ by case only, and DuckDB takes "

@@ -22,10 +22,10 @@ from spark_pages.catalog.identifiers import (
     Resolved,
     VisibleColumn,
     match,
-    match_name,
     suggest,
 )
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, SparkPagesError
+from spark_pages.model.names import fold_name, match_name
 from spark_pages.query.predicates.labels import Labels, labels_of, quoted
 from spark_pages.query.predicates.parsing import (
     IMPURE_HINT,
@@ -151,11 +151,11 @@ class _Resolver:
         seen: set[str] = set()
         for each in with_.expressions:
             name, given = each.alias, [column.name for column in each.args["alias"].columns]
-            if name.lower() in seen:
+            if fold_name(name) in seen:
                 raise located(
                     InvalidInputError(f"WITH defines {name!r} twice."), each.args["alias"], self._text
                 )
-            seen.add(name.lower())
+            seen.add(fold_name(name))
             label = self.sources.labels.label(name)
 
             def named(
@@ -165,14 +165,14 @@ class _Resolver:
                 label: str = label,
                 given: list[str] = given,
             ) -> CommonTables:
-                return {**before, name.lower(): (label, _relabelled(with_names(columns, given, name)))}
+                return {**before, fold_name(name): (label, _relabelled(with_names(columns, given, name)))}
 
             if with_.recursive and isinstance(each.this, exp.SetOperation):
                 columns = self._set_operation(each.this, outer, ctes, named)
             else:
                 columns = self.query(each.this, outer, ctes)
             ctes = named(columns)
-            listed = [quoted(column.label) for column in ctes[name.lower()][1]]
+            listed = [quoted(column.label) for column in ctes[fold_name(name)][1]]
             each.set("alias", exp.TableAlias(this=quoted(label), columns=listed))
         return ctes
 
@@ -236,7 +236,7 @@ class _Resolver:
         outputs: list[VisibleColumn] = []
         # An item is never called like a column that has another name: it could be taken for it.
         columns = [column for table in scope.tables for column in table.columns]
-        labels = Labels(each.label for each in columns if each.label.lower() != each.name.lower())
+        labels = Labels(each.label for each in columns if fold_name(each.label) != fold_name(each.name))
         for item in list(node.expressions):
             for name, what in self._written_out(item, scope):
                 label = labels.label(name)
@@ -359,10 +359,10 @@ class _Resolver:
             case exp.Query() | exp.Values():
                 self.query(node, context, ctes)
             case exp.Lambda():
-                names = frozenset(each.name.lower() for each in node.expressions)
+                names = frozenset(fold_name(each.name) for each in node.expressions)
                 self.expression(node.this, context, ctes, bound | names)
             case exp.Comprehension():
-                inner = bound | {node.args["expression"].name.lower()}
+                inner = bound | {fold_name(node.args["expression"].name)}
                 self.expression(node.args["iterator"], context, ctes, bound)
                 for part in (node.this, node.args.get("condition")):
                     if part is not None:
@@ -398,7 +398,7 @@ class _Resolver:
         if isinstance(node.this, exp.Star):
             raise self._refused(node)
         parts = [part.name for part in node.parts]
-        if parts[0].lower() in bound:
+        if fold_name(parts[0]) in bound:
             return
         try:
             found = context.column(parts)

@@ -17,6 +17,7 @@ from spark_pages.catalog.identifiers import (
     match,
 )
 from spark_pages.errors import InvalidInputError, SparkPagesError
+from spark_pages.model.names import fold_name
 from spark_pages.query.predicates.labels import Labels, labels_of, quoted
 from spark_pages.query.predicates.parsing import located, written
 from spark_pages.sql.hints import column_in, conjuncts, hint_of
@@ -231,7 +232,7 @@ class Sources:
         for table, column in places:
             self.use(table, column)
         labels = [column.label for _, column in places]
-        if labels[0].lower() != labels[1].lower():
+        if fold_name(labels[0]) != fold_name(labels[1]):
             raise self._refused(
                 join, f"USING ({name.name}) for columns that are several in one table but for case"
             )
@@ -279,7 +280,7 @@ class Sources:
     def _table(self, node: exp.Table, scope: Scope, ctes: CommonTables) -> None:
         parts = [part.name for part in node.parts]
         alias = node.args.get("alias")
-        common = ctes.get(parts[0].lower()) if len(parts) == 1 else None
+        common = ctes.get(fold_name(parts[0])) if len(parts) == 1 else None
         if common is not None and not any(node.args.get(key) for key in _VERSIONS):
             label, columns = common
             node.set("this", quoted(label))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_pages.catalog.identifiers import match_name, suggest
+from spark_pages.catalog.identifiers import suggest
 from spark_pages.catalog.types import typed
 from spark_pages.errors import (
     AlreadyExistsError,
@@ -16,6 +16,7 @@ from spark_pages.errors import (
     SchemaMismatchError,
     TableExistsError,
 )
+from spark_pages.model.names import fold_name, match_name
 from spark_pages.model.table import NAMESPACE_NAMES, TYPE_NAMES
 from spark_pages.query.predicates.literals import value_of_text
 from spark_pages.query.snapshot import Snapshot
@@ -80,7 +81,7 @@ def apply_change(statement: Statement, transaction: Transaction, snapshot: Snaps
     Parameters
     ----------
     snapshot
-        Where names are looked up whatever their case; the transaction itself wants them exact.
+        Where names are looked up.
     """
     match statement:
         case CreateTable():
@@ -228,7 +229,7 @@ def _add_constraint(
     elif constraint.foreign_key is not None:
         here, other, there = constraint.foreign_key
         mine = [_column(each, columns, table) for each in here]
-        itself = name_of_new(snapshot, other).lower() == table.lower()
+        itself = fold_name(name_of_new(snapshot, other)) == fold_name(table)
         target = None if itself else table_called(snapshot, other)
         name, known = (target.name, target.columns) if target else (table, columns)
         theirs = [_column(each, known, name) for each in there]

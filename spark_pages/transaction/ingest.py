@@ -25,6 +25,7 @@ from spark_pages.errors import SchemaMismatchError
 from spark_pages.format.values import RowStream, cast_chunks
 from spark_pages.io import Codec, plan_pages
 from spark_pages.model.identity_cache import IdentityCache
+from spark_pages.model.names import match_name
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import NO_META, PageMeta
 from spark_pages.transaction.constraints import RowTests
@@ -230,6 +231,18 @@ _fields_of = IdentityCache[TableDefinition, dict[int, tuple[pa.Field, str, pa.Da
 )
 
 
+def spelled_columns(definition: TableDefinition, columns: Sequence[str]) -> Sequence[str]:
+    """Return the names of data columns as the table spells them; one that it does not have stays.
+
+    Raises
+    ------
+    InvalidInputError
+        If several columns of the table differ from a name by case only.
+    """
+    has = definition.field_ids
+    return [name if name in has else match_name(name, has) or name for name in columns]
+
+
 def misfit(definition: TableDefinition, columns: Sequence[str]) -> str | None:
     """Why rows of these columns cannot be of the table; None if they can.
 
@@ -241,6 +254,7 @@ def misfit(definition: TableDefinition, columns: Sequence[str]) -> str | None:
     has = definition.field_ids
     if has.keys() == set(columns) and len(has) == len(columns):
         return None
+    columns = spelled_columns(definition, columns)
     check_names_once(columns, f"append to {definition.name!r}")
     if not definition.aligned:
         return None

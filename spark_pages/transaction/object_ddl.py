@@ -21,12 +21,13 @@ from spark_pages.catalog.constraints import (
 from spark_pages.catalog.evolution import with_properties
 from spark_pages.catalog.namespaces import LOCATION, check_disjoint, check_properties, new_namespace
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.catalog.resolve import show_name
+from spark_pages.catalog.resolve import find_namespace, show_name
 from spark_pages.catalog.types import VALUE, new_type, uses_type
 from spark_pages.errors import AlreadyExistsError, ConstraintError, InvalidInputError, NotFoundError
 from spark_pages.format.page_folders import LOCATION_PROPERTY, PageFolders, check_free
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import is_temporary
+from spark_pages.model.names import fold_name
 from spark_pages.model.table import BUILT_IN, NAMESPACE_NAMES, TYPE_NAMES, TableDefinition
 from spark_pages.transaction.column_types import stored_columns
 from spark_pages.transaction.constraints import compile_check
@@ -45,7 +46,7 @@ def create_namespace(state: TransactionState, name: str, properties: Mapping[str
     names = StagedNames(state)
     state.pin_latest()
     name = as_str(name, "the name of a namespace")
-    if name in BUILT_IN or names.table((NAMESPACE_NAMES, name)) is not None:
+    if fold_name(name) in BUILT_IN or names.table((NAMESPACE_NAMES, name)) is not None:
         raise AlreadyExistsError(f"There is a namespace {name!r} already.", namespace=name)
     created = new_namespace(names.new_id(), name, properties, state.runtime.now_us())
     PageOptions.of(created)
@@ -123,7 +124,8 @@ def _claim_location(state: TransactionState, namespace: TableDefinition) -> None
 
 def _namespace(state: TransactionState, name: str) -> TableDefinition:
     state.pin_latest()
-    if as_str(name, "the name of a namespace") in BUILT_IN:
+    name = find_namespace(as_str(name, "the name of a namespace"), StagedNames(state))[1]
+    if name in BUILT_IN:
         raise InvalidInputError(f"Cannot change namespace {name!r}: every store has it as it is.")
     return _find(state, (NAMESPACE_NAMES, name), "namespace")
 

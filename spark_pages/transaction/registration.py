@@ -7,6 +7,7 @@ staged splices of their columns: behind the last page, or in its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import overload
 
@@ -19,11 +20,12 @@ from spark_pages.arrow.columns import number_column
 from spark_pages.boundary import guarded
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.identifiers import PhysicalKey
-from spark_pages.catalog.resolve import check_column, check_columns, show_name
+from spark_pages.catalog.resolve import find_column, find_columns, show_name
 from spark_pages.catalog.widening import stored_types
 from spark_pages.errors import InvalidInputError, ObjectNotFoundError
 from spark_pages.model.chain import ColumnChain
 from spark_pages.model.ids import FieldId, PageId, TableId, page_id
+from spark_pages.model.names import fold_name
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.page import PageDescriptor, PendingPage
 from spark_pages.model.run import PageRun
@@ -154,7 +156,7 @@ class StagedDirectory(PageDirectory):
 
     def chain(self, column: str) -> ColumnChain:
         """The chain of a column with what is staged; see `PageDirectory.chain`."""
-        check_column(self.definition, column)
+        column = find_column(self.definition, column)
         shown = self._now()
         chain = self._provisional.get(column)
         if chain is None:
@@ -200,7 +202,7 @@ class StagedDirectory(PageDirectory):
         Four requests: the header, then what `register_batch` takes.
         """
         check_current(self._state, self.definition)
-        check_column(self.definition, column)
+        column = find_column(self.definition, column)
         offset = as_int(offset, "offset")
         return self.register_batch([self._intake.header_of(column, path, offset)])[0]
 
@@ -262,8 +264,8 @@ class StagedDirectory(PageDirectory):
         """
         check_current(self._state, self.definition)
         pages = as_list(pages, PendingPage, "pages", "PendingPages")
-        for page in pages:
-            check_columns(self.definition, [page.column])
+        names = find_columns(self.definition, [page.column for page in pages])
+        pages = [replace(page, column=name) for page, name in zip(pages, names, strict=True)]
         self._refuse_rules()
         fields = [self.definition.bare_schema.field(page.column) for page in pages]
         taken = self._intake.take(pages, fields)
@@ -316,11 +318,11 @@ class StagedDirectory(PageDirectory):
         column = names[-1]
         entry_count = as_int(place_and_count[-1], "entry_count", "a number of rows", 0, MOST_NUMBER)
         known_as = (show_name(self.definition), f"{self.definition.namespace}.{self.definition.name}")
-        if len(names) == 2 and names[0] not in known_as:
+        if len(names) == 2 and fold_name(names[0]) not in map(fold_name, known_as):
             raise InvalidInputError(
                 f"This is the directory of table {show_name(self.definition)!r}, not of {names[0]!r}."
             )
-        check_column(self.definition, column)
+        column = find_column(self.definition, column)
         self._refuse_rules()
         page = self._last(column)
         if page.entry_count != entry_count:

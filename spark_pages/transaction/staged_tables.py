@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from spark_pages.catalog.needs import NameReference, new_references
 from spark_pages.catalog.resolve import (
     find_table,
-    namespace_id,
-    parse_name,
+    look_up,
+    look_up_in,
+    name_of_new,
     same_table,
     show_name,
     split_name,
@@ -26,6 +27,7 @@ from spark_pages.log.replay import Fold
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.log.state import TableName
 from spark_pages.model.ids import TEMPORARY_TABLES, TableId, is_temporary
+from spark_pages.model.names import fold_name
 from spark_pages.model.table import (
     NAMESPACE_NAMES,
     SYSTEM_NAMESPACE,
@@ -157,11 +159,24 @@ class StagedNames:
                 return None
         return found
 
+    def alike(self, name: TableName) -> list[str]:
+        """Names in the same namespace that differ from this one by case at most."""
+        there = [each for each in self.state.base.alike(name) if self.table((name[0], each)) is not None]
+        folded = fold_name(name[1])
+        staged = [
+            each.name
+            for each in self._staged()
+            if each.namespace_id == name[0] and fold_name(each.name) == folded
+        ]
+        return list(dict.fromkeys([*there, *staged]))
+
     def known(self, text: str) -> TableDefinition | None:
         """Return the table of this name or None; without a namespace, a temporary table comes first."""
         namespace, name = split_name(text)
-        temporary = None if namespace else self.table((TEMPORARY_NAMESPACE, name))
-        return temporary or self.table((namespace_id(namespace or "default", self), name))
+        temporary = None
+        if not namespace and any(is_temporary(each.table_id) for each in self.state.staged.created.values()):
+            temporary = look_up_in(TEMPORARY_NAMESPACE, name, self)
+        return temporary or look_up(text, self)
 
     def find(self, text: str) -> TableDefinition:
         """Return the table of this name.
@@ -195,7 +210,7 @@ class StagedNames:
         InvalidInputError, NamespaceNotFoundError, TableExistsError
             If it is in the namespace of the store, in one that does not exist, or taken.
         """
-        name = parse_name(text, self)
+        name, _ = name_of_new(text, self)
         if name[0] == SYSTEM_NAMESPACE:
             raise InvalidInputError(
                 f"Cannot name a table {text!r}: the namespace 'system' is the store's own."
@@ -209,12 +224,12 @@ class StagedNames:
     def live(self, within: int | None = None) -> list[TableDefinition]:
         """Return all definitions, or those whose names are in a namespace. Reads that part of the catalog."""
         there = [each for each in self.state.base.tables(within) if not self.state.staged.ddl.hides(each)]
-        staged = [
-            *self.state.staged.created.values(),
-            *self.state.staged.ddl.altered.values(),
-            *self.state.staged.ddl.restored.values(),
-        ]
-        return there + [each for each in staged if within is None or each.namespace_id == within]
+        return there + [each for each in self._staged() if within is None or each.namespace_id == within]
+
+    def _staged(self) -> list[TableDefinition]:
+        """Return what the transaction has created, altered or restored."""
+        staged = self.state.staged
+        return [*staged.created.values(), *staged.ddl.altered.values(), *staged.ddl.restored.values()]
 
     def create(self, definition: TableDefinition) -> None:
         """Stage something new, and require what it refers to."""
@@ -255,8 +270,7 @@ class StagedNames:
             return self.table((NAMESPACE_NAMES, need.name))
         if need.kind == "type":
             return self.table((TYPE_NAMES, need.name))
-        namespace, name = split_name(need.name)  # not `known`, which prefers temporary tables
-        return self.table((namespace_id(namespace or "default", self), name))
+        return look_up(need.name, self)  # not `known`, which prefers temporary tables
 
     def new_id(self) -> TableId:
         """Return an id for something new, until the commit gives it its own."""

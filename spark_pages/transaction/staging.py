@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from spark_pages.arguments import check_names_once, number_list
 from spark_pages.catalog.constraints import key_columns
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.catalog.resolve import check_available, check_columns
+from spark_pages.catalog.resolve import check_available, find_column, find_columns
 from spark_pages.errors import InvalidInputError, RowOutOfRangeError, SparkPagesError
 from spark_pages.format.values import NOT_ARROW, RowStream, cast_chunks, read_stream
 from spark_pages.model.ids import is_temporary
@@ -25,7 +25,7 @@ from spark_pages.model.row_index import row_out_of_range
 from spark_pages.model.table import TableDefinition
 from spark_pages.query.page_metadata import PageMeta
 from spark_pages.query.table import Table
-from spark_pages.transaction.ingest import NOTHING_BESIDE, TableIngest
+from spark_pages.transaction.ingest import NOTHING_BESIDE, TableIngest, spelled_columns
 from spark_pages.transaction.page_flush import PageFlusher
 from spark_pages.transaction.page_writer import INLINE_PAGE_BYTES, StagedPage
 from spark_pages.transaction.placement import StagedSplice
@@ -60,6 +60,10 @@ def append_rows(
     settled
         Whether to put them into splices at once; rows of unaligned tables always are.
     """
+    if not definition.field_ids.keys() >= set(rows.columns):
+        names = spelled_columns(definition, rows.columns)
+        metas = {spelled_columns(definition, [name])[0]: meta for name, meta in metas.items()}
+        rows = rows.renamed(names)
     if not settled and definition.aligned:
         _append(state, definition, rows, page_bytes, metas)
         return
@@ -300,8 +304,7 @@ def _values_by_column(
     InvalidInputError, ColumnNotFoundError, SchemaMismatchError
     """
     if column is not None:
-        check_columns(definition, [column])
-        given: Mapping[str, Any] = {column: values}
+        given: Mapping[str, Any] = {find_column(definition, column): values}
     elif isinstance(values, Mapping):
         given = values
     elif isinstance(values, pa.Table | pa.RecordBatch) or hasattr(values, "__arrow_c_stream__"):
@@ -311,7 +314,10 @@ def _values_by_column(
             f"Cannot update {definition.name!r}: without a column, values must be a table or a mapping of "
             f"columns, found a {type(values).__name__}."
         )
-    check_available(definition, check_columns(definition, list(given)))
+    names = find_columns(definition, list(given))
+    check_names_once(names, f"update {definition.name!r}")
+    given = dict(zip(names, given.values(), strict=True))
+    check_available(definition, names)
     cast = {
         name: cast_chunks(each, definition.bare_schema.field(name), definition.name)
         for name, each in given.items()

@@ -38,7 +38,7 @@ from spark_pages.catalog.evolution import (
 from spark_pages.catalog.facts import fact, without_facts, without_own_metadata
 from spark_pages.catalog.namespaces import moved_to_namespace
 from spark_pages.catalog.page_options import PageOptions
-from spark_pages.catalog.resolve import parse_name, show_name, split_name
+from spark_pages.catalog.resolve import find_column, name_of_new, show_name
 from spark_pages.catalog.types import resolve_column, resolve_schema
 from spark_pages.errors import InvalidInputError, SchemaMismatchError, SparkPagesError, TableNotFoundError
 from spark_pages.log.state import TableName
@@ -66,6 +66,7 @@ def create_table(
     names = StagedNames(state)
     state.pin_latest()
     namespace, bare = names.free(name)
+    _, namespace_name = name_of_new(name, names)
     resolved, _ = resolve_schema(without_own_metadata(schema), names)
     resolved = pa.schema(stored_columns(name, resolved), metadata=resolved.metadata)
     temporary = namespace == TEMPORARY_NAMESPACE
@@ -78,7 +79,7 @@ def create_table(
         properties=dict(properties),
         created_at_us=state.runtime.now_us(),
     )
-    created = moved_to_namespace(created, namespace, split_name(name)[0])
+    created = moved_to_namespace(created, namespace, namespace_name)
     PageOptions.of(created)
     names.create(created)
 
@@ -96,7 +97,7 @@ def undrop_table(state: TransactionState, table: str) -> None:
     names = StagedNames(state)
     state.pin_latest()
     name = names.free(table)
-    definition = _last_dropped(state.snapshot().table("system.catalog"), table, parse_name(table, names))
+    definition = _last_dropped(state.snapshot().table("system.catalog"), table, name)
     if definition.table_id in state.staged.ddl.dropped:
         raise InvalidInputError(f"{table!r} is dropped by this very transaction: roll it back instead.")
     _check_needs(state, definition)
@@ -109,13 +110,14 @@ def rename_table(state: TransactionState, table: str, name: str) -> None:
     names = StagedNames(state)
     definition = names.to_change(table)
     namespace, bare = names.free(name)
+    _, namespace_name = name_of_new(name, names)
     if (namespace == TEMPORARY_NAMESPACE) != is_temporary(definition.table_id):
         raise InvalidInputError(
             f"Cannot rename {table!r} to {name!r}: a temporary table stays one, and no other becomes one.",
             hint="Create the other table and append the rows.",
         )
     _check_unreferenced(state, definition, "rename")
-    changed = moved_to_namespace(replace(definition, name=bare), namespace, split_name(name)[0])
+    changed = moved_to_namespace(replace(definition, name=bare), namespace, namespace_name)
     changed = with_own_name(changed)
     names.alter(definition, changed)
 
@@ -300,6 +302,7 @@ def drop_column(state: TransactionState, table: str, column: str) -> None:
     """See `Transaction.drop_column`."""
     names = StagedNames(state)
     definition = names.to_change(table)
+    column = find_column(definition, column)
     changed = without_column(definition, column)
     check_column_free(definition, column, "drop")
     _check_column_unreferenced(state, definition, column, "drop")
@@ -314,6 +317,7 @@ def rename_column(state: TransactionState, table: str, column: str, name: str) -
     """See `Transaction.rename_column`."""
     names = StagedNames(state)
     definition = names.to_change(table)
+    column = find_column(definition, column)
     changed = with_renamed_column(definition, column, name)
     check_column_free(definition, column, "rename", renamed=True)
     _check_column_unreferenced(state, definition, column, "rename")
@@ -332,6 +336,7 @@ def widen_column(state: TransactionState, table: str, column: str, wider: pa.Dat
     """See `Transaction.widen_column`."""
     names = StagedNames(state)
     definition = names.to_change(table)
+    column = find_column(definition, column)
     wider = stored_columns(table, [pa.field(column, wider)])[0].type
     changed = with_wider_column(definition, column, wider)
     if changed != definition:
@@ -343,6 +348,7 @@ def set_nullable(state: TransactionState, table: str, column: str, nullable: boo
     """See `Transaction.set_nullable`."""
     names = StagedNames(state)
     definition = names.to_change(table)
+    column = find_column(definition, column)
     changed = with_nullability(definition, column, nullable)
     field = definition.schema.field(column)
     alias = fact(field, TYPE_KEY)
@@ -374,6 +380,7 @@ def set_column_properties(
     """See `Transaction.set_column_properties`."""
     names = StagedNames(state)
     definition = names.to_change(table)
+    column = find_column(definition, column)
     names.alter(definition, with_column_properties(definition, column, properties))
 
 

@@ -34,6 +34,7 @@ from spark_pages.log.properties import check_store_properties
 from spark_pages.log.snapshot import LogSnapshot
 from spark_pages.model.actions import Claim
 from spark_pages.model.ids import CATALOG_TABLE, FieldId, TableId
+from spark_pages.model.names import fold_name
 from spark_pages.model.new_page import NewPage
 from spark_pages.model.table import SYSTEM_NAMESPACE, TableDefinition
 from spark_pages.query.page_metadata import PageMeta, PageMetadata
@@ -174,7 +175,7 @@ class Transaction(CatalogVerbs):
         state = self._state
         state.check_open()
         state.pin_latest()
-        of_system = split_name(name)[0] == "system"
+        of_system = fold_name(split_name(name)[0]) == "system"
         # a temporary table comes first
         found = name if of_system else show_name(self._names.find(name))
         table = staged_table(state, found, on_read=None if state.read_tables is None else state.relies_on)

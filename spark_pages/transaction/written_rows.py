@@ -30,7 +30,7 @@ from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batc
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Runtime
 from spark_pages.storage.store import ObjectStore
-from spark_pages.transaction.ingest import TableIngest
+from spark_pages.transaction.ingest import TableIngest, spelled_columns
 from spark_pages.transaction.page_flush import PageFlusher
 from spark_pages.transaction.placement import MANIFEST_PAGES, PlacedChanges, StagedSplice
 
@@ -101,6 +101,7 @@ def write_rows(
     Names are of this call alone. One request for each page file, and one for a manifest.
     """
     rows = as_stream(data)
+    rows = rows.renamed(spelled_columns(definition, rows.columns))
     splices = [
         StagedSplice(definition.table_id, field_id, 0, (), 0, [])
         for field_id in definition.field_ids.values()

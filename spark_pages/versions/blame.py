@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spark_pages.arguments import as_int
-from spark_pages.catalog.resolve import check_column, find_table
+from spark_pages.catalog.resolve import find_column, find_table
 from spark_pages.changes.row_changes import END, Changes, rows_of
 from spark_pages.errors import RowOutOfRangeError, VersionNotFoundError
 from spark_pages.log.log import Log
@@ -65,7 +65,7 @@ def blame(log: Log, table: str, column: str, row: int) -> Blame:
     """
     heads = [log.refresh()]
     definition = find_table(heads[0], table)
-    check_column(definition, column)
+    column = find_column(definition, column)
     key = (definition.table_id, definition.field_ids[column])
     row = as_int(row, "row")
     try:

@@ -218,7 +218,7 @@ CHANGES = {
         lambda t: t.add_column("t", "m"),
         r"Cannot use 'm' \(str\) as column: expected a pyarrow.Field",
     ),
-    "what to drop": (lambda t: t.drop_column("t", 2), r"Cannot use 2 \(int\) as a name in columns"),
+    "what to drop": (lambda t: t.drop_column("t", 2), r"Cannot use 2 \(int\) as column"),
     "wider": (
         lambda t: t.widen_column("t", "n", "int64"),
         r"Cannot use 'int64' \(str\) as type: expected a pyarrow.D",
@@ -233,7 +233,7 @@ CHANGES = {
     ),
     "what to update": (
         lambda t: t.update("t", ["n"], [0], [1]),
-        r"Cannot use \['n'\] \(list\) as a name in columns",
+        r"Cannot use \['n'\] \(list\) as column",
     ),
     "what goes with rows": (
         lambda t: t.append("t", pa.table({"name": ["a"], "n": [1]}), entry_meta=1.5),

@@ -313,3 +313,19 @@ def test_a_served_table_is_a_snapshot_of_the_log(serve, small_trees):
 
     assert isinstance(table, TableView)
     check_same_table(table, store.snapshot().log)
+
+
+def test_tables_and_namespaces_are_found_whatever_their_case_and_tokens_hold_for_them(serve):
+    store = store_with_a_past(versions=1)
+    with store.transaction() as txn:
+        txn.create_namespace("Sales")
+        txn.create_table("Sales.Orders", pa.schema([("Amount", pa.int64())]))
+        txn.append("Sales.Orders", {"Amount": [7]})
+    served = serve(store)
+
+    found = served.connect("read:Sales").snapshot().table("SALES.orders")
+
+    assert found.name == "Sales.Orders"
+    assert found.read(["AMOUNT"]).to_pydict() == {"Amount": [7]}
+    with pytest.raises(AccessDeniedError):
+        served.connect("read:sales").snapshot().table("sales.orders")

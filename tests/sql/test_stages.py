@@ -15,11 +15,11 @@ from spark_pages.catalog.identifiers import (
     PhysicalKey,
     VisibleColumn,
     VisibleTable,
-    match_name,
 )
 from spark_pages.catalog.resolve import find_table, visible_table
 from spark_pages.errors import ColumnNotFoundError, InvalidInputError, TableNotFoundError
 from spark_pages.log.snapshot import LogSnapshot
+from spark_pages.model.names import match_name
 from spark_pages.query.predicates.filters import parse_filter
 from spark_pages.query.predicates.parsing import parse
 from spark_pages.sql.resolver import resolve

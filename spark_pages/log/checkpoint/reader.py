@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from spark_pages.log.state import TableName
 from spark_pages.model.actions import CheckpointRef
 from spark_pages.model.chain_tree import ChainKey, PartialRun, Piece, UnloadedRun
 from spark_pages.model.location import Location
+from spark_pages.model.names import fold_name
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
 from spark_pages.runtime import Mapper, map_in_threads
@@ -154,6 +155,18 @@ class Checkpoint:
     def names(self) -> set[TableName]:
         """All names of the catalog. Reads every catalog file, and decodes their names alone."""
         return {name for file in self.root.catalog for name in self.tree.catalog(file.location).names}
+
+    def alike(self, namespace_id: int, folded: str) -> Sequence[str]:
+        """Names of a namespace that have this form without regard to case; reads as `names`, once."""
+        return self._folded.get((namespace_id, folded), ())
+
+    @cached_property
+    def _folded(self) -> dict[TableName, list[str]]:
+        """Names by namespace and by their form without regard to case."""
+        by_form: dict[TableName, list[str]] = {}
+        for number, name in self.names():
+            by_form.setdefault((number, fold_name(name)), []).append(name)
+        return by_form
 
     def tables(self, namespace_id: int | None = None) -> list[TableDefinition]:
         """All that is live, or what has its name in a namespace, sorted by name.

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from spark_pages.model.names import fold_name
+
 
 class Labels:
     """Gives each name a label that no other has.
@@ -17,16 +19,16 @@ class Labels:
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = {name.lower() for name in taken}
+        self._taken = {fold_name(name) for name in taken}
 
     def label(self, name: str) -> str:
         """The name itself, or with a number behind where it is taken; without NUL, which ends names in C."""
         name = name.replace("\0", "?")
         found, number = name, 0
-        while found.lower() in self._taken:
+        while fold_name(found) in self._taken:
             number += 1
             found = f"{name}_{number}"
-        self._taken.add(found.lower())
+        self._taken.add(fold_name(found))
         return found
 
 
