@@ -82,7 +82,7 @@ class MetadataService:
 
     Parameters
     ----------
-    objects
+    object_store
         The store.
     runtime
         Clock and sleep.
@@ -99,20 +99,20 @@ class MetadataService:
     """
 
     def __init__(
-        self, objects: ObjectStore, runtime: Runtime | None = None, staleness_s: float = 1.0
+        self, object_store: ObjectStore, runtime: Runtime | None = None, staleness_s: float = 1.0
     ) -> None:
         staleness_s = as_seconds(staleness_s, "staleness_s", _SHORTEST_S)
-        check_kind(objects, ObjectStore, "objects", "an ObjectStore")
-        self.objects = objects
+        check_kind(object_store, ObjectStore, "object_store", "an ObjectStore")
+        self.objects = object_store
         check_kind(runtime, Runtime | None, "runtime", "a Runtime")
         self._runtime = runtime or Runtime()
-        self._log = Log(objects, self._runtime)
+        self._log = Log(object_store, self._runtime)
         self._versions: SharedLoads[int, LogSnapshot] = SharedLoads(_KEPT_VERSIONS)
         self._answers: SharedLoads[tuple[LogSnapshot, str, str], _CachedAnswer] = SharedLoads(_KEPT_ANSWERS)
         self._lists: SharedLoads[LogSnapshot, list[TableNames]] = SharedLoads(_KEPT_LISTS)
         self._times: SharedLoads[int, int] = SharedLoads(_KEPT_TIMES)
         self._extents: SharedLoads[tuple[int, PieceName, bool], Extents] = SharedLoads(_KEPT_EXTENTS)
-        self._finder = SegmentLocator(TreeReader(objects, self._runtime.map))
+        self._finder = SegmentLocator(TreeReader(object_store, self._runtime.map))
         self.freshness = Freshness(self._log.refresh_same, self._runtime, staleness_s, self._keep)
 
     # versions
