@@ -50,8 +50,8 @@ _WRONG_CALLS = {"AnalysisException", "IllegalArgumentException"}
 """Classes of PySpark, with those below them, for what is refused before anything runs."""
 
 _TRACEBACK = "Traceback (most recent call last):\n"
-_OURS = re.compile(rf"^{re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
-"""How a traceback ends where one of our errors was raised."""
+_OURS = re.compile(rf"(?:^|: ){re.escape(errors.__name__)}\.(\w+): (.+)$", re.MULTILINE)
+"""How a traceback ends where one of our errors was raised, and what a worker tells without one."""
 
 
 @contextmanager

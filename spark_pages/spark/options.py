@@ -58,10 +58,25 @@ _OF_USES = {
     ),
 }  # fmt: skip
 _NEWEST = "Rows are written on the newest version: leave it out."
+_WHOLE_ROWS = "A write takes whole rows: write to the table itself, or to a view without this option."
 _WHY_NOT = {
     ("a write", "versionasof"): _NEWEST,
     ("a write", "timestampasof"): _NEWEST,
     ("a write", "tag"): _NEWEST,
+    ("a write", "columns"): _WHOLE_ROWS,
+    ("a write", "filter"): _WHOLE_ROWS,
+    (
+        "a write",
+        "mergeschema",
+    ): "Add the columns first: transaction.add_column(…), or ALTER TABLE in store.sql.",
+    ("a write", "overwriteschema"): "Drop the table and write with createTable, or alter its columns first.",
+    ("a write", "replacewhere"): (
+        "Replace the rows by Python, in one transaction: transaction.delete(table, where=…), then append."
+    ),
+    (
+        "a write",
+        "partitionoverwritemode",
+    ): "Tables have no partitions: pages are skipped by their statistics.",
     ("a stream that is written", "appid"): (
         "A stream is known by the id of its query, which its checkpoint location keeps. Batches count from 0 "
         "in each location: under an id of yours those of a new one would be taken for repeated, and lost. "

@@ -29,6 +29,7 @@ from spark_pages.query.directory import PageDirectory
 from spark_pages.query.table import Table
 from spark_pages.spark.arrow_types import to_spark
 from spark_pages.spark.serialization import even_groups, pack_run, pages_of, unpack_run
+from spark_pages.spark.worker_boundary import worker_boundary
 
 PARTITION_BYTES = 128 << 20
 """Stored bytes that one task reads, about: as many as Spark gives a task of Parquet."""
@@ -53,6 +54,7 @@ class RowsPartition(InputPartition):
     columns: tuple[tuple[tuple[int, bytes], ...], ...]
 
 
+@worker_boundary
 class RowsReader(DataSourceReader):
     """Reads rows of a table at a pinned version.
 

@@ -15,7 +15,9 @@ from spark_pages.errors import MissingDependencyError
 from spark_pages.progress import is_reporting, on_terminal
 from spark_pages.spark.failures import spark_failing
 from spark_pages.spark.package_files import LOGGING
+from spark_pages.spark.sql_statements import follow_statements
 from spark_pages.spark.versions import DELTA, installed, wrong_pair
+from spark_pages.spark.worker_boundary import worker_boundary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,6 +160,7 @@ def session(
         raise MissingDependencyError(wrong[0], hint=wrong[1])
     if source:
         _register(spark)
+        follow_statements(spark)
     return spark
 
 
@@ -232,6 +235,7 @@ def java_options(large: bool = False) -> str:
     return " ".join([*([] if large else [SHORT_RUN]), ARROW_IN_JVM, *logging])
 
 
+@worker_boundary
 class History:
     """A row for each transaction and each upkeep of the log, newest first."""
 
@@ -242,6 +246,7 @@ class History:
         yield from _rows(store_of(_address(url, profile)).history(limit))
 
 
+@worker_boundary
 class Changes:
     """Changes of rows by the versions from `starting_version` to `ending_version`, both included."""
 

@@ -37,6 +37,7 @@ from spark_pages.catalog.resolve import find_columns, find_table
 from spark_pages.changes.feed import find_table_id
 from spark_pages.errors import (
     InvalidInputError,
+    SparkPagesError,
     StoreReplacedError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -53,9 +54,11 @@ from spark_pages.spark.options import SourceOptions, ViewQuery, WriteOptions
 from spark_pages.spark.rows import RowsReader, may_be_null
 from spark_pages.spark.serialization import objects_of, store_of
 from spark_pages.spark.views import VIEWS, ViewPartition, ViewReader
+from spark_pages.spark.worker_boundary import worker_boundary
 from spark_pages.spark.writing import TaskRows, WritePlan, commit_write, plan_write, write_task
 
 
+@worker_boundary
 class SparkPagesDataSource(DataSource):
     """``spark.read``, ``df.write``, ``spark.readStream`` and ``df.writeStream`` with
     ``format("spark_pages")``.
@@ -127,14 +130,18 @@ class SparkPagesDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of the change feed."""
-        self._no_schema_given()
-        self._given.check_use("a stream that is read")
-        query = self._query()
-        if query.view != "changes":
-            raise InvalidInputError(
-                f"The view {query.view!r} cannot be read as a stream.",
-                hint='Ask for .option("view", "changes").',
-            )
+        try:
+            self._no_schema_given()
+            query = self._query()
+            if query.view != "changes":
+                raise InvalidInputError(
+                    f"Cannot read the view {query.view!r} as a stream: the change feed alone can be.",
+                    hint='Name it with .option("view", "changes"), and read the rows of the versions that it '
+                    'tells with .option("versionAsOf", …).',
+                )
+            self._given.check_use("a stream that is read")
+        except SparkPagesError as error:
+            return RefusedStream(error)  # Spark hides what is raised here behind an error of its own
         return ChangeStream(self._url, query, schema, self._given.number("maxVersionsPerTrigger"))
 
     def _no_schema_given(self) -> None:
@@ -225,6 +232,7 @@ def _write(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
     return RowsWritten(write_task(plan, context.partitionId(), batches), context.getLocalProperty(_QUERY))
 
 
+@worker_boundary
 class TableWriter(DataSourceArrowWriter):
     """Writes a frame into a table, in one commit."""
 
@@ -248,6 +256,7 @@ def _of_batch(plan: WritePlan, query: str | None, batch: int) -> WritePlan:
     return replace(plan, options=replace(plan.options, app_id=f"spark-stream-{query}", app_version=batch))
 
 
+@worker_boundary
 class TableStreamWriter(DataSourceStreamArrowWriter):
     """Writes each micro-batch into a table, in one commit, exactly once.
 
@@ -278,10 +287,41 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """Nothing of the batch is in the table."""
 
 
+@worker_boundary
+class RefusedStream(DataSourceStreamReader):
+    """Raises an error when Spark begins to read.
+
+    Parameters
+    ----------
+    error
+        Why there is no stream.
+    """
+
+    def __init__(self, error: SparkPagesError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise the error: of a new query."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
+        """Raise the error: of a query that goes on from its checkpoint location."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
+        """Raise the error: of a query that repeats a micro-batch."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Raise the error; no partition leads here."""
+        raise self._error
+
+
 Offset: TypeAlias = dict[str, Any]
 """``version``, ``store``, and ``token`` once one was told, and ``table_id`` of a table that was asked for."""
 
 
+@worker_boundary
 class ChangeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the change feed, some versions in each micro-batch.
 

@@ -35,6 +35,7 @@ from spark_pages.spark.feed import (
 )
 from spark_pages.spark.options import ViewQuery
 from spark_pages.spark.serialization import even_groups, objects_of, store_of
+from spark_pages.spark.worker_boundary import worker_boundary
 
 PAGES_OF_A_TASK = 100_000
 
@@ -77,6 +78,7 @@ class View:
     show: Callable[[str, ViewQuery, ViewPartition], pa.Table]
 
 
+@worker_boundary
 class ViewReader(DataSourceReader):
     """Reads a view of metadata at a pinned version.
 
