@@ -30,7 +30,6 @@ from spark_pages.log.compaction.writer import LogCompaction, compact_slots, miss
 from spark_pages.log.discovery import on_named_checkpoint
 from spark_pages.log.last_checkpoint import read_hints, write_hint
 from spark_pages.log.latest import LatestSnapshot
-from spark_pages.log.replay import LoadManifest
 from spark_pages.log.retention import oldest_readable
 from spark_pages.log.slots import SlotReader
 from spark_pages.log.snapshot import LogSnapshot
@@ -62,8 +61,6 @@ class AutoMaintenance:
         The newest snapshot known.
     refresh
         Gives the newest snapshot there is.
-    load_manifest
-        Reads page manifests.
     writer
         Gives the name of who does it.
     """
@@ -75,7 +72,6 @@ class AutoMaintenance:
         tree: TreeReader,
         newest: LatestSnapshot,
         refresh: Callable[[], LogSnapshot],
-        load_manifest: LoadManifest,
         writer: Callable[[], str],
     ) -> None:
         self._runtime = runtime
@@ -84,7 +80,6 @@ class AutoMaintenance:
         self._tree = tree
         self._newest = newest
         self._refresh = refresh
-        self._load_manifest = load_manifest
         self._writer = writer
         self._background = BackgroundWorker(runtime.spawn, self._do)
         self._looked_at = -1
@@ -110,7 +105,7 @@ class AutoMaintenance:
             return base.ref
         check_writable(head.state.features)
         # Only on a checkpoint that the log names does vacuum surely keep what the new one shares with it.
-        based = on_named_checkpoint(self._slots, self._tree, head.state, self._load_manifest)
+        based = on_named_checkpoint(self._slots, self._tree, head.state, self._tree.load_manifest)
         base = head.checkpoint if based is head.state else self._newest.open(based).checkpoint
         token, at_once = self._runtime.token(), self._runtime.map
         made = write_checkpoint(self._store, based, base, token, at_once, carry_out)

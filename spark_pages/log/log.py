@@ -89,7 +89,7 @@ class Log:
         self._group = CommitGroup(self._commit_together, self._driver.pace.for_others)
         self._newest = LatestSnapshot(self._tree)
         self._care = AutoMaintenance(
-            runtime, self._slots, self._tree, self._newest, self.refresh_to_write, self.load_manifest, writer
+            runtime, self._slots, self._tree, self._newest, self.refresh_to_write, writer
         )
 
     @property
@@ -238,7 +238,7 @@ class Log:
 
     def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Pages and statistics that a page manifest lists."""
-        return self._tree.manifest(manifest.location)
+        return self._tree.load_manifest(manifest)
 
     def open(self, state: LogState, older: LogSnapshot | None = None) -> LogSnapshot:
         """The snapshot of a state, with what `older` has loaded where nothing touched it."""

@@ -1,7 +1,7 @@
 """One transaction, from the first call to the commit.
 
-Imports `query` and everything below. Start with `transaction`, the public class, and `committer`, which
-validates, places pages, commits, and rebases after a conflict. `staged` holds the changes that are not
-committed yet, `ingest` and `page_writer` turn rows into pages, `update_buffer` and `spill` hold updates,
-`ddl` has the verbs of the catalog.
+Imports `query` and everything below. Start with `transaction`, the public class. `state` has the value that
+every function here is given, `TransactionState`: `staging` puts rows and updates into it, `table_ddl` and
+`object_ddl` changes of the catalog, and `staged_tables` shows tables with them. `committer` validates the
+changes, places pages, commits a `record`, and rebases after a conflict.
 """

@@ -441,9 +441,10 @@ def _validate(state: TransactionState) -> _Validated:
     checked_tables: set[TableId] = set()
     keyed_tables: set[TableId] = set()
     if state.updates:
+        added = {key: staged.ddl.defaults.get(key) for key in staged.ddl.new_columns}
         table_of, memory_bytes = state.snapshot().table_of, state.at_once_bytes
         checked_tables = check_updates(
-            staged.definitions, state.updates.sorted(), staged.ddl, table_of, memory_bytes
+            staged.definitions, state.updates.sorted(), added, table_of, memory_bytes
         )
     is_grouped = state.log.shared  # of the members of a group, only one could merge a tail
     merge = None if is_grouped else plan_tail_merge(state)

@@ -27,7 +27,6 @@ from spark_pages.query.predicates.evaluate import passing
 from spark_pages.query.predicates.filters import ParsedFilter, parse_filter
 from spark_pages.query.predicates.large_predicates import Predicate
 from spark_pages.query.table import Table
-from spark_pages.transaction.staged_ddl import StagedDdl
 from spark_pages.transaction.update_buffer import Batch, SortedUpdates, stretches
 
 
@@ -164,7 +163,7 @@ class RowTests:
 def check_updates(
     definitions: Mapping[TableId, TableDefinition],
     updates: Mapping[tuple[TableId, str], SortedUpdates],
-    ddl: StagedDdl,
+    added: Mapping[tuple[TableId, int], pa.Scalar | None],
     table_of: Callable[[TableDefinition], Table],
     memory_bytes: int,
 ) -> set[TableId]:
@@ -176,8 +175,8 @@ def check_updates(
         The tables that the transaction writes to, by id.
     updates
         By table and column.
-    ddl
-        Staged changes of the catalog, for columns that the transaction adds.
+    added
+        Values of columns that the transaction adds, by table and field id; None for null.
     table_of
         Gives the table as of the read version.
     memory_bytes
@@ -193,10 +192,10 @@ def check_updates(
         updated = {column: each for (of, column), each in updates.items() if of == table_id}
         tests = RowTests.of(definition).about(set(updated))
         tested = {column: updated[column] for column in tests.columns if column in updated}
-        added = [name for name in tests.columns if (table_id, definition.field_ids[name]) in ddl.new_columns]
+        new = [name for name in tests.columns if (table_id, definition.field_ids[name]) in added]
         if not tests.tests:
             continue
-        if len(tested) + len(added) < len(tests.columns):
+        if len(tested) + len(new) < len(tests.columns):
             relied.add(table_id)
         table, before = table_of(definition), 0
         for bounds in stretches(list(tested.values()), memory_bytes):
@@ -204,20 +203,15 @@ def check_updates(
             rows = np.unique(np.concatenate([numbers for numbers, _ in changes.values()]))
             columns = {}
             for column in sorted(tests.columns):
-                if column in added:  # of which no row can be updated yet
-                    columns[column] = _added(ddl, definition, column, len(rows))
+                if column in new:  # of which no row can be updated yet
+                    value = added[table_id, definition.field_ids[column]]
+                    null = null_scalar(definition.bare_schema.field(column).type)
+                    columns[column] = pa.repeat(null if value is None else value, len(rows))
                 else:
                     columns[column] = _after(table, column, rows, changes.get(column))
             tests.check(pa.table(columns), before)
             before += len(rows)
     return relied
-
-
-def _added(ddl: StagedDdl, definition: TableDefinition, column: str, count: int) -> pa.Array:
-    """What so many rows hold in a column that the transaction has added."""
-    nothing = null_scalar(definition.bare_schema.field(column).type)
-    place = definition.table_id, definition.field_ids[column]
-    return pa.repeat(ddl.defaults.get(place, nothing), count)
 
 
 def _after(

@@ -33,8 +33,7 @@ from spark_pages.runtime import writer_name
 from spark_pages.transaction.catalog_changes import catalog_changes
 from spark_pages.transaction.page_writer import inline_page, stage_constants
 from spark_pages.transaction.placement import PlacedChanges
-from spark_pages.transaction.staged import StagedChanges
-from spark_pages.transaction.staged_ddl import StagedDdl
+from spark_pages.transaction.staged import StagedChanges, StagedDdl
 from spark_pages.transaction.state import TransactionInfo, TransactionState
 
 _Filling = tuple[list[NewPage], list[Splice]]

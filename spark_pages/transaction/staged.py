@@ -1,20 +1,162 @@
-"""The changes that a transaction has staged: a value that knows no storage and no log."""
+"""The changes that a transaction has staged: values that know no storage and no log.
+
+Definitions are values: a change replaces the definition (`catalog.evolution`), and the record has the outcome
+for each table, not the steps. Conflicts are decided on these intents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
+from spark_pages.catalog.alterations import columns_changed
+from spark_pages.catalog.differences import Difference, differences, dropped, truncated, undropped
 from spark_pages.errors import InvalidInputError, RaggedTableError
 from spark_pages.log.state import TableName
-from spark_pages.model.actions import Claim
+from spark_pages.model.actions import CatalogIntent, Claim, IntentKind
 from spark_pages.model.ids import TableId, format_page_id, is_temporary
 from spark_pages.model.table import TableDefinition
 from spark_pages.transaction.column_types import check_read_back
 from spark_pages.transaction.ingest import TableIngest
 from spark_pages.transaction.placement import StagedSplice
-from spark_pages.transaction.staged_ddl import StagedDdl
 from spark_pages.transaction.written_rows import StagedWrites
+
+
+@dataclass(eq=False, slots=True)
+class StagedDdl:
+    """Staged changes of existing tables.
+
+    Attributes
+    ----------
+    before
+        Definitions of all tables below in the read version, by id.
+    altered
+        Their new definitions.
+    dropped, truncated
+        Tables to drop, and tables to empty.
+    restored
+        Dropped tables to restore, as they were.
+    required
+        Namespaces, types and tables that the changes depend on, by id.
+    new_columns
+        Rows that a new column was given when it was added, by table and field id: as many as the table had.
+    defaults
+        Value of such a column in rows that it is given; missing if it cannot be given any.
+    """
+
+    before: dict[TableId, TableDefinition] = field(default_factory=dict)
+    altered: dict[TableId, TableDefinition] = field(default_factory=dict)
+    dropped: set[TableId] = field(default_factory=set)
+    truncated: set[TableId] = field(default_factory=set)
+    restored: dict[TableId, TableDefinition] = field(default_factory=dict)
+    required: dict[TableId, TableDefinition] = field(default_factory=dict)
+    new_columns: dict[tuple[TableId, int], int] = field(default_factory=dict)
+    defaults: dict[tuple[TableId, int], pa.Scalar] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.restored)
+
+    def find(self, name: TableName) -> TableDefinition | None:
+        """Return the existing table that gets this name."""
+        for definition in (*self.altered.values(), *self.restored.values()):
+            if (definition.namespace_id, definition.name) == name:
+                return definition
+        return None
+
+    def hides(self, definition: TableDefinition) -> bool:
+        """Return whether the table is dropped or altered."""
+        return definition.table_id in self.dropped or definition.table_id in self.altered
+
+    def require(self, definition: TableDefinition) -> None:
+        """Make the commit conflict with a change of this, unless it is new in the transaction."""
+        if definition.table_id >= 0:
+            self.required[definition.table_id] = definition
+
+    def check_not_truncated(self, definition: TableDefinition, what: str) -> None:
+        """Raise InvalidInputError if this transaction has truncated the table."""
+        if definition.table_id in self.truncated:
+            raise InvalidInputError(
+                f"Cannot {what} {definition.name!r} in the transaction that truncates it.",
+                hint="Append rows, or commit first.",
+            )
+
+    def keep(self, definition: TableDefinition) -> None:
+        """Remember what the table was before its first change."""
+        self.before.setdefault(definition.table_id, definition)
+
+    def alter(self, old: TableDefinition, new: TableDefinition) -> None:
+        """Replace the definition of a table."""
+        self.keep(old)
+        target = self.restored if old.table_id in self.restored else self.altered
+        target[old.table_id] = new
+
+    def drop(self, definition: TableDefinition) -> None:
+        """Drop a table, whatever its name; a truncate of it stays staged."""
+        if self.restored.pop(definition.table_id, None) is not None:
+            self.before.pop(definition.table_id, None)
+            return
+        self.keep(definition)
+        self.altered.pop(definition.table_id, None)
+        self.dropped.add(definition.table_id)
+
+    def truncate(self, definition: TableDefinition) -> None:
+        """Remove all rows of a table."""
+        self.keep(definition)
+        self.truncated.add(definition.table_id)
+
+    def intents(self) -> Iterator[CatalogIntent]:
+        """Yield the intents of the record: truncates first, then drops, then names that are taken."""
+        for table_id in sorted(self.truncated):
+            old = self.before[table_id]
+            yield CatalogIntent(IntentKind.TRUNCATE, table_id, old.namespace_id, old.name, old)
+        for table_id in sorted(self.dropped):
+            old = self.before[table_id]
+            yield CatalogIntent(IntentKind.DROP, table_id, old.namespace_id, old.name)
+        for table_id, new in sorted(self.altered.items()):
+            was = self.before[table_id]
+            old_name = (was.namespace_id, was.name)
+            name = (new.namespace_id, new.name)
+            yield CatalogIntent(
+                IntentKind.ALTER,
+                table_id,
+                *name,
+                new,
+                old_name if old_name != name else None,
+                self._columns_changed(was, new),
+            )
+        for table_id, definition in sorted(self.restored.items()):
+            name = (definition.namespace_id, definition.name)
+            yield CatalogIntent(IntentKind.UNDROP, table_id, *name, definition)
+        for table_id, definition in sorted(self.required.items()):
+            if table_id not in self.before and table_id not in self.restored:
+                yield CatalogIntent(IntentKind.REQUIRE, table_id, definition.namespace_id, definition.name)
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield the differences for the history, in the order of the intents."""
+        for table_id in sorted(self.truncated):
+            yield truncated(self.before[table_id])
+        for table_id in sorted(self.dropped):
+            yield dropped(self.before[table_id])
+        for table_id, new in sorted(self.altered.items()):
+            yield from differences(self.before[table_id], new)
+        for _, definition in sorted(self.restored.items()):
+            yield undropped(definition)
+
+    def _columns_changed(self, was: TableDefinition, new: TableDefinition) -> tuple[int, ...] | None:
+        """Return the changed columns for the intent; None also if a new column cannot be given rows."""
+        changed = columns_changed(was, new)
+        coming = {*new.field_ids.values()}.difference(was.field_ids.values())
+        return changed if all((new.table_id, each) in self.defaults for each in coming) else None
+
+    def ended(self) -> list[TableId]:
+        """Return the tables whose rows in table 0 end."""
+        return sorted(self.dropped | self.altered.keys())
+
+    def described(self) -> list[TableDefinition]:
+        """Return the definitions that table 0 gets new rows for."""
+        return [definition for _, definition in sorted({**self.altered, **self.restored}.items())]
 
 
 @dataclass(eq=False, slots=True)

@@ -34,7 +34,7 @@ from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batc
 from spark_pages.model.row_ranges import RowRanges, union
 from spark_pages.model.run import PageRun
 from spark_pages.model.table import TableDefinition
-from spark_pages.transaction.staged_ddl import StagedDdl
+from spark_pages.transaction.staged import StagedDdl
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)

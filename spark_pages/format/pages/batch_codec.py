@@ -23,7 +23,7 @@ from spark_pages.format.pages.integer_encoding import ONE_ENTRY_BYTES, SAME_ENTR
 from spark_pages.format.pages.ipc_layout import match_layouts
 from spark_pages.format.pages.lazy_page import LazyPage, layout_of
 from spark_pages.format.pages.lz4_block import decompress_lz4, decompress_lz4_batch
-from spark_pages.format.pages.page_batch import PageBatch, PageShape
+from spark_pages.format.pages.page_batch import PageBatch, PageNumbers, PageShape
 from spark_pages.format.pages.page_header import (
     ALIKE,
     CHECKSUM,
@@ -175,9 +175,12 @@ def _open_batch(
         alike = _compare_with_first(plains[0], heads, words, entries, where[0])
         if alike is None:
             return []
-        shape, *numbers = alike
+        shape, numbers = alike
         each_page = zip(plains, *numbers, where, strict=True)
-        return [PageBatch(p, p.size, shape, (n,), (t,), (b,), (f,), (w,)) for p, n, t, b, f, w in each_page]
+        return [
+            PageBatch(plain, plain.size, shape, PageNumbers((nulls,), (text,), (base,), (first,)), (at,))
+            for plain, nulls, text, base, first, at in each_page
+        ]
     where_they_are = _evenly_spaced(payloads, max(sizes)) if borrowed and codec is Codec.NONE else None
     if where_they_are is not None:
         memory, stride = where_they_are
@@ -227,7 +230,7 @@ def _all_plain(
 
 def _compare_with_first(
     first: pa.Buffer, heads: NDArray[np.uint8], words: NDArray[np.uint64], entries: int, where: str
-) -> tuple[PageShape, list[int], list[int], list[int], list[int]] | None:
+) -> tuple[PageShape, PageNumbers] | None:
     """What the first page says of itself, and in what alone the others differ; None if there is more.
 
     Parameters
@@ -241,8 +244,8 @@ def _compare_with_first(
 
     Returns
     -------
-    PageShape, and four lists of int
-        Nulls and bytes of text of each page, and `base` and `first` of its narrowed numbers.
+    PageShape, PageNumbers
+        What the pages have in common, and in what they differ.
     """
     sizes, streams = words[:, SIZE].astype(np.int64), words[:, STREAM_SIZE].astype(np.int64)
     try:
@@ -267,4 +270,4 @@ def _compare_with_first(
     if alike is None:
         return None
     nulls, texts = alike
-    return PageShape.of(extent, entry), nulls.tolist(), texts.tolist(), bases, firsts
+    return PageShape.of(extent, entry), PageNumbers(nulls.tolist(), texts.tolist(), bases, firsts)

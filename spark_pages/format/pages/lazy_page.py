@@ -14,7 +14,7 @@ from spark_pages.arrow.validate_array import validate_array
 from spark_pages.errors import DamageError
 from spark_pages.format.pages.integer_encoding import TableEntry, read_encoding_table
 from spark_pages.format.pages.ipc_layout import BatchLayout, FlatColumn, extent_of
-from spark_pages.format.pages.page_batch import PageBatch, PageShape
+from spark_pages.format.pages.page_batch import PageBatch, PageNumbers, PageShape
 
 _SHORT_BYTES = 4096
 """More text of each page than this is copied by Arrow more quickly than byte by byte."""
@@ -240,10 +240,8 @@ def plain_page(plain: pa.Buffer, stream_bytes: int, *, where: str) -> LazyPage |
         return None
     extent, entry = found
     base, first = (0, 0) if entry is None else entry[6:]
-    nulls, texts = (extent.nulls,), (extent.text[1],)
-    block = PageBatch(
-        plain, plain.size, PageShape.of(extent, entry), nulls, texts, (base,), (first,), (where,)
-    )
+    numbers = PageNumbers((extent.nulls,), (extent.text[1],), (base,), (first,))
+    block = PageBatch(plain, plain.size, PageShape.of(extent, entry), numbers, (where,))
     return LazyPage(block, 0)
 
 

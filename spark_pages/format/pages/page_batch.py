@@ -56,6 +56,25 @@ class PageShape(NamedTuple):
         return cls(extent, entry, validity, values, text_at, wide_bytes)
 
 
+class PageNumbers(NamedTuple):
+    """In what pages of one shape differ; a number for each page.
+
+    Attributes
+    ----------
+    nulls
+        Entries that are null.
+    texts
+        Bytes of text.
+    bases, firsts
+        Values from which narrowed numbers are measured.
+    """
+
+    nulls: Sequence[int]
+    texts: Sequence[int]
+    bases: Sequence[int]
+    firsts: Sequence[int]
+
+
 class PageBatch:
     """Pages of one schema and as many entries each, whose buffers begin at the same places; or a single page.
 
@@ -69,8 +88,8 @@ class PageBatch:
         From the first byte of a page to that of the next.
     shape
         What all of them have in common.
-    nulls, texts, bases, firsts
-        Of each page: how many entries are null, bytes of text, and what narrowed numbers are measured from.
+    numbers
+        In what they differ.
     where
         What was read, for error messages.
 
@@ -103,19 +122,16 @@ class PageBatch:
         memory: pa.Buffer,
         stride: int,
         shape: PageShape,
-        nulls: Sequence[int],
-        texts: Sequence[int],
-        bases: Sequence[int],
-        firsts: Sequence[int],
+        numbers: PageNumbers,
         where: Sequence[str],
     ) -> None:
         extent = shape.extent
         self.schema: pa.Schema = extent.schema
         self.column: FlatColumn = extent.column
         self.rows: int = extent.rows
-        self.stride, self.nulls, self.where = stride, nulls, where
+        self.stride, self.where = stride, where
         self._memory, self._shape = memory, shape
-        self._texts, self._bases, self._firsts = texts, bases, firsts
+        self.nulls, self._texts, self._bases, self._firsts = numbers
         self._wide: pa.Buffer | None = None
         self.has_plain_text = False
 
@@ -130,10 +146,9 @@ class PageBatch:
             return self
         memory = pa.py_buffer(self._memory.slice(index * self.stride, self.stride).to_pybytes())
         share = slice(index, index + 1)
-        return PageBatch(
-            memory, self.stride, self._shape,
-            self.nulls[share], self._texts[share], self._bases[share], self._firsts[share], self.where[share],
-        )  # fmt: skip
+        each = (self.nulls, self._texts, self._bases, self._firsts)
+        numbers = PageNumbers(*(of_pages[share] for of_pages in each))
+        return PageBatch(memory, self.stride, self._shape, numbers, self.where[share])
 
     def materialize(self) -> None:
         """Narrowed numbers of all pages are widened, and their text is looked at, for `buffers` to come.

@@ -22,7 +22,7 @@ from spark_pages.format.segment import (
 )
 from spark_pages.log.checkpoint.root import CatalogPage, Root, decode_catalog, decode_root
 from spark_pages.log.state import TableName
-from spark_pages.model.actions import CheckpointRef
+from spark_pages.model.actions import CheckpointRef, ManifestRef
 from spark_pages.model.chain_tree import ChainKey, PartialRun, Piece, UnloadedRun
 from spark_pages.model.location import Location
 from spark_pages.model.names import fold_name
@@ -62,6 +62,10 @@ class TreeReader:
     def fetch(self, location: Location) -> bytes:
         """The bytes of an object, once its length and digest are right."""
         return fetch_object(self._store, location)
+
+    def load_manifest(self, manifest: ManifestRef) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return pages and statistics that a page manifest lists."""
+        return self.manifest(manifest.location)
 
     def run(self, node: Node) -> PageRun:
         """All pages of a segment, with statistics that are read when they are asked for."""

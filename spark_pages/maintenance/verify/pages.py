@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -33,16 +34,33 @@ _BATCH_PAGES = 512
 _BATCH_BYTES = 8 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class PageSample:
+    """Which pages are read.
+
+    Attributes
+    ----------
+    mode
+        All, some of each run, or none (then descriptors and places only are checked). Of "some" are always
+        those that lie in the log, and those whose type only their bytes prove.
+    fraction
+        Which part of a run "some" is; at least one page of each.
+    seed
+        Of the choice.
+    """
+
+    mode: PagesMode
+    fraction: float
+    seed: int
+
+
 class PageCheck:
     """Checks runs of pages, and remembers what is wrong and which page files were named.
 
     Parameters
     ----------
-    mode
-        How many pages are read: all, some of each run, or none (then descriptors and places only are
-        checked). Of "some" are always those that lie in the log, and those whose type only their bytes prove.
-    fraction
-        Which part of a run "some" is; at least one page of each.
+    sample
+        Which pages are read.
     sizes
         Bytes of the page files that a listing gave.
     reader
@@ -61,18 +79,15 @@ class PageCheck:
         store: ObjectStore,
         findings: Findings,
         names: TableNames,
-        mode: PagesMode,
-        fraction: float,
-        seed: int,
+        sample: PageSample,
         sizes: Mapping[str, int],
         reader: PageReader,
     ) -> None:
         self._store = store
         self._findings = findings
         self._names = names
-        self._mode = mode
-        self._fraction = fraction
-        self._random = np.random.default_rng(seed)
+        self._sample = sample
+        self._random = np.random.default_rng(sample.seed)
         self._sizes: dict[str, int | None] = dict(sizes)
         self._reader = reader
         self._homes: dict[str, set[int]] = {}
@@ -197,25 +212,25 @@ class PageCheck:
         if column is None:
             return np.zeros(run.num_pages, bool)
         found = type_evidence(run, column)
-        if self._mode == "none":
+        if self._sample.mode == "none":
             what = f"has pages whose statistics are of another type than their column, {column.type}"
             self.troubles.add(FaultKind.CONTRADICTION, holder, chain, what, run.page_ids[found.wrong])
         if wider_types(column):
             known, of_column = self._narrowed.get(chain, (set(), column))
             known = known if of_column == column else set()
             self._narrowed[chain] = known | set(run.page_ids.tolist()), column
-        return found.wrong | found.open if self._mode != "none" else np.zeros(run.num_pages, bool)
+        return found.wrong | found.open if self._sample.mode != "none" else np.zeros(run.num_pages, bool)
 
     def _choose(self, run: PageRun, good: NDArray[np.bool_], always: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Positions of the pages to read: a sample, those that lie in the log, and those in question."""
         candidates = np.flatnonzero(good)
-        if self._mode == "all" or not len(candidates):
+        if self._sample.mode == "all" or not len(candidates):
             return candidates
-        if self._mode == "none":
+        if self._sample.mode == "none":
             return candidates[:0]
         always = good & (always | (run.numbers("kind") != PageKind.FILE))
         others = np.flatnonzero(good & ~always)
-        count = max(0 if always.any() else 1, round(len(others) * self._fraction))
+        count = max(0 if always.any() else 1, round(len(others) * self._sample.fraction))
         sample = self._random.choice(others, count, replace=False)
         return np.sort(np.concatenate([np.flatnonzero(always), sample]))
 

@@ -33,7 +33,7 @@ from spark_pages.maintenance.verify.manifests import ManifestReader
 from spark_pages.maintenance.verify.object_names import TableNames
 from spark_pages.maintenance.verify.page_types import wider_types
 from spark_pages.maintenance.verify.page_values import PageReader, PagesRead
-from spark_pages.maintenance.verify.pages import PageCheck, PagesMode, rows_of, run_at, stream
+from spark_pages.maintenance.verify.pages import PageCheck, PageSample, PagesMode, rows_of, run_at, stream
 from spark_pages.maintenance.verify.row_counts import ChainLengths
 from spark_pages.maintenance.verify.slots import ROUND, SlotSurvey, survey_slots, tokens_of
 from spark_pages.model.actions import (
@@ -113,10 +113,8 @@ class Survey:
         phase("listing the store")
         self.listed = {info.key: info.size_bytes for info in self.store.list("")}
         sizes = {key: size for key, size in self.listed.items() if not key.startswith(LOG)}
-        seed = int(self.runtime.token(), 16)
-        self.pages = PageCheck(
-            self.store, self.findings, self.names, self.mode, self.fraction, seed, sizes, self.page_reader
-        )
+        sample = PageSample(self.mode, self.fraction, int(self.runtime.token(), 16))
+        self.pages = PageCheck(self.store, self.findings, self.names, sample, sizes, self.page_reader)
         self.tree_survey = TreeSurvey(self.store, self.findings, self.names, self.pages.check_segment)
         self.reader = TreeReader(self.store)
         self.manifest_reader = ManifestReader(self.store, self.findings)
