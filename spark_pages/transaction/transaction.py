@@ -106,7 +106,6 @@ class Transaction(CatalogVerbs):
         self._directories: dict[str, StagedDirectory] = {}
         self._provisional_ids: ProvisionalIds | None = None
         self._commit_tried = False
-        self._committer = Committer(state)
         check_writable(state.base.state.features)
         if state.read_tables is not None:
             state.pin_latest()
@@ -451,12 +450,13 @@ class Transaction(CatalogVerbs):
         """
         self._state.check_open()
         self._commit_tried = True
-        applied = self._committer.applied_version()
+        committer = Committer(self._state)
+        applied = committer.applied_version()
         if applied is not None:
             self.rollback()
         else:
             try:
-                applied = self._committer.commit()
+                applied = committer.commit()
             finally:
                 if self._state.ended:
                     self._release()
@@ -484,6 +484,6 @@ class Transaction(CatalogVerbs):
         Looks at the version on which the transaction stands. For a number older than the newest one, reads
         the commits in between.
         """
-        applied = self._committer.applied_version()
+        applied = Committer(self._state).applied_version()
         self.version_is_exact = applied is None or applied.exact
         return None if applied is None else applied.version
