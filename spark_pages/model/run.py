@@ -45,6 +45,7 @@ class PageRun:
     Notes
     -----
     A plain class, because small commits make one for each chain, and a frozen dataclass takes long to build.
+    Fields are set in `__dict__`, where Python lets nobody set them afterwards.
     """
 
     def __init__(
@@ -53,26 +54,40 @@ class PageRun:
         load_stats: Callable[[], pa.RecordBatch] | None = None,
         base_position: int = -1,
     ) -> None:
-        self._batch: pa.RecordBatch | None = pages
-        self.few: tuple[NewPage, ...] | None = None
-        self.load_stats = load_stats
-        self.base_position = base_position
-        self.num_pages: int = pages.num_rows
-        self.num_rows = int(self.prefix_entries[-1]) if pages.num_rows else 0
+        fields = self.__dict__
+        fields["_batch"] = pages
+        fields["few"] = None
+        fields["load_stats"] = load_stats
+        fields["base_position"] = base_position
+        fields["num_pages"] = pages.num_rows
+        fields["num_rows"] = int(self.prefix_entries[-1]) if pages.num_rows else 0
 
     @classmethod
     def of_few(cls, ids: Sequence[int], few: tuple[NewPage, ...]) -> PageRun:
         """Pages that are there as values, and the ids that they have."""
         run = cls.__new__(cls)
-        run._batch = None
-        run._ids = ids
-        run.few = few
-        run.load_stats = run._small_stats
-        run.base_position = -1
-        run.num_pages = len(few)
-        run.num_rows = sum([page.entry_count for page in few])
+        fields = run.__dict__
+        fields["_batch"] = None
+        fields["_ids"] = ids
+        fields["few"] = few
+        fields["load_stats"] = run._small_stats
+        fields["base_position"] = -1
+        fields["num_pages"] = len(few)
+        fields["num_rows"] = sum([page.entry_count for page in few])
         return run
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Cannot set {name!r} of a PageRun: it is immutable.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Cannot delete {name!r} of a PageRun: it is immutable.")
+
+    few: tuple[NewPage, ...] | None
+    load_stats: Callable[[], pa.RecordBatch] | None
+    base_position: int
+    num_pages: int
+    num_rows: int
+    _batch: pa.RecordBatch | None
     _ids: Sequence[int] = ()
     _ends_of: tuple[NDArray[np.uint64], int] | None = None
     """Of a slice: the running sums of what it is a slice of, and the rows there before it."""
@@ -89,7 +104,7 @@ class PageRun:
     def pages(self) -> pa.RecordBatch:
         """Record batch of PAGE_SCHEMA."""
         if self._batch is None:
-            self._batch = page_batches(self.few or (), self._ids)[0]
+            self.__dict__["_batch"] = page_batches(self.few or (), self._ids)[0]
         return self._batch
 
     @property
@@ -145,12 +160,12 @@ class PageRun:
     def with_base_position(self, base_position: int) -> PageRun:
         """The same pages, at this position of their chain's base."""
         moved = copy(self)
-        moved.base_position = base_position
+        moved.__dict__["base_position"] = base_position
         return moved
 
     def numbers(self, column: str) -> NDArray[Any]:
-        """One numeric column without a copy."""
-        return numbers_of(self.pages.column(column))
+        """One numeric column without a copy, read-only."""
+        return read_only(numbers_of(self.pages.column(column)))
 
     def paths(self) -> list[str]:
         """The path of each page; empty where there is none."""
@@ -165,19 +180,20 @@ class PageRun:
         stop = min(stop, self.num_pages)
         start = min(start, stop)
         run = PageRun.__new__(PageRun)
-        run._batch = self.pages.slice(start, stop - start)
-        run.few = None
+        fields = run.__dict__
+        fields["_batch"] = self.pages.slice(start, stop - start)
+        fields["few"] = None
         whole, before = self._slice_of or (self, 0)  # a slice of a slice: thousands of splices make those
         skipped, taken = before + start, stop - start
-        run._slice_of = (whole, skipped)
-        run.load_stats = None if whole.load_stats is None else lambda: whole.stats.slice(skipped, taken)
-        run.base_position = self.base_position + start if self.base_position >= 0 else -1
-        run.num_pages = stop - start
+        fields["_slice_of"] = (whole, skipped)
+        fields["load_stats"] = None if whole.load_stats is None else lambda: whole.stats.slice(skipped, taken)
+        fields["base_position"] = self.base_position + start if self.base_position >= 0 else -1
+        fields["num_pages"] = stop - start
         ends, before = self._ends
         first = int(ends[start - 1]) if start else before
-        run.num_rows = int(ends[stop - 1]) - first if stop > start else 0
-        run._ends_of = (ends[start:stop], first)
-        run.__dict__["page_ids"] = self.page_ids[start:stop]
+        fields["num_rows"] = int(ends[stop - 1]) - first if stop > start else 0
+        fields["_ends_of"] = (ends[start:stop], first)
+        fields["page_ids"] = self.page_ids[start:stop]
         return run
 
     @property

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from spark_pages.arrow.columns import number_column, optional_text
+from spark_pages.model.chain import ColumnChain
 from spark_pages.model.page_schema import PAGE_SCHEMA, STATS_SCHEMA, concat_batches, empty_batch, no_stats
 from spark_pages.model.run import PageRun
 from tests.model.chains import run_of
@@ -94,3 +97,46 @@ def test_statistics_of_a_slice_do_not_go_through_all_slices_before_it():
     assert run.stats.num_rows == 10
     assert run.slice(2, 5).stats.num_rows == 3
     assert loaded == [1]
+
+
+MANY = PageRun(run_of([1] * 5).pages, lambda: no_stats(5))
+RUNS = {"whole": MANY, "slice": MANY.slice(1, 4), "few": run_of([1, 2])}
+PUBLIC = ["few", "load_stats", "base_position", "num_pages", "num_rows", "pages", "page_ids", "stats", "else"]
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, "_batch", "_ids", "_slice_of"])
+@pytest.mark.parametrize("kind", ["whole", "slice", "few"])
+def test_nothing_of_a_run_can_be_set_or_deleted(kind, name):
+    run = RUNS[kind]
+    before = (run.num_pages, run.num_rows, run.page_ids.tolist(), run.pages.to_pylist())
+
+    with pytest.raises(AttributeError, match="it is immutable"):
+        setattr(run, name, 7)
+    with pytest.raises(AttributeError, match="it is immutable"):
+        delattr(run, name)
+
+    assert before == (run.num_pages, run.num_rows, run.page_ids.tolist(), run.pages.to_pylist())
+
+
+@pytest.mark.parametrize("name", ["num_rows", "num_pages", "pages", "prefix_entries", "pieces", "else"])
+def test_nothing_of_a_chain_can_be_set(name):
+    chain = ColumnChain([MANY])
+
+    with pytest.raises(AttributeError):
+        setattr(chain, name, 7)
+
+
+def test_arrays_of_a_run_cannot_be_changed():
+    run = MANY
+
+    arrays = (run.page_ids, run.prefix_entries, run.numbers("entry_count"), run.slice(1, 3).page_ids)
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 99
+
+
+def test_a_run_is_copied_as_it_is():
+    for run in RUNS.values():
+        assert copy(run).pages.equals(run.pages)
+        assert run.with_base_position(3).base_position == 3
+        assert run.base_position == -1
