@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 
 from spark_pages.errors import DamageError, ObjectNotFoundError, StorageError
 from spark_pages.model.page import PAGE_ALIGNMENT
+from spark_pages.storage.folders import kind_of
 
 MAX_OPEN_FILES = 64
 """Page files that a reader keeps open; those in use may be more."""
@@ -26,6 +27,14 @@ HUGE_PAGE_BYTES = 2 << 20
 _MADV_HUGEPAGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
 _FULL = (errno.EMFILE, errno.ENFILE)
+
+
+def _no_file(path: str, status: os.stat_result) -> DamageError:
+    return DamageError(
+        f"Cannot read {path}: {kind_of(status)} lies in its place.",
+        hint="Move it away, and put the object back from a copy of the store.",
+        path=path,
+    )
 
 
 class LocalFile:
@@ -40,7 +49,7 @@ class LocalFile:
     ------
     OSError
         If it cannot be opened.
-    ObjectNotFoundError
+    DamageError
         If it is no file.
     """
 
@@ -55,7 +64,7 @@ class LocalFile:
         self._descriptor, direct = _open(path)
         status = os.fstat(self._descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ObjectNotFoundError(f"Cannot read {path}: it is no file.")
+            raise _no_file(path, status)
         self.size_bytes = status.st_size
         if direct:
             self._alignment = find_alignment(self._descriptor, status.st_size)
@@ -254,6 +263,10 @@ class OpenFiles:
         except FileNotFoundError as error:
             raise ObjectNotFoundError(f"Cannot read {path}: there is no such file.", key=key) from error
         except OSError as error:
+            with suppress(OSError):
+                status = os.stat(path, follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+                    raise _no_file(path, status) from error  # such as a socket
             raise StorageError(f"Cannot open {path}: {error.strerror}.", key=key) from error
 
     def _keep(self, key: str, file: LocalFile) -> LocalFile:

@@ -210,3 +210,18 @@ def test_a_lost_slot_is_put_back_in_place_of_a_link(folder, outside):
     assert not (folder / path).is_symlink()
     assert content(outside) == before
     assert looked_at(folder).ok
+
+
+@pytest.mark.parametrize(("kind", "make"), [*KINDS.items(), ("a folder", make_folder)])
+def test_a_read_names_what_lies_in_place_of_a_page_file(folder, outside, kind, make):
+    path = put_in_place(folder, "pages/*", make, outside)
+    table = sp.open(str(folder)).snapshot().table("t")
+
+    for read in (
+        table.read,
+        lambda: table.take([5, 8_000]),
+        lambda: sp.open(str(folder)).sql("SELECT * FROM t"),
+    ):
+        with pytest.raises(SparkPagesError, match=f"{path}.*{kind}") as caught:
+            read()
+        assert caught.value.hint

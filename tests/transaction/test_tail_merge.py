@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -217,8 +216,7 @@ def test_pages_of_a_job_that_died_are_carried_once_its_claim_has_expired():
     store = new_store()
     for index in range(3):
         append(store, rows(index))
-    long_ago = replace(Runtime(), now_us=lambda: 1_000_000)
-    claim_rows(store.transaction, {(1, 1): (0, 3)}, "a job", long_ago)
+    claim_rows(store.transaction, {(1, 1): (0, 3)}, "a job", Runtime(), seconds=0)
 
     append(store, rows(3))
 

@@ -156,8 +156,8 @@ class CommitDriver:
         """
         newest_us = state.timestamp_us - ahead_of(state.properties)
         now_us = self._runtime.now_us()
-        if newest_us < expires_at_us and now_us - newest_us <= _UNSEEN_US:
-            return
+        if expires_at_us <= now_us or (newest_us < expires_at_us and now_us - newest_us <= _UNSEEN_US):
+            return  # it is to be over, or it is not
         in_memory = self._slots.store.url.startswith("memory://")  # whose clock is that of this process
         theirs_us = None if in_memory else self._storage_now_us()
         own_us = newest_us if theirs_us is None else theirs_us
